@@ -35,11 +35,15 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn config(choice: u8) -> CoreConfig {
-    let users = Users::parse(&acl::digest(CREDENTIALS[0].as_bytes()).id).expect("the account is valid");
+    let users =
+        Users::parse(&acl::digest_identity(CREDENTIALS[0].as_bytes()).id).expect("the account is valid");
     let access = match choice % 8 {
         1 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
         2 => Access { required: true, users: Some(users), ..Access::default() },
-        3 => Access { super_digest: Some(Secret::new(acl::digest(b"super:test").id)), ..Access::default() },
+        3 => Access {
+            super_digest: Some(Secret::new(acl::digest_identity(b"super:test").id)),
+            ..Access::default()
+        },
         _ => Access::default(),
     };
     let small = choice & 64 != 0;
@@ -78,7 +82,7 @@ struct Server {
 impl Server {
     fn new(config: CoreConfig) -> Self {
         let mut core = Core::new(config.clone(), 1);
-        let conns = [(); 3].map(|()| core.open(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let conns = [(); 3].map(|()| core.add_connection(IpAddr::V4(Ipv4Addr::LOCALHOST)));
         let mut server = Server {
             core,
             config,
@@ -115,7 +119,7 @@ impl Server {
                 let ms = u32::from(input.byte()) * if action & 4 == 0 { 1 } else { 20 };
                 self.now.mono_ms += u64::from(ms);
                 self.now.wall_ms += i64::from(ms);
-                self.core.tick(self.now);
+                self.core.expire_due_sessions(self.now);
                 self.core.remove_empty_containers(self.now);
             }
             6 => {
@@ -150,7 +154,7 @@ impl Server {
                 at => {
                     let session = self.core.state().sessions.keys().nth(usize::from(at - 4)).copied();
                     if let Some(session) = session {
-                        assert!(self.core.expire(session, self.now));
+                        assert!(self.core.expire_session(session, self.now));
                     }
                 }
             },
@@ -166,7 +170,7 @@ impl Server {
     }
 
     fn open(&mut self, index: usize) {
-        let conn = self.core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let conn = self.core.add_connection(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.conns[index] = conn;
         self.all.push(conn);
     }
@@ -231,7 +235,7 @@ impl Server {
                     Reply::decode(request.op(), &mut reader).expect("the reply matches its request");
                 }
             }
-            reader.end().expect("the frame has no other bytes");
+            reader.check_end().expect("the frame has no other bytes");
         }
         assert!(answers <= 1, "{answers} answers");
     }
@@ -285,7 +289,9 @@ impl Server {
         assert_eq!(again.approximate_data_size(), state.tree.approximate_data_size());
         let ephemerals = |id: &SessionId| state.tree.ephemerals(*id);
         let all: Vec<_> = state.sessions.keys().flat_map(ephemerals).collect();
-        let owned = |record: &NodeRecord| matches!(ZnodeOwner::of(record.meta.owner), ZnodeOwner::Session(_));
+        let owned = |record: &NodeRecord| {
+            matches!(ZnodeOwner::from_number(record.meta.owner), ZnodeOwner::Session(_))
+        };
         assert_eq!(
             all.len(),
             state.tree.records().filter(owned).count(),
@@ -294,7 +300,7 @@ impl Server {
         for id in state.sessions.keys() {
             assert_eq!(again.ephemerals(*id), state.tree.ephemerals(*id));
         }
-        assert_eq!(again.expired(i64::MAX), state.tree.expired(i64::MAX));
+        assert_eq!(again.expired_paths(i64::MAX), state.tree.expired_paths(i64::MAX));
         let stats = self.core.stats();
         assert_eq!(
             (stats.znodes, stats.ephemerals, stats.sessions),
@@ -330,7 +336,7 @@ impl Server {
             self.core.remove_connection(conn, self.now);
         }
         self.now.mono_ms += 60_000;
-        self.core.tick(self.now);
+        self.core.expire_due_sessions(self.now);
         let stats = self.core.stats();
         let left = (stats.sessions, stats.ephemerals, stats.watches, stats.watch_sides, stats.connections);
         assert_eq!((left, stats.queued), ((0, 0, 0, 0, 0), 0));

@@ -91,7 +91,7 @@ impl History {
                 writer.add(self.state.tree.records())?;
                 let snapshot = writer.finish(log.synced())?;
                 log.record_snapshot_end(Some(snapshot));
-                log.clean()?;
+                log.remove_old_files()?;
             }
             6 => {
                 let Some(log) = self.log.take() else { return Ok(()) };
@@ -213,7 +213,7 @@ fn damaged(input: &mut Input<'_>) {
         let before_seal =
             |seal: usize| end <= seal && contents.get(seal..) == history.disk.contents(&last).get(seal..);
         proven = proven && (name != last || seal.is_some_and(before_seal));
-        history.disk.put(&name, contents);
+        history.disk.write_synced(&name, contents);
     }
     let disk = history.disk.copy();
     let opened = Log::open(disk.dyn_disk(), history.options.clone());
@@ -307,7 +307,7 @@ fn forged_segments(input: &mut Input<'_>) {
         payload,
     });
     let (name, contents) = forge::segment(after, &batches.collect::<Vec<_>>());
-    disk.put(&name, contents);
+    disk.write_synced(&name, contents);
     open_forged(&disk, input);
 }
 
@@ -365,7 +365,7 @@ fn forged_owner(input: &mut Input<'_>) -> i64 {
 
 fn forged_acl(input: &mut Input<'_>) -> AclList {
     match input.byte() {
-        0..192 => acl::open(),
+        0..192 => acl::open_list(),
         192..200 => Arc::new([]),
         _ => Arc::new([Acl { perms: i32::from(input.byte()), identity: Identity::new("digest", "me:hash") }]),
     }
@@ -423,7 +423,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
         let record = NodeRecord {
             path: input.path(),
             data: forged_data(input),
-            acl: acl::open(),
+            acl: acl::open_list(),
             meta: NodeMeta {
                 czxid: number(input),
                 mzxid: number(input),
@@ -455,11 +455,11 @@ fn forged_snapshot(input: &mut Input<'_>) {
     }
     let disk = SimDisk::new(1);
     let (name, contents) = forge::snapshot(zxid, &blocks);
-    disk.put(&name, contents);
+    disk.write_synced(&name, contents);
     // The log contains one transaction, which is also the last one of the snapshot.
     let payload = payload(&[encoded(zxid.0, SessionId::NONE, 1, Change::Check)]);
     let (name, contents) = forge::segment(Zxid(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
-    disk.put(&name, contents);
+    disk.write_synced(&name, contents);
     open_forged(&disk, input);
 }
 
@@ -493,7 +493,7 @@ fn serve(state: State, input: &mut Input<'_>) {
     let mut now = Now { mono_ms: 0, wall_ms: 1 };
     let epoch = state.zxid.epoch().saturating_add(1);
     let mut core = Core::restore(config, state, epoch, now);
-    let conn = core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let conn = core.add_connection(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut greeting = BytesMut::new();
     let request = ConnectRequest { read_only: None, ..ConnectRequest::new_session(1000) };
     request.encode(&mut Writer::new(&mut greeting));
@@ -503,7 +503,7 @@ fn serve(state: State, input: &mut Input<'_>) {
         core.receive(conn, &request, now, || unreachable!("the connection has a session"));
     }
     (now.mono_ms, now.wall_ms) = (1 << 40, i64::MAX);
-    core.tick(now);
+    core.expire_due_sessions(now);
     assert_eq!(core.session_count(), 0, "a session never expires");
     for _ in 0..20 {
         core.remove_empty_containers(now);
@@ -528,7 +528,7 @@ fn decoders(input: &mut Input<'_>) {
             assert_eq!(codec::decode_session(&mut Reader::new(&out)), Ok((id, session)));
         }
         2 => {
-            let lists = [acl::open(), Arc::new([Acl::anyone(1)])];
+            let lists = [acl::open_list(), Arc::new([Acl::anyone(1)])];
             let Ok(node) = codec::decode_node(&lists, &mut Reader::new(bytes)) else { return };
             let list = u32::from(node.acl != lists[0]);
             codec::encode_node(&node, list, &mut out);

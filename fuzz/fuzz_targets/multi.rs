@@ -17,7 +17,7 @@ fn me() -> SessionId {
 }
 
 static IDENTITIES: LazyLock<[Identity; 2]> =
-    LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:pw")]);
+    LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), acl::digest_identity(b"me:pw")]);
 
 /// A tree with znodes that conflict with the requests.
 static STATE: LazyLock<State> = LazyLock::new(|| {

@@ -43,7 +43,7 @@ fn list(input: &mut Input<'_>) -> Vec<Acl> {
         let perms = i32::from(input.byte() as i8);
         let id = match input.byte() {
             0 => "anyone".to_owned(),
-            1 => acl::digest(b"me:secret").id,
+            1 => acl::digest_identity(b"me:secret").id,
             2 => format!(
                 "{}.{}.{}.{}/{}",
                 input.byte(),
@@ -65,8 +65,11 @@ fn lists(list: Vec<Acl>) {
     let mut out = BytesMut::new();
     Acl::encode_list(&list, &mut Writer::new(&mut out));
     assert_eq!(Acl::decode_list(&mut Reader::new(&out)).as_ref(), Ok(&list));
-    let me =
-        [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:secret"), Identity::new("x509", "CN=me,O=us")];
+    let me = [
+        Identity::new("ip", "127.0.0.1"),
+        acl::digest_identity(b"me:secret"),
+        Identity::new("x509", "CN=me,O=us"),
+    ];
     let Ok(stored) = acl::resolve(list, &me) else { return };
     assert!(!stored.is_empty() && stored.iter().all(|acl| acl.identity.scheme != "auth"));
     // As in ZooKeeper, `auth` may add an entry that the list already has.
@@ -79,19 +82,19 @@ fn lists(list: Vec<Acl>) {
     assert_eq!(acl::resolve(stored.to_vec(), &me).as_deref(), Ok(&*once), "a stored list is refused");
     let granted = stored.iter().fold(0, |all, acl| all | acl.perms);
     for perm in [perms::READ, perms::WRITE, perms::CREATE, perms::DELETE, perms::ADMIN] {
-        let allowed = acl::check(&stored, perm, &me).is_ok();
+        let allowed = acl::check_permission(&stored, perm, &me).is_ok();
         assert!(!allowed || granted & perm != 0, "a permission is allowed that no entry grants");
         for stranger in ["192.0.2.1", "::1", "2001:db8::1", "nonsense"] {
             let stranger = [Identity::new("ip", stranger)];
-            assert!(acl::check(&stored, perm, &stranger).is_err() || granted & perm != 0);
+            assert!(acl::check_permission(&stored, perm, &stranger).is_err() || granted & perm != 0);
         }
         // A client without identities has the permissions of `world`.
         let everybody = stored.iter().any(|acl| acl.identity.scheme == "world" && acl.perms & perm != 0);
-        assert_eq!(acl::check(&stored, perm, &[]).is_ok(), everybody);
-        acl::check(&stored, perm, &[Identity::new("super", "")]).expect("super may do anything");
+        assert_eq!(acl::check_permission(&stored, perm, &[]).is_ok(), everybody);
+        acl::check_permission(&stored, perm, &[Identity::new("super", "")]).expect("super may do anything");
     }
-    assert_eq!(acl::masked(&stored).len(), stored.len());
-    for (acl, shown) in stored.iter().zip(acl::masked(&stored)) {
+    assert_eq!(acl::mask_digests(&stored).len(), stored.len());
+    for (acl, shown) in stored.iter().zip(acl::mask_digests(&stored)) {
         assert!(
             acl.identity.scheme != "digest" || shown.identity.id.ends_with(":x"),
             "a masked list shows a hash"
@@ -134,8 +137,8 @@ fn subject(certificate: &[u8]) {
 
 fn accounts(input: &mut Input<'_>) {
     let credentials = input.bytes();
-    let who = acl::digest(credentials);
-    assert!(!who.user().contains(':'));
+    let who = acl::digest_identity(credentials);
+    assert!(!who.shown_id().contains(':'));
     if let Ok(text) = std::str::from_utf8(input.rest())
         && let Ok(users) = Users::parse(text)
     {

@@ -43,7 +43,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn access(choice: u8) -> Access {
-    let users = Users::parse(&acl::digest(CREDENTIALS[0].as_bytes()).id).expect("the account is valid");
+    let users =
+        Users::parse(&acl::digest_identity(CREDENTIALS[0].as_bytes()).id).expect("the account is valid");
     match choice {
         4 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
         5 => Access { required: true, users: Some(users), ..Access::default() },

@@ -112,7 +112,7 @@ impl<'a> Input<'a> {
         match self.byte() % 8 {
             0..4 => vec![Acl::anyone(perms::ALL)],
             4 => vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }],
-            5 => vec![Acl { perms: i32::from(self.byte()), identity: acl::digest(b"me:pw") }],
+            5 => vec![Acl { perms: i32::from(self.byte()), identity: acl::digest_identity(b"me:pw") }],
             6 => vec![Acl::anyone(i32::from(self.byte())), Acl::anyone(perms::READ)],
             _ => {
                 let scheme = self.choose(&["world", "ip", "digest", "x509", "auth", "super", "sasl"]);

@@ -17,7 +17,7 @@ use zoolock_tests::lock;
 use crate::Outcome;
 
 /// The proxy. Dropping it ends its connections.
-pub(crate) struct Delay {
+pub(crate) struct DelayingProxy {
     /// The address on which it listens.
     pub(crate) addr: SocketAddr,
     shared: Arc<DelayState>,
@@ -32,7 +32,7 @@ struct DelayState {
     pumps: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Delay {
+impl DelayingProxy {
     /// Starts a proxy for the server at `upstream`.
     pub(crate) fn start(upstream: SocketAddr, round_trip: Duration) -> Outcome<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -98,7 +98,7 @@ impl DelayState {
     }
 }
 
-impl Drop for Delay {
+impl Drop for DelayingProxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         // Wakes the acceptor, which waits for a connection.
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn pipelined_bytes_share_one_delay() {
-        let delay = Delay::start(echo(), ROUND_TRIP).expect("a port is free");
+        let delay = DelayingProxy::start(echo(), ROUND_TRIP).expect("a port is free");
         let mut socket = TcpStream::connect(delay.addr).expect("proxy listens");
         socket.set_nodelay(true).expect("socket is open");
         let begun = Instant::now();

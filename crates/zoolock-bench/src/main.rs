@@ -5,14 +5,14 @@
 //! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. Times depend on the machine, so
 //! only ratios of times from one run can be compared.
 
-mod client;
+mod blocking_client;
 mod compare;
 mod delay;
 mod job;
 mod page;
 mod process;
-mod report;
-mod server;
+mod server_measurement;
+mod server_report;
 mod servers;
 mod stats;
 mod worker;
@@ -62,13 +62,18 @@ enum BenchCommand {
 }
 
 fn main() -> ExitCode {
-    process::allow_files();
+    process::raise_open_file_limit();
     let ended = match Args::parse().command {
         BenchCommand::Compare(settings) => compare::main(&settings),
         BenchCommand::Server { rounds, znodes, dir, zoolock, dry_run } => {
             let dir = dir.unwrap_or_else(std::env::temp_dir);
-            let run = server::run(&server::MeasurementSettings { rounds, znodes, dir, zoolock });
-            run.and_then(|figures| report::write(&figures, dry_run))
+            let run = server_measurement::run(&server_measurement::MeasurementSettings {
+                rounds,
+                znodes,
+                dir,
+                zoolock,
+            });
+            run.and_then(|figures| server_report::write(&figures, dry_run))
         }
         BenchCommand::Worker { client } => worker::run(client),
     };

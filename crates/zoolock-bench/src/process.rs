@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-pub(crate) use zoolock_tests::process::{allow_files, resident_memory as resident};
+pub(crate) use zoolock_tests::process::{raise_open_file_limit, resident_memory as resident};
 
 use crate::Outcome;
 
 /// Returns the processor time that all threads of a process have used.
-pub(crate) fn cpu(pid: u32) -> Outcome<Duration> {
+pub(crate) fn processor_time(pid: u32) -> Outcome<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name of the program can contain any character. The name ends at the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
@@ -20,7 +20,7 @@ pub(crate) fn cpu(pid: u32) -> Outcome<Duration> {
 }
 
 /// Returns the number of cores, the name of the processor, the memory and the kernel of this machine.
-pub(crate) fn machine() -> String {
+pub(crate) fn describe_machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':').map(str::trim))

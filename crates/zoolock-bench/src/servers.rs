@@ -14,7 +14,7 @@ use zoolock_tests::apache::{SERVER_CLASS, SERVER_JAR};
 use zoolock_tests::ports::Port;
 
 use crate::Outcome;
-use crate::client::BlockingClient;
+use crate::blocking_client::BlockingClient;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time for one probe of a starting server.
@@ -66,13 +66,13 @@ impl ServerKind {
                 zoolock_tests::apache::Availability::Available => None,
                 zoolock_tests::apache::Availability::Missing(what) => Some(what),
             },
-            ServerKind::Redis | ServerKind::RedisSynced => no_program("redis-server", "redis-server"),
-            ServerKind::Etcd => no_program("etcd", "etcd-server"),
+            ServerKind::Redis | ServerKind::RedisSynced => missing_program("redis-server", "redis-server"),
+            ServerKind::Etcd => missing_program("etcd", "etcd-server"),
         }
     }
 }
 
-fn no_program(name: &str, package: &str) -> Option<String> {
+fn missing_program(name: &str, package: &str) -> Option<String> {
     let mut command = Command::new(name);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let there = command.status().is_ok_and(|status| status.success());
@@ -116,14 +116,20 @@ impl RunningServer {
         let dir = TempDir::with_prefix_in("zoolock-bench-", dir)?;
         let begun = Instant::now();
         let nodes = match kind {
-            ServerKind::Ours => vec![single(dir.path(), |port, dir| Ok(ours(zoolock, port.addr(), dir)))?],
+            ServerKind::Ours => vec![start_single_node(dir.path(), |port, dir| {
+                Ok(our_server_command(zoolock, port.addr(), dir))
+            })?],
             ServerKind::Apache => {
-                vec![single(dir.path(), |port, dir| apache(port.addr(), dir, ""))?]
+                vec![start_single_node(dir.path(), |port, dir| apache_command(port.addr(), dir, ""))?]
             }
-            ServerKind::Ensemble => ensemble(dir.path())?,
-            ServerKind::Redis => vec![single(dir.path(), |port, dir| Ok(redis(port, dir, false)))?],
-            ServerKind::RedisSynced => vec![single(dir.path(), |port, dir| Ok(redis(port, dir, true)))?],
-            ServerKind::Etcd => vec![etcd(dir.path())?],
+            ServerKind::Ensemble => start_ensemble(dir.path())?,
+            ServerKind::Redis => {
+                vec![start_single_node(dir.path(), |port, dir| Ok(redis_command(port, dir, false)))?]
+            }
+            ServerKind::RedisSynced => {
+                vec![start_single_node(dir.path(), |port, dir| Ok(redis_command(port, dir, true)))?]
+            }
+            ServerKind::Etcd => vec![start_etcd(dir.path())?],
         };
         let addr = nodes[0].addr;
         Ok(RunningServer { addr, start: Duration::ZERO, kind, begun, nodes, _dir: dir })
@@ -193,19 +199,22 @@ impl Drop for NodeProcess {
     }
 }
 
-fn single(dir: &Path, command: impl FnOnce(&Port, &Path) -> Outcome<Command>) -> Outcome<NodeProcess> {
+fn start_single_node(
+    dir: &Path,
+    command: impl FnOnce(&Port, &Path) -> Outcome<Command>,
+) -> Outcome<NodeProcess> {
     let port = Port::reserve()?;
     NodeProcess::start(command(&port, dir)?, port.addr(), dir, vec![port])
 }
 
-fn ours(zoolock: &Path, addr: SocketAddr, dir: &Path) -> Command {
+fn our_server_command(zoolock: &Path, addr: SocketAddr, dir: &Path) -> Command {
     let mut command = Command::new(zoolock);
     command.arg("serve").arg("--listen").arg(addr.to_string()).arg("--data").arg(dir.join("data"));
     command
 }
 
 /// Returns the command of Apache ZooKeeper. Unlike the server of the tests, it may use its just-in-time compiler fully.
-fn apache(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
+fn apache_command(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     let config = format!(
         "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\ndataDir={}\nclientPortAddress={}\nclientPort={}\n{ensemble}",
         dir.join("data").display(),
@@ -226,7 +235,7 @@ fn apache(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     Ok(command)
 }
 
-fn ensemble(dir: &Path) -> Outcome<Vec<NodeProcess>> {
+fn start_ensemble(dir: &Path) -> Outcome<Vec<NodeProcess>> {
     let mut ports = Vec::new();
     for _ in 0..NODES {
         ports.push([Port::reserve()?, Port::reserve()?, Port::reserve()?]);
@@ -241,12 +250,12 @@ fn ensemble(dir: &Path) -> Outcome<Vec<NodeProcess>> {
         fs::create_dir_all(dir.join("data"))?;
         fs::write(dir.join("data/myid"), (at + 1).to_string())?;
         let addr = ports[0].addr();
-        nodes.push(NodeProcess::start(apache(addr, &dir, &settings)?, addr, &dir, ports.into())?);
+        nodes.push(NodeProcess::start(apache_command(addr, &dir, &settings)?, addr, &dir, ports.into())?);
     }
     Ok(nodes)
 }
 
-fn redis(port: &Port, dir: &Path, synced: bool) -> Command {
+fn redis_command(port: &Port, dir: &Path, synced: bool) -> Command {
     let mut command = Command::new("redis-server");
     command.args(["--bind", "127.0.0.1", "--save", ""]).arg("--port").arg(port.number().to_string());
     command.arg("--dir").arg(dir).arg("--appendonly").arg(if synced { "yes" } else { "no" });
@@ -254,7 +263,7 @@ fn redis(port: &Port, dir: &Path, synced: bool) -> Command {
     command
 }
 
-fn etcd(dir: &Path) -> Outcome<NodeProcess> {
+fn start_etcd(dir: &Path) -> Outcome<NodeProcess> {
     let (port, peers) = (Port::reserve()?, Port::reserve()?);
     let (addr, clients, peer) =
         (port.addr(), format!("http://{}", port.addr()), format!("http://{}", peers.addr()));
@@ -273,17 +282,17 @@ fn is_serving(kind: ServerKind, addr: SocketAddr) -> bool {
         ServerKind::Ours | ServerKind::Apache | ServerKind::Ensemble => {
             BlockingClient::connect_within(addr, PROBE).is_ok()
         }
-        ServerKind::Redis | ServerKind::RedisSynced => ask(addr, "PING\r\n").contains("PONG"),
-        ServerKind::Etcd => ask(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
+        ServerKind::Redis | ServerKind::RedisSynced => ask_in_plain_text(addr, "PING\r\n").contains("PONG"),
+        ServerKind::Etcd => ask_in_plain_text(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
     }
 }
 
 fn is_follower(addr: SocketAddr) -> bool {
-    ask(addr, "srvr").contains("Mode: follower")
+    ask_in_plain_text(addr, "srvr").contains("Mode: follower")
 }
 
 /// Sends a question in plain text. Returns the beginning of the answer, or an empty text if there is no server.
-fn ask(addr: SocketAddr, question: &str) -> String {
+fn ask_in_plain_text(addr: SocketAddr, question: &str) -> String {
     let answer = || {
         let mut socket = TcpStream::connect(addr)?;
         socket.set_read_timeout(Some(10 * PROBE))?;

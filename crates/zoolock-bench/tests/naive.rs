@@ -13,7 +13,7 @@ use compare::{Figures, Lock, Ours, Plan, Referee, run};
 use one_node::OneNode;
 use watch_the_directory::WatchTheDirectory;
 use zoolock::{LossReason, TestServer};
-use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Place, Proxy, on_both_servers, opcode, tree};
 
 const FEW: usize = 5;
 const MANY: usize = 20;
@@ -37,13 +37,13 @@ async fn measure<L: Lock>(place: &Place, waiters: usize) -> Figures {
     figures
 }
 
-on_both_arms!(one_node_wakes_every_waiter, |place| async move {
+on_both_servers!(one_node_wakes_every_waiter, |place| async move {
     let (few, many) = (measure::<OneNode>(&place, FEW).await, measure::<OneNode>(&place, MANY).await);
     assert!(many.events() > 2.0 * few.events(), "each release wakes every waiter");
     assert!(many.requests() > 2.0 * few.requests(), "each woken waiter sends requests");
 });
 
-on_both_arms!(watching_the_directory_lists_all_contenders, |place| async move {
+on_both_servers!(watching_the_directory_lists_all_contenders, |place| async move {
     let few = measure::<WatchTheDirectory>(&place, FEW).await;
     let many = measure::<WatchTheDirectory>(&place, MANY).await;
     assert!(many.events() > 2.0 * few.events(), "each release wakes every waiter");
@@ -52,7 +52,7 @@ on_both_arms!(watching_the_directory_lists_all_contenders, |place| async move {
     assert_eq!((few.in_order, many.in_order), (FEW, MANY), "the queue is fair");
 });
 
-on_both_arms!(cost_of_zoolock_is_independent_of_waiters, |place| async move {
+on_both_servers!(cost_of_zoolock_is_independent_of_waiters, |place| async move {
     let (few, many) = (measure::<Ours>(&place, FEW).await, measure::<Ours>(&place, MANY).await);
     assert!(many.events() < 1.2 * few.events(), "a release wakes more waiters");
     assert!(many.requests() < 1.2 * few.requests(), "more requests per release");
@@ -73,11 +73,11 @@ async fn znodes_after_lost_reply<L: Lock>(place: &Place, name: &str) -> usize {
     tree::ephemerals(&place.addr(), place.chroot()).await.expect("server answered").len()
 }
 
-on_both_arms!(lost_reply_leaves_one_node_without_holder, |place| async move {
+on_both_servers!(lost_reply_leaves_one_node_without_holder, |place| async move {
     assert_eq!(znodes_after_lost_reply::<OneNode>(&place, "lock").await, 1);
 });
 
-on_both_arms!(lost_reply_leaves_znode_in_watched_directory, |place| async move {
+on_both_servers!(lost_reply_leaves_znode_in_watched_directory, |place| async move {
     assert_eq!(znodes_after_lost_reply::<WatchTheDirectory>(&place, "lock").await, 1);
 });
 

@@ -19,7 +19,7 @@ pub(crate) async fn restart_diverged_nodes(
     let nodes: Vec<String> = (0..NODES).map(|node| ensemble.client_addr(node).to_string()).collect();
     let mut diverged = Vec::new();
     for _ in 0..NODES {
-        let (odd, path) = match tree::odd_one_out(&nodes).await {
+        let (odd, path) = match tree::find_diverged_node(&nodes).await {
             Ok(None) => break,
             Ok(Some(odd)) => odd,
             Err(error) => {

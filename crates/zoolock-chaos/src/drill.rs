@@ -16,12 +16,13 @@ use crate::divergence::restart_diverged_nodes;
 use crate::ensemble::{Ensemble, NODES, START, SYNC_LIMIT, WHOLE, save_logs};
 use crate::faults::{FaultKind, Targets};
 use crate::judge;
-use crate::reach::{Prober, Reach};
 use crate::referee::Referee;
 use crate::report;
-use crate::seen::{DrillArgs, Observations, ProgressSample};
+use crate::settings::DrillArgs;
 use crate::task::DeliberateBug;
 use crate::tree;
+use crate::usable_spans::{Prober, UsableSpans};
+use crate::verdict::{Observations, ProgressSample};
 use crate::worker::TIMEOUTS;
 use crate::workers::Workers;
 
@@ -34,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(crate) async fn run(settings: &DrillArgs) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} workers, {:?}", settings.workers, settings.time);
-    let dir = settings.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = std::env::temp_dir();
     let dir = TempDir::with_prefix_in("zoolock-chaos-", dir)?;
     let file = dir.path().join("referee.sqlite");
     let socket = dir.path().join("referee");
@@ -47,7 +48,7 @@ pub(crate) async fn run(settings: &DrillArgs) -> Outcome<bool> {
     let mut targets = Targets { ensemble, workers };
     targets.heal()?;
     let observations = Arc::new(Mutex::new(Observations { began: now(), ..Observations::default() }));
-    let sampling = tokio::spawn(sample(referee.clone(), observations.clone()));
+    let sampling = tokio::spawn(record_progress(referee.clone(), observations.clone()));
     let mut fault_loop =
         FaultLoop { settings, seed, targets: &mut targets, referee: &referee, observations: &observations };
     let mut terminated = signal(SignalKind::terminate())?;
@@ -56,10 +57,10 @@ pub(crate) async fn run(settings: &DrillArgs) -> Outcome<bool> {
         _ = tokio::signal::ctrl_c() => eprintln!("interrupted: healing and judging now"),
         _ = terminated.recv() => return Err("terminated".into()),
     }
-    finish(&mut targets, &referee, &observations).await?;
+    stop_and_check_leftovers(&mut targets, &referee, &observations).await?;
     sampling.abort();
     let _ = sampling.await;
-    let reach = Reach { usable: prober.usable(), broken: targets.workers.broken() };
+    let reach = UsableSpans { usable: prober.usable(), broken: targets.workers.broken_spans() };
     drop(prober);
     drop(targets);
     let referee = Arc::into_inner(referee).ok_or("the referee is still in use")?;
@@ -68,24 +69,24 @@ pub(crate) async fn run(settings: &DrillArgs) -> Outcome<bool> {
     let observations =
         Observations { reach, ..observations.into_inner().unwrap_or_else(PoisonError::into_inner) };
     let verdict = judge::judge(&file, observations)?;
-    let text = report::text(settings, seed, &verdict);
+    let text = report::format_report(settings, seed, &verdict);
     println!("{text}");
     if let Some(out) = &settings.out {
         std::fs::create_dir_all(out)?;
         std::fs::write(out.join("chaos.md"), &text)?;
-        std::fs::write(out.join("chaos.svg"), crate::timeline::svg(&verdict))?;
+        std::fs::write(out.join("chaos.svg"), crate::timeline::draw_timeline(&verdict))?;
         std::fs::copy(&file, out.join("referee.sqlite"))?;
         save_logs(dir.path(), out)?;
     }
     Ok(verdict.violations.is_empty())
 }
 
-fn note(observations: &Mutex<Observations>, violation: String) {
+fn record_violation(observations: &Mutex<Observations>, violation: String) {
     eprintln!("VIOLATION: {violation}");
     lock(observations).violations.push(violation);
 }
 
-async fn sample(referee: Arc<Referee>, observations: Arc<Mutex<Observations>>) {
+async fn record_progress(referee: Arc<Referee>, observations: Arc<Mutex<Observations>>) {
     loop {
         let sample = {
             let live = referee.live();
@@ -111,7 +112,7 @@ impl FaultLoop<'_> {
         let kinds = if self.settings.only.is_empty() { FaultKind::all() } else { &self.settings.only[..] };
         let mut round: Vec<FaultKind> = Vec::new();
         let mut count = 0;
-        self.until_served(now()).await?;
+        self.wait_until_served(now()).await?;
         while Instant::now() < until {
             sleep(Duration::from_millis(rng.u64(200..2_000))).await;
             if round.is_empty() {
@@ -140,7 +141,7 @@ impl FaultLoop<'_> {
             Err(error) => format!("not done: {error}"),
         };
         for ended in self.targets.workers.ended_workers() {
-            note(self.observations, ended);
+            record_violation(self.observations, ended);
         }
         let lives: Vec<u32> =
             (0..self.targets.workers.len()).map(|it| self.targets.workers.starts_of(it)).collect();
@@ -148,19 +149,22 @@ impl FaultLoop<'_> {
         for (worker, life) in lives.into_iter().enumerate() {
             let lives = self.targets.workers.starts_of(worker);
             if lives != life {
-                self.referee.forget(worker, lives);
+                self.referee.remove_tasks_of_worker(worker, lives);
             }
         }
         let healed = now();
         if let Err(error) = self.targets.ensemble.wait_until_whole(WHOLE).await {
             let logs: Vec<String> = (0..NODES).map(|node| self.targets.ensemble.log_tail(node)).collect();
-            note(self.observations, format!("after {}: {error}\n{}", kind.name(), logs.join("\n--\n")));
+            record_violation(
+                self.observations,
+                format!("after {}: {error}\n{}", kind.name(), logs.join("\n--\n")),
+            );
         }
-        self.until_served(healed).await?;
+        self.wait_until_served(healed).await?;
         let settled = now();
         restart_diverged(self.targets, self.observations).await?;
-        let done = if injected.is_ok() { kind.name() } else { kind.name() + crate::seen::NOT_DONE };
-        self.referee.fault(&done, &target, struck, healed, settled);
+        let done = if injected.is_ok() { kind.name() } else { kind.name() + crate::verdict::NOT_DONE };
+        self.referee.record_fault(&done, &target, struck, healed, settled);
         if let Err(error) = self.check_releases().await {
             eprintln!("not looked for lost releases: {error}");
         }
@@ -177,7 +181,7 @@ impl FaultLoop<'_> {
 
     /// Waits until all attempts that began before `since` have ended. Records a violation if that
     /// takes longer than [`SERVED`].
-    async fn until_served(&mut self, since: i64) -> Outcome<()> {
+    async fn wait_until_served(&mut self, since: i64) -> Outcome<()> {
         let deadline = Instant::now() + SERVED;
         let mut look = Instant::now() + LOOK;
         loop {
@@ -197,7 +201,7 @@ impl FaultLoop<'_> {
                 look = Instant::now() + LOOK;
             }
             if Instant::now() > deadline {
-                note(
+                record_violation(
                     self.observations,
                     format!("not served {SERVED:?} after healing: {}", waiting.join(", ")),
                 );
@@ -212,7 +216,7 @@ impl FaultLoop<'_> {
         let client = tree::connect(&self.targets.ensemble.connect_string()).await?;
         for contender in tree::contenders(&client).await? {
             if released.contains(&ticket(contender.czxid)) {
-                note(
+                record_violation(
                     self.observations,
                     format!("{} is there, and its release was confirmed", contender.path),
                 );
@@ -235,12 +239,16 @@ fn ticket(czxid: i64) -> String {
 }
 
 /// Stops all workers, and checks that no contender's znode is left.
-async fn finish(targets: &mut Targets, referee: &Referee, observations: &Mutex<Observations>) -> Outcome<()> {
+async fn stop_and_check_leftovers(
+    targets: &mut Targets,
+    referee: &Referee,
+    observations: &Mutex<Observations>,
+) -> Outcome<()> {
     targets.heal()?;
     targets.ensemble.wait_until_whole(WHOLE).await?;
     restart_diverged(targets, observations).await?;
     for late in targets.workers.stop(SERVED).await {
-        note(observations, late);
+        record_violation(observations, late);
     }
     lock(observations).ended = now();
     restart_diverged(targets, observations).await?;
@@ -258,9 +266,12 @@ async fn finish(targets: &mut Targets, referee: &Referee, observations: &Mutex<O
             for contender in &left {
                 let lost = released.contains(&ticket(contender.czxid));
                 let what = if lost { "its release was confirmed" } else { "its session should be over" };
-                note(observations, format!("{} is left, and {what}", contender.path));
+                record_violation(observations, format!("{} is left, and {what}", contender.path));
             }
-            note(observations, format!("{} nodes of {} sessions are left", left.len(), sessions.len()));
+            record_violation(
+                observations,
+                format!("{} nodes of {} sessions are left", left.len(), sessions.len()),
+            );
             return Ok(());
         }
         sleep(Duration::from_millis(100)).await;

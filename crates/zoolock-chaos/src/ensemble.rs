@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::time::{Instant, sleep, timeout};
 use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR};
-use zoolock_tests::four_letter::four_letter;
+use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::ports::Port;
 use zoolock_tests::process::last_lines;
 
@@ -158,7 +158,7 @@ impl Ensemble {
     }
 
     /// Sets the longest session timeout that a node grants from its next start on. `None` sets the usual one.
-    pub(crate) fn limit_sessions(&mut self, node: usize, longest: Option<Duration>) {
+    pub(crate) fn set_longest_session(&mut self, node: usize, longest: Option<Duration>) {
         self.nodes[node].longest_session = longest;
     }
 
@@ -171,7 +171,7 @@ impl Ensemble {
     }
 
     /// Ends a node with this signal, and waits until it has ended. Kills it after five seconds.
-    pub(crate) async fn end(&mut self, node: usize, signal: Signal) {
+    pub(crate) async fn end_node(&mut self, node: usize, signal: Signal) {
         self.signal(node, signal);
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.nodes[node].runs() {
@@ -184,7 +184,7 @@ impl Ensemble {
 
     /// Sets or removes the limit on the size of the files that a node writes, in bytes. The kernel then refuses writes
     /// as on a full disk, but with another error number.
-    pub(crate) fn limit_files(&mut self, node: usize, bytes: Option<u64>) {
+    pub(crate) fn limit_file_size(&mut self, node: usize, bytes: Option<u64>) {
         if let Some(child) = self.nodes[node].running() {
             let limit = Rlimit { current: bytes, maximum: None };
             let _ = prlimit(Some(Pid::from_child(child)), Resource::Fsize, limit);
@@ -198,13 +198,13 @@ impl Ensemble {
     /// znodes that were deleted long ago. In one run, a lock therefore had no holder, and yet none
     /// of its waiters acquired it.
     pub(crate) async fn wipe(&mut self, node: usize) -> Outcome<()> {
-        self.end(node, Signal::KILL).await;
+        self.end_node(node, Signal::KILL).await;
         Ok(std::fs::remove_dir_all(self.nodes[node].dir.join("data/version-2"))?)
     }
 
     /// Asks a node for its role.
     pub(crate) async fn role(&self, node: usize) -> NodeRole {
-        match timeout(PROBE, four_letter(self.client_addr(node), "srvr")).await {
+        match timeout(PROBE, send_four_letter_word(self.client_addr(node), "srvr")).await {
             Ok(Ok(answer)) if answer.contains("Mode: leader") => NodeRole::Leader,
             Ok(Ok(answer)) if answer.contains("Mode: follower") => NodeRole::Follower,
             _ => NodeRole::None,
@@ -250,26 +250,26 @@ impl Ensemble {
     }
 
     /// Blocks all messages from node `from` to node `to`, on the connections that either node opened.
-    pub(crate) fn silence(&self, from: usize, to: usize) {
+    pub(crate) fn block_messages(&self, from: usize, to: usize) {
         for link in &self.links[from][to] {
-            link.set(LinkFault { blocks_requests: true, ..link.fault() });
+            link.set_fault(LinkFault { blocks_requests: true, ..link.fault() });
         }
         for link in &self.links[to][from] {
-            link.set(LinkFault { blocks_replies: true, ..link.fault() });
+            link.set_fault(LinkFault { blocks_replies: true, ..link.fault() });
         }
     }
 
     /// Delays all messages between two nodes.
     pub(crate) fn delay_messages(&self, one: usize, other: usize, delay: Duration) {
         for link in self.links[one][other].iter().chain(&self.links[other][one]) {
-            link.set(LinkFault { delay, ..link.fault() });
+            link.set_fault(LinkFault { delay, ..link.fault() });
         }
     }
 
     /// Opens all links between nodes.
     pub(crate) fn open_links(&self) {
         for link in self.links.iter().flatten().flatten() {
-            link.set(LinkFault::default());
+            link.set_fault(LinkFault::default());
         }
     }
 

@@ -116,11 +116,11 @@ impl FaultKind {
         let node = |node: usize| format!("node {}", node + 1);
         let (target, lasts) = match self {
             FaultKind::KillLeader => {
-                targets.ensemble.end(leader, Signal::KILL).await;
+                targets.ensemble.end_node(leader, Signal::KILL).await;
                 (node(leader), some)
             }
             FaultKind::KillFollower => {
-                targets.ensemble.end(follower, Signal::KILL).await;
+                targets.ensemble.end_node(follower, Signal::KILL).await;
                 (node(follower), some)
             }
             FaultKind::KillAll => {
@@ -139,7 +139,7 @@ impl FaultKind {
             }
             FaultKind::RollingRestart => {
                 for node in 0..NODES {
-                    targets.ensemble.end(node, Signal::TERM).await;
+                    targets.ensemble.end_node(node, Signal::TERM).await;
                     targets.ensemble.wait_until_whole(3 * PATIENCE).await?;
                 }
                 ("one after the other".to_owned(), Duration::ZERO)
@@ -177,7 +177,7 @@ impl FaultKind {
                 let victim = if rng.bool() { leader } else { follower };
                 isolate(&targets.ensemble, victim);
                 for worker in 0..targets.workers.len() {
-                    targets.workers.set(worker, victim, BLOCKED);
+                    targets.workers.set_fault(worker, victim, BLOCKED);
                 }
                 (node(victim), long)
             }
@@ -193,13 +193,13 @@ impl FaultKind {
                 for (worker, node) in
                     (0..targets.workers.len()).flat_map(|it| (0..NODES).map(move |node| (it, node)))
                 {
-                    targets.workers.set(worker, node, LinkFault { delay, ..LinkFault::default() });
+                    targets.workers.set_fault(worker, node, LinkFault { delay, ..LinkFault::default() });
                 }
                 (format!("{delay:?} later"), long)
             }
             FaultKind::FullDisk => {
                 let victim = if rng.bool() { leader } else { follower };
-                targets.ensemble.limit_files(victim, Some(0));
+                targets.ensemble.limit_file_size(victim, Some(0));
                 node_to_wipe = Some(victim);
                 (node(victim), long)
             }
@@ -209,7 +209,7 @@ impl FaultKind {
                 let lock = locks[rng.usize(..locks.len())];
                 let client = tree::connect(&targets.ensemble.connect_string()).await?;
                 for _ in 0..rng.u32(1..4) {
-                    tree::remove(&client, lock).await?;
+                    tree::delete_lock_directory(&client, lock).await?;
                     sleep(Duration::from_millis(300)).await;
                 }
                 (lock.to_owned(), Duration::ZERO)
@@ -247,17 +247,17 @@ impl FaultKind {
                 (format!("worker {worker}"), brief)
             }
             FaultKind::CutOffClient => {
-                (0..NODES).for_each(|node| targets.workers.set(worker, node, BLOCKED));
+                (0..NODES).for_each(|node| targets.workers.set_fault(worker, node, BLOCKED));
                 (format!("worker {worker}"), lethal)
             }
             FaultKind::DeafClient => {
                 let deaf = LinkFault { blocks_replies: true, ..LinkFault::default() };
-                (0..NODES).for_each(|node| targets.workers.set(worker, node, deaf));
+                (0..NODES).for_each(|node| targets.workers.set_fault(worker, node, deaf));
                 (format!("worker {worker}"), long)
             }
             FaultKind::FlappingClient => {
                 for _ in 0..rng.u32(5..20) {
-                    targets.workers.cut(worker);
+                    targets.workers.close_connections(worker);
                     sleep(Duration::from_millis(rng.u64(10..400))).await;
                 }
                 (format!("worker {worker}"), Duration::ZERO)
@@ -278,7 +278,7 @@ impl Targets {
         self.workers.open_links();
         for node in 0..NODES {
             self.ensemble.signal(node, Signal::CONT);
-            self.ensemble.limit_files(node, None);
+            self.ensemble.limit_file_size(node, None);
             self.ensemble.start(node)?;
         }
         for worker in 0..self.workers.len() {
@@ -312,6 +312,6 @@ pub(crate) fn isolate(ensemble: &Ensemble, node: usize) {
 
 fn block_messages(ensemble: &Ensemble, from: usize, to: usize) {
     if from != to {
-        ensemble.silence(from, to);
+        ensemble.block_messages(from, to);
     }
 }

@@ -7,9 +7,9 @@ use rusqlite::Connection;
 
 use crate::Outcome;
 use crate::clock::seconds;
-use crate::notes::{CriticalSection, HeldShare};
-use crate::reach::Reach;
-use crate::seen::{FaultRecord, NOT_DONE, Observations, RunVerdict};
+use crate::messages::{CriticalSection, HeldShare};
+use crate::usable_spans::UsableSpans;
+use crate::verdict::{FaultRecord, NOT_DONE, Observations, RunVerdict};
 use crate::worker::TIMEOUTS;
 
 /// Judges a run.
@@ -34,7 +34,7 @@ pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<RunVerdi
     verdict.judge_writes(&db)?;
     let sections = read_sections(&db)?;
     for section in &sections {
-        verdict.count(section);
+        verdict.count_section(section);
         verdict.judge_loss(section, &reach);
     }
     verdict.judge_overlaps(&sections);
@@ -96,7 +96,7 @@ impl RunVerdict {
         Ok(())
     }
 
-    fn count(&mut self, section: &CriticalSection) {
+    fn count_section(&mut self, section: &CriticalSection) {
         if section.last_valid.is_some() {
             *self.sections.entry(section.kind.clone()).or_default() += 1;
         }
@@ -129,7 +129,7 @@ impl RunVerdict {
     /// the lock if the node was usable, and the worker reached the node, for a whole span. The span
     /// begins a sixth of the session timeout before the last time at which the guard was valid. The
     /// span ends with the loss.
-    fn judge_loss(&mut self, section: &CriticalSection, reach: &Reach) {
+    fn judge_loss(&mut self, section: &CriticalSection, reach: &UsableSpans) {
         let (Some(valid), Some(lost)) = (section.last_valid, section.lost) else { return };
         self.lost += 1;
         let timeout = TIMEOUTS[section.who.task % TIMEOUTS.len()];
@@ -227,7 +227,7 @@ fn excluding_holder<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notes::TaskId;
+    use crate::messages::TaskId;
 
     fn section(task: usize, share: HeldShare, granted: i64, last_valid: i64) -> CriticalSection {
         CriticalSection {
@@ -283,7 +283,7 @@ mod tests {
         const SECOND: i64 = 1_000_000_000;
         let mut loss = section(0, HeldShare::Alone, 0, 10 * SECOND);
         loss.lost = Some(11 * SECOND);
-        let reach = |usable_from| Reach {
+        let reach = |usable_from| UsableSpans {
             usable: vec![vec![(usable_from, 20 * SECOND)]],
             broken: vec![vec![Vec::new()]],
         };
@@ -294,7 +294,7 @@ mod tests {
             healed: 6 * SECOND,
             settled: 12 * SECOND,
         };
-        let needless = |section: &CriticalSection, reach: &Reach, faults: Vec<FaultRecord>| {
+        let needless = |section: &CriticalSection, reach: &UsableSpans, faults: Vec<FaultRecord>| {
             let mut verdict = RunVerdict { faults, ..RunVerdict::default() };
             verdict.judge_loss(section, reach);
             assert_eq!(verdict.violations.len() as u64, verdict.needlessly_lost);

@@ -20,7 +20,7 @@ use zoolock_tests::ports::Port;
 
 use crate::Outcome;
 use crate::clock::now;
-use crate::reach::TimeSpan;
+use crate::usable_spans::TimeSpan;
 
 /// The largest number of chunks of bytes that are kept while the link is shut.
 const IN_FLIGHT: usize = 256;
@@ -92,7 +92,7 @@ impl Link {
         self.port.addr()
     }
 
-    pub(crate) fn set(&self, fault: LinkFault) {
+    pub(crate) fn set_fault(&self, fault: LinkFault) {
         let mut broken = lock(&self.state.broken);
         match broken.last_mut().filter(|(_, until)| until.is_none()) {
             Some((_, until)) if fault == LinkFault::default() => *until = Some(now()),
@@ -103,7 +103,7 @@ impl Link {
     }
 
     /// Returns the spans in which the link was broken.
-    pub(crate) fn broken(&self) -> Vec<TimeSpan> {
+    pub(crate) fn broken_spans(&self) -> Vec<TimeSpan> {
         let broken = lock(&self.state.broken);
         broken.iter().map(|(from, until)| (*from, until.unwrap_or(i64::MAX))).collect()
     }
@@ -113,7 +113,7 @@ impl Link {
     }
 
     /// Closes all connections. New ones are accepted.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn close_connections(&self) {
         let at = now();
         let mut broken = lock(&self.state.broken);
         // The cut is inserted before a fault that continues, because that fault must stay the last
@@ -165,27 +165,27 @@ async fn serve(from: TcpStream, state: Arc<LinkState>) {
 }
 
 async fn forward(mut from: TcpStream, state: &LinkState) -> std::io::Result<()> {
-    state.passable(|fault| !fault.blocks_requests).await;
+    state.wait_until_open(|fault| !fault.blocks_requests).await;
     // If nothing listens, the connection is closed. A kernel would refuse it.
     let mut to = state.connect().await?;
     from.set_nodelay(true)?;
     to.set_nodelay(true)?;
     if let Some(return_address) = state.return_address {
-        introduce(&mut from, &mut to, return_address).await?;
+        forward_first_message(&mut from, &mut to, return_address).await?;
     }
     let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
     let done = tokio::try_join!(
-        pump(state, |fault| !fault.blocks_requests, from_read, to_write, Some(&state.forwarded)),
-        pump(state, |fault| !fault.blocks_replies, to_read, from_write, None),
+        forward_bytes(state, |fault| !fault.blocks_requests, from_read, to_write, Some(&state.forwarded)),
+        forward_bytes(state, |fault| !fault.blocks_replies, to_read, from_write, None),
     );
     // A shut link also holds back the end of a connection.
-    state.passable(|fault| !fault.blocks_requests && !fault.blocks_replies).await;
+    state.wait_until_open(|fault| !fault.blocks_requests && !fault.blocks_replies).await;
     done.map(|_| ())
 }
 
 /// Forwards the first message of a connection for elections. The message contains a version, and
 /// the number and the address of a node. Replaces the address by `return_address`.
-async fn introduce(
+async fn forward_first_message(
     from: &mut TcpStream,
     to: &mut TcpStream,
     return_address: SocketAddr,
@@ -201,7 +201,7 @@ async fn introduce(
     to.write_all(name.as_bytes()).await
 }
 
-async fn pump(
+async fn forward_bytes(
     state: &LinkState,
     open: impl Fn(&LinkFault) -> bool + Copy,
     mut from: OwnedReadHalf,
@@ -223,13 +223,13 @@ async fn pump(
             if !delay.is_zero() {
                 sleep_until(arrived + delay).await;
             }
-            state.passable(open).await;
+            state.wait_until_open(open).await;
             to.write_all(&chunk).await?;
             if let Some(forwarded) = forwarded {
                 forwarded.send_modify(|count| *count += 1);
             }
         }
-        state.passable(open).await;
+        state.wait_until_open(open).await;
         to.shutdown().await
     };
     tokio::try_join!(read, write).map(|_| ())
@@ -249,7 +249,7 @@ impl LinkState {
         }
     }
 
-    async fn passable(&self, open: impl Fn(&LinkFault) -> bool) {
+    async fn wait_until_open(&self, open: impl Fn(&LinkFault) -> bool) {
         self.fault.subscribe().wait_for(open).await.expect("the sender is in self");
     }
 }

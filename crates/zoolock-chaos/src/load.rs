@@ -2,13 +2,13 @@
 //! on `zoolock serve` and on Apache ZooKeeper. Memory and file descriptors of server and clients must not grow. At the
 //! end, no session, contender or watch may be left.
 
-pub(crate) mod churn;
-mod crowd;
-mod flat;
-mod pair;
+pub(crate) mod client_process;
+mod client_processes;
+mod growth;
 mod report;
 mod result;
 mod server;
+mod session_pair;
 mod settings;
 mod tally;
 
@@ -22,7 +22,7 @@ use crate::Outcome;
 use crate::clock::{now, seconds};
 use crate::interrupt::until_interrupted;
 use crate::process::ResourceUse;
-use crowd::ClientCrowd;
+use client_processes::ClientCrowd;
 use result::{LoadResult, LoadSample};
 use server::LoadedServer;
 pub(crate) use settings::LoadArgs;
@@ -44,7 +44,7 @@ pub(crate) async fn run(settings: &LoadArgs) -> Outcome<bool> {
     let results = until_interrupted(measure_servers(settings, seed)).await?;
     let violations: Vec<String> =
         results.iter().flat_map(|result| report::violations(settings, result)).collect();
-    let text = report::text(settings, seed, &results, &violations);
+    let text = report::format_report(settings, seed, &results, &violations);
     println!("{text}");
     if let Some(out) = &settings.out {
         std::fs::create_dir_all(out)?;
@@ -80,7 +80,7 @@ async fn measure_server(settings: &LoadArgs, kind: ServerChoice, seed: u64) -> O
     let first_round = time_to_first_hold(settings, &crowd).await;
     eprintln!("{kind:?}: {} locks were held once after {first_round:.1} s", crowd.tally().locks);
     let heap_then = server.live_heap().await?;
-    let samples = watch(settings, &server, &crowd).await?;
+    let samples = sample_resources(settings, &server, &crowd).await?;
     crowd.send_order("stop").await?;
     crowd.wait_for_phase(ChurnPhase::Idle, SETTLED).await?;
     let idle = server
@@ -94,7 +94,7 @@ async fn measure_server(settings: &LoadArgs, kind: ServerChoice, seed: u64) -> O
         wait_for_closed_files(&server, &crowd, server_before.files, clients_before.files).await?;
     let tally = crowd.tally();
     crowd.end().await?;
-    let (directories, left) = server.left().await?;
+    let (directories, left) = server.find_leftovers().await?;
     server.end().await?;
     let result = LoadResult {
         kind,
@@ -125,7 +125,11 @@ async fn time_to_first_hold(settings: &LoadArgs, crowd: &ClientCrowd) -> f64 {
 }
 
 /// Samples server and clients once a second, or fifty times in a short run.
-async fn watch(settings: &LoadArgs, server: &LoadedServer, crowd: &ClientCrowd) -> Outcome<Vec<LoadSample>> {
+async fn sample_resources(
+    settings: &LoadArgs,
+    server: &LoadedServer,
+    crowd: &ClientCrowd,
+) -> Outcome<Vec<LoadSample>> {
     let mut samples = Vec::new();
     let begun = Instant::now();
     let mut ticks = interval((settings.time / 50).min(Duration::from_secs(1)));

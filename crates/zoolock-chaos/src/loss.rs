@@ -21,11 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zookeeper_client::Client;
 use zoolock::{Guard, Zoolock};
-use zoolock_tests::wait::until;
+use zoolock_tests::wait::wait_until;
 
 use crate::Outcome;
-use crate::binary;
 use crate::clock::{now, seconds};
+use crate::commands;
 use crate::divergence::restart_diverged_nodes;
 use crate::ensemble::{Ensemble, NODES, START, WHOLE, save_logs};
 use crate::faults::isolate;
@@ -57,7 +57,7 @@ pub(crate) async fn run(settings: &LossArgs) -> Outcome<bool> {
     eprintln!("seed {seed}, {} holders, {} rounds of each fault", settings.holders, settings.rounds);
     let dir = TempDir::with_prefix("zoolock-loss-")?;
     let holder_settings =
-        HolderSettings { dir: dir.path().to_owned(), zoolock: binary::path()?, broken: settings.broken };
+        HolderSettings { dir: dir.path().to_owned(), zoolock: commands::path()?, broken: settings.broken };
     let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
     ensemble.wait_until_whole(START).await?;
     let mut drill = Drill {
@@ -69,11 +69,11 @@ pub(crate) async fn run(settings: &LossArgs) -> Outcome<bool> {
         violations: Vec::new(),
         diverged: Vec::new(),
     };
-    until_interrupted(drill.rounds(settings)).await?;
+    until_interrupted(drill.run_rounds(settings)).await?;
     let Drill { ensemble, cases, mut violations, diverged, .. } = drill;
     drop(ensemble);
     violations.extend(cases.iter().flat_map(HolderCase::violations));
-    let text = report::text(settings, seed, &cases, &diverged, &violations);
+    let text = report::format_report(settings, seed, &cases, &diverged, &violations);
     println!("{text}");
     if let Some(out) = &settings.out {
         std::fs::create_dir_all(out)?;
@@ -110,12 +110,12 @@ struct Rivals {
 }
 
 impl Drill {
-    async fn rounds(&mut self, settings: &LossArgs) -> Outcome<()> {
+    async fn run_rounds(&mut self, settings: &LossArgs) -> Outcome<()> {
         for round in 1..=settings.rounds {
             for fault in LossFault::value_variants() {
                 if settings.only.is_empty() || settings.only.contains(fault) {
                     let begun = now();
-                    self.round(*fault, round).await?;
+                    self.run_round(*fault, round).await?;
                     let (name, took) = (fault.name(), seconds(now() - begun));
                     eprintln!("{round:3} {name:18} {took:5.1} s");
                 }
@@ -124,7 +124,7 @@ impl Drill {
         Ok(())
     }
 
-    async fn round(&mut self, fault: LossFault, round: usize) -> Outcome<()> {
+    async fn run_round(&mut self, fault: LossFault, round: usize) -> Outcome<()> {
         let leader = self.ensemble.leader(START).await?;
         let follower = (leader + self.rng.usize(1..NODES)) % NODES;
         let mut holders = Vec::new();
@@ -136,13 +136,13 @@ impl Drill {
                     .await?,
             );
         }
-        until("all hold", READY, || holders.iter().all(|holder| holder.record().held.is_some())).await?;
+        wait_until("all hold", READY, || holders.iter().all(|holder| holder.record().held.is_some())).await?;
         let client = tree::connect(&self.ensemble.client_addr(leader).to_string()).await?;
         let mut rivals = self.queue_rivals(follower, &holders).await?;
-        queued(&client, &holders).await?;
+        wait_until_queued(&client, &holders).await?;
         if fault == LossFault::Shortened {
             self.limit_sessions(follower, Some(SHORTER)).await?;
-            until("all are attached", READY, || holders.iter().all(|holder| holder.connections() > 0))
+            wait_until("all are attached", READY, || holders.iter().all(|holder| holder.connections() > 0))
                 .await?;
         }
         // The fault strikes at a random time between two renewals.
@@ -155,7 +155,7 @@ impl Drill {
                     return Err("a holder has no connection that could be cut".into());
                 }
                 for holder in &holders {
-                    holder.shut(round.is_multiple_of(2));
+                    holder.block_link(round.is_multiple_of(2));
                     struck.push(now());
                 }
             }
@@ -177,11 +177,11 @@ impl Drill {
                 struck.resize(holders.len(), now());
             }
         }
-        rivals.until_granted(Instant::now() + SESSION + SERVED).await?;
+        rivals.wait_until_granted(Instant::now() + SESSION + SERVED).await?;
         sleep(Duration::from_millis(self.rng.u64(300..1_000))).await;
         let mut continued = vec![None; holders.len()];
         match fault {
-            LossFault::Cut => holders.iter().for_each(HolderProcess::open),
+            LossFault::Cut => holders.iter().for_each(HolderProcess::reopen_link),
             LossFault::Killed => {}
             LossFault::Stopped | LossFault::Shortened => {
                 for (holder, continued) in holders.iter_mut().zip(&mut continued) {
@@ -193,11 +193,11 @@ impl Drill {
         }
         self.ensemble.wait_until_whole(WHOLE).await?;
         // If a holder does not learn of the loss in time, the judge finds a violation.
-        let _ = until("all know", KNOWN, || holders.iter_mut().all(HolderProcess::knows_loss)).await;
+        let _ = wait_until("all know", KNOWN, || holders.iter_mut().all(HolderProcess::knows_loss)).await;
         let mut ending = JoinSet::new();
         for (number, holder) in holders.into_iter().enumerate() {
             let (lock, runs, has_lost_before) =
-                (holder.lock().to_owned(), holder.runs(), holder.has_lost_before);
+                (holder.lock().to_owned(), holder.is_zoolock_run(), holder.has_lost_before);
             let (struck, continued, rival) = (struck[number], continued[number], rivals.granted[number]);
             ending.spawn(async move {
                 let (record, exit) = holder.end().await;
@@ -226,7 +226,7 @@ impl Drill {
             .extend(failed.into_iter().map(|error| format!("round {round}, {}: {error}", fault.name())));
         self.diverged.extend(restart_diverged_nodes(&mut self.ensemble, WHOLE).await?);
         let client = tree::connect(&self.ensemble.connect_string()).await?;
-        let left = left(&client).await?;
+        let left = wait_for_leftovers(&client).await?;
         self.violations
             .extend(left.into_iter().map(|it| format!("round {round}, {}: {it} is left", fault.name())));
         Ok(())
@@ -234,8 +234,8 @@ impl Drill {
 
     /// Restarts a node with another limit for session timeouts.
     async fn limit_sessions(&mut self, node: usize, longest: Option<Duration>) -> Outcome<()> {
-        self.ensemble.end(node, Signal::TERM).await;
-        self.ensemble.limit_sessions(node, longest);
+        self.ensemble.end_node(node, Signal::TERM).await;
+        self.ensemble.set_longest_session(node, longest);
         self.ensemble.wait_until_whole(WHOLE).await
     }
 
@@ -265,7 +265,7 @@ impl Drill {
 
 impl Rivals {
     /// Waits until all rivals have their locks, or until the deadline.
-    async fn until_granted(&mut self, deadline: Instant) -> Outcome<()> {
+    async fn wait_until_granted(&mut self, deadline: Instant) -> Outcome<()> {
         while let Ok(Some(ended)) = timeout_at(deadline, self.waiting.join_next()).await {
             let (number, granted) = ended?;
             match granted {
@@ -295,7 +295,7 @@ impl Rivals {
 }
 
 /// Waits until a rival is behind each holder.
-async fn queued(client: &Client, holders: &[HolderProcess]) -> Outcome<()> {
+async fn wait_until_queued(client: &Client, holders: &[HolderProcess]) -> Outcome<()> {
     let deadline = Instant::now() + READY;
     loop {
         let contenders = tree::contenders(client).await?;
@@ -314,7 +314,7 @@ async fn queued(client: &Client, holders: &[HolderProcess]) -> Outcome<()> {
 }
 
 /// Returns the znodes that are left after the end of all sessions.
-async fn left(client: &Client) -> Outcome<Vec<String>> {
+async fn wait_for_leftovers(client: &Client) -> Outcome<Vec<String>> {
     let deadline = Instant::now() + 3 * SESSION;
     loop {
         let left = tree::contenders(client).await?;

@@ -7,29 +7,30 @@
 
 #![forbid(unsafe_code)]
 
-mod binary;
+mod any_guard;
 mod clock;
+mod commands;
 mod divergence;
 mod drill;
 mod ensemble;
 mod faults;
-mod held;
 mod interrupt;
 mod judge;
 mod link;
 mod load;
 mod loss;
-mod notes;
+mod messages;
 mod orders;
 mod outages;
 mod process;
-mod reach;
 mod referee;
 mod report;
-mod seen;
+mod settings;
 mod task;
 mod timeline;
 mod tree;
+mod usable_spans;
+mod verdict;
 mod worker;
 mod workers;
 
@@ -48,7 +49,7 @@ struct Args {
 #[derive(Subcommand)]
 enum ChaosCommand {
     /// Starts an ensemble and workers, injects faults, and judges.
-    Run(seen::DrillArgs),
+    Run(settings::DrillArgs),
     /// Cuts holders off in several ways, and checks that they learn of the loss of their locks in time.
     Loss(loss::LossArgs),
     /// Checks that no lock is lost in a short outage.
@@ -64,7 +65,7 @@ enum ChaosCommand {
     Holder(loss::holder::HolderArgs),
     /// Opens a part of the sessions of `load`, and acquires locks with them.
     #[command(hide = true)]
-    Churn(load::churn::ChurnArgs),
+    Churn(load::client_process::ChurnArgs),
 }
 
 #[tokio::main]
@@ -76,7 +77,9 @@ async fn main() -> ExitCode {
         ChaosCommand::Load(settings) => load::run(&settings).await,
         ChaosCommand::Worker(settings) => worker::run(settings).await.map(|()| true),
         ChaosCommand::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),
-        ChaosCommand::Churn(settings) => load::churn::churn(settings).await.map(|()| true),
+        ChaosCommand::Churn(settings) => {
+            load::client_process::run_client_process(settings).await.map(|()| true)
+        }
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,

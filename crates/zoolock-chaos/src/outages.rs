@@ -18,7 +18,7 @@ use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES, START, TICK, WHOLE};
 use crate::interrupt::until_interrupted;
 use crate::loss::SYNC_LIMIT;
-use crate::seen::parse_duration;
+use crate::settings::parse_duration;
 
 /// The longest time until all holders are connected again.
 const RECONNECTED: Duration = Duration::from_secs(60);
@@ -94,10 +94,10 @@ pub(crate) async fn run(settings: &OutagesArgs) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each outage", settings.holders, settings.rounds);
     // An interrupt drops the future. This ends the nodes and deletes their directory.
-    until_interrupted(judge(settings, seed)).await
+    until_interrupted(run_outages(settings, seed)).await
 }
 
-async fn judge(settings: &OutagesArgs, seed: u64) -> Outcome<bool> {
+async fn run_outages(settings: &OutagesArgs, seed: u64) -> Outcome<bool> {
     let dir = TempDir::with_prefix("zoolock-outages-")?;
     let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
     ensemble.wait_until_whole(START).await?;
@@ -113,13 +113,13 @@ async fn judge(settings: &OutagesArgs, seed: u64) -> Outcome<bool> {
         let mut field = OutageSetup::open(&ensemble, *outage, settings.holders).await?;
         let mut figures = OutageFigures::default();
         for round in 1..=settings.rounds {
-            field.round(&mut ensemble, *outage, &mut rng, &mut figures).await?;
+            field.run_round(&mut ensemble, *outage, &mut rng, &mut figures).await?;
             eprintln!("{round:3} {}, {} locks lost so far", outage.name(), figures.lost);
         }
         // Together with the pause at the end of the last round, this time is longer than a usual
         // lease. So a guard whose lease was not renewed after the last outage is no longer valid.
         field.check_guards_for(outage.session_timeout() * 2 / 3).await;
-        figures.lost += field.lost();
+        figures.lost += field.count_lost_locks();
         field.close().await;
         violations.extend(figures.violations(*outage, settings));
         let _ = writeln!(
@@ -214,7 +214,7 @@ impl OutageSetup {
     async fn check_guards_for(&self, time: Duration) {
         let until = Instant::now() + time;
         loop {
-            let _ = self.lost();
+            let _ = self.count_lost_locks();
             if Instant::now() >= until {
                 return;
             }
@@ -223,11 +223,11 @@ impl OutageSetup {
     }
 
     /// Returns the number of lost locks.
-    fn lost(&self) -> usize {
+    fn count_lost_locks(&self) -> usize {
         self.holders.iter().filter(|(_, guard)| !guard.is_valid()).count()
     }
 
-    async fn round(
+    async fn run_round(
         &mut self,
         ensemble: &mut Ensemble,
         outage: Outage,
@@ -255,20 +255,21 @@ impl OutageSetup {
             Outage::AllAway => {
                 for proxy in &self.proxies {
                     proxy.refuse(true).await;
-                    proxy.cut().await;
+                    proxy.close_connections().await;
                 }
                 self.check_guards_for(timeout / 4).await;
                 for proxy in &self.proxies {
                     proxy.refuse(false).await;
                 }
-                figures.longest_reconnect = figures.longest_reconnect.max(self.reconnected().await?);
+                figures.longest_reconnect =
+                    figures.longest_reconnect.max(self.wait_until_reconnected().await?);
             }
         }
         // This time is long enough for the next renewal, and for a move to another server.
         self.check_guards_for(timeout / 6).await;
         figures.most_connections = figures.most_connections.max(self.connections() - before);
         figures.rounds += 1;
-        figures.lost += self.lost();
+        figures.lost += self.count_lost_locks();
         for (number, (zoolock, guard)) in self.holders.iter_mut().enumerate() {
             if !guard.is_valid() {
                 let name = format!("again{number}-{}", figures.rounds);
@@ -279,7 +280,7 @@ impl OutageSetup {
     }
 
     /// Waits until all holders are connected. Returns the time that this took.
-    async fn reconnected(&self) -> Outcome<Duration> {
+    async fn wait_until_reconnected(&self) -> Outcome<Duration> {
         let begun = Instant::now();
         for (_, guard) in self.holders.iter().filter(|(_, guard)| guard.is_valid()) {
             let mut connection = guard.connection();

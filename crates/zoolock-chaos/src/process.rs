@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde::Serialize;
-pub(crate) use zoolock_tests::process::allow_files;
+pub(crate) use zoolock_tests::process::raise_open_file_limit;
 use zoolock_tests::process::{resident_memory, status_field};
 
 use crate::Outcome;

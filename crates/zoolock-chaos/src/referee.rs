@@ -17,7 +17,7 @@ use zoolock_tests::lock;
 
 use crate::Outcome;
 use crate::clock::now;
-use crate::notes::{CriticalSection, Note, TaskId};
+use crate::messages::{CriticalSection, TaskId, TaskMessage};
 
 /// Maximum number of further messages that are stored in the SQLite transaction of a message.
 const BATCH: usize = 256;
@@ -45,7 +45,7 @@ pub(crate) struct LiveState {
 }
 
 enum RefereeOrder {
-    Note(Note, Option<oneshot::Sender<bool>>),
+    Note(TaskMessage, Option<oneshot::Sender<bool>>),
     Fault { kind: String, target: String, struck: i64, healed: i64, settled: i64 },
 }
 
@@ -76,14 +76,14 @@ impl Referee {
     }
 
     /// Removes the current state of a worker's tasks from before its start number `before`.
-    pub(crate) fn forget(&self, worker: usize, before: u32) {
+    pub(crate) fn remove_tasks_of_worker(&self, worker: usize, before: u32) {
         let mut live = self.live();
         live.busy.retain(|who, _| who.worker != worker || who.life >= before);
         live.before_write.retain(|who, _| who.worker != worker || who.life >= before);
     }
 
     /// Records a fault that has ended.
-    pub(crate) fn fault(&self, kind: &str, target: &str, struck: i64, healed: i64, settled: i64) {
+    pub(crate) fn record_fault(&self, kind: &str, target: &str, struck: i64, healed: i64, settled: i64) {
         let order =
             RefereeOrder::Fault { kind: kind.to_owned(), target: target.to_owned(), struck, healed, settled };
         if let Some(notes) = &self.notes {
@@ -131,16 +131,16 @@ async fn handle_messages(
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     while let Some(line) = lines.next_line().await? {
-        let note: Note = serde_json::from_str(&line)?;
+        let note: TaskMessage = serde_json::from_str(&line)?;
         match note {
-            Note::Asks { who, locks } => {
+            TaskMessage::Asks { who, locks } => {
                 lock(&live).busy.insert(who, (now(), locks));
             }
-            Note::WillWrite { who, millis } => {
+            TaskMessage::WillWrite { who, millis } => {
                 let until = now() + i64::try_from(millis)? * 1_000_000;
                 lock(&live).before_write.insert(who, until);
             }
-            Note::Writes { .. } => {
+            TaskMessage::Writes { .. } => {
                 let (done, answer) = oneshot::channel();
                 notes.send(RefereeOrder::Note(note, Some(done)))?;
                 let done = answer.await?;
@@ -149,9 +149,9 @@ async fn handle_messages(
                 }
                 to.write_all(if done { b"true\n" } else { b"false\n" }).await?;
             }
-            Note::Done(section) => {
-                lock(&live).done(&section);
-                notes.send(RefereeOrder::Note(Note::Done(section), None))?;
+            TaskMessage::Done(section) => {
+                lock(&live).record_end(&section);
+                notes.send(RefereeOrder::Note(TaskMessage::Done(section), None))?;
             }
         }
     }
@@ -165,7 +165,7 @@ impl LiveState {
         self.before_write.iter().find(|(_, until)| **until > soon).map(|(who, _)| who.worker)
     }
 
-    fn done(&mut self, section: &CriticalSection) {
+    fn record_end(&mut self, section: &CriticalSection) {
         self.busy.remove(&section.who);
         self.sections += u64::from(section.last_valid.is_some());
         if section.released.is_some() && section.kind != "tenure" {
@@ -186,17 +186,17 @@ impl RefereeWriter {
             let mut answers = Vec::new();
             for order in std::iter::once(first).chain(notes.try_iter().take(BATCH)) {
                 match order {
-                    RefereeOrder::Note(Note::Writes { who, locks, token }, answer) => {
-                        let done = write(&transaction, self.fenced, who, &locks, &token)?;
+                    RefereeOrder::Note(TaskMessage::Writes { who, locks, token }, answer) => {
+                        let done = write_token(&transaction, self.fenced, who, &locks, &token)?;
                         answers.extend(answer.map(|answer| (answer, done)));
                     }
-                    RefereeOrder::Note(Note::Done(section), _) => {
+                    RefereeOrder::Note(TaskMessage::Done(section), _) => {
                         let text = serde_json::to_string(&section).unwrap_or_default();
                         let mut insert = transaction
                             .prepare("INSERT INTO sections (kind, granted, section) VALUES (?1, ?2, ?3)")?;
                         insert.execute(params![section.kind, section.granted, text])?;
                     }
-                    RefereeOrder::Note(Note::Asks { .. } | Note::WillWrite { .. }, _) => {}
+                    RefereeOrder::Note(TaskMessage::Asks { .. } | TaskMessage::WillWrite { .. }, _) => {}
                     RefereeOrder::Fault { kind, target, struck, healed, settled } => {
                         transaction.execute(
                             "INSERT INTO faults (kind, target, struck, healed, settled) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -215,7 +215,7 @@ impl RefereeWriter {
 }
 
 /// Writes the token to the rows of all locks, or of none. Returns whether the write was accepted.
-fn write(
+fn write_token(
     db: &Connection,
     fenced: bool,
     who: TaskId,

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::clock::seconds;
-use crate::seen::{DrillArgs, RunVerdict};
+use crate::settings::DrillArgs;
+use crate::verdict::RunVerdict;
 
 /// The number of violations that are shown.
 pub(crate) const SHOWN: usize = 40;
 
 /// Returns the report.
-pub(crate) fn text(settings: &DrillArgs, seed: u64, verdict: &RunVerdict) -> String {
+pub(crate) fn format_report(settings: &DrillArgs, seed: u64, verdict: &RunVerdict) -> String {
     let mut text = String::new();
     let sections: u64 = verdict.sections.values().sum();
     let done: Vec<_> = verdict.faults.iter().filter(|fault| fault.is_done()).collect();

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 use zoolock::{Error, LossReason, Owner, Zoolock};
 
 use crate::Outcome;
+use crate::any_guard::AnyGuard;
 use crate::clock::now;
-use crate::held::HeldGuard;
-use crate::notes::{CriticalSection, HeldShare, Note, TaskId};
+use crate::messages::{CriticalSection, HeldShare, TaskId, TaskMessage};
 
 /// A deliberate bug, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -110,36 +110,36 @@ impl LockTask {
     /// Runs until `stop` is set and the last attempt has ended.
     pub(crate) async fn run(mut self, stop: Arc<AtomicBool>) -> Outcome<()> {
         while !stop.load(Ordering::Relaxed) {
-            self.turn().await?;
+            self.make_attempt().await?;
             let pause = self.rng.u64(..3);
             sleep(Duration::from_millis(pause)).await;
         }
         Ok(())
     }
 
-    async fn turn(&mut self) -> Outcome<()> {
+    async fn make_attempt(&mut self) -> Outcome<()> {
         let zl = self.zoolock.clone();
-        let name = self.some_lock();
+        let name = self.random_lock_name();
         let one = vec![name.to_owned()];
         match self.kind {
             TaskKind::Mutex => {
                 if self.broken == Some(DeliberateBug::NoLock) && self.rng.u8(..10) == 0 {
                     return self.pretend_to_hold(one).await;
                 }
-                let begun = self.begin(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
                 let got = zl.mutex(name).lock().await;
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             TaskKind::Tenure => {
                 let mutex = zl.mutex(name).batching(400, Duration::from_millis(300));
                 let mutex = mutex.linger(Duration::from_millis(30));
-                let begun = self.begin(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
                 let got = mutex.lock().await;
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             TaskKind::Reentrant => {
                 let owner = self.owner.clone();
-                let begun = self.begin(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
                 let mutex = zl.mutex(name);
                 let got = match mutex.lock_as(&owner).await {
                     Ok(outer) => match mutex.lock_as(&owner).await {
@@ -148,25 +148,25 @@ impl LockTask {
                     },
                     Err(error) => Err(error),
                 };
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             TaskKind::Semaphore => {
                 let permits = self.rng.u32(1..=2);
-                let begun = self.begin(one, HeldShare::Permits(permits, PERMITS)).await?;
+                let begun = self.begin_attempt(one, HeldShare::Permits(permits, PERMITS)).await?;
                 let got = zl.semaphore(name, PERMITS).acquire_many(permits).await;
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             TaskKind::Multi => {
                 let mut names = one;
                 while names.len() < 2 {
-                    let other = self.some_lock().to_owned();
+                    let other = self.random_lock_name().to_owned();
                     if !names.contains(&other) {
                         names.push(other);
                     }
                 }
-                let begun = self.begin(names.clone(), HeldShare::Alone).await?;
+                let begun = self.begin_attempt(names.clone(), HeldShare::Alone).await?;
                 let got = zl.multi(names).lock().await;
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             TaskKind::ReadWrite => self.read_or_write(zl, name, one).await,
         }
@@ -176,42 +176,42 @@ impl LockTask {
         let lock = zl.rwlock(name);
         match self.rng.u8(..10) {
             0..6 => {
-                let begun = self.begin(one, HeldShare::Reads).await?;
+                let begun = self.begin_attempt(one, HeldShare::Reads).await?;
                 let got = lock.read().await;
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             6..8 => {
-                let begun = self.begin(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
                 let got = lock.write().await;
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             8 => {
                 // The time of the downgrade is not known, so the whole hold counts as a read.
-                let begun = self.begin(one, HeldShare::Reads).await?;
+                let begun = self.begin_attempt(one, HeldShare::Reads).await?;
                 let got = match lock.write().await {
                     Ok(writer) => writer.downgrade().await,
                     Err(error) => Err(error),
                 };
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
             _ => {
-                let begun = self.begin(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
                 let got = match lock.upgradable_read().await {
                     Ok(reader) => reader.upgrade().await.map_err(|kept| kept.error),
                     Err(error) => Err(error),
                 };
-                self.work(begun, got).await
+                self.finish_attempt(begun, got).await
             }
         }
     }
 
-    fn some_lock(&mut self) -> &'static str {
+    fn random_lock_name(&mut self) -> &'static str {
         let locks = self.kind.locks();
         locks[self.rng.usize(..locks.len())]
     }
 
-    async fn begin(&mut self, locks: Vec<String>, share: HeldShare) -> Outcome<CriticalSection> {
-        self.send(&Note::Asks { who: self.who, locks: locks.clone() }).await?;
+    async fn begin_attempt(&mut self, locks: Vec<String>, share: HeldShare) -> Outcome<CriticalSection> {
+        self.send(&TaskMessage::Asks { who: self.who, locks: locks.clone() }).await?;
         Ok(CriticalSection {
             who: self.who,
             kind: self.kind.name().to_owned(),
@@ -230,7 +230,7 @@ impl LockTask {
     }
 
     /// Works under the lock, if it was granted, and reports the end of the attempt.
-    async fn work<G: HeldGuard>(
+    async fn finish_attempt<G: AnyGuard>(
         &mut self,
         mut section: CriticalSection,
         got: Result<G, Error>,
@@ -242,10 +242,10 @@ impl LockTask {
                 sleep(Duration::from_millis(self.rng.u64(10..100))).await;
             }
         }
-        self.send(&Note::Done(section)).await
+        self.send(&TaskMessage::Done(section)).await
     }
 
-    async fn work_under_guard<G: HeldGuard>(
+    async fn work_under_guard<G: AnyGuard>(
         &mut self,
         section: &mut CriticalSection,
         guard: G,
@@ -266,7 +266,7 @@ impl LockTask {
                 _ => 0,
             };
             if pause >= 100 && token.is_some() {
-                self.send(&Note::WillWrite { who: self.who, millis: pause }).await?;
+                self.send(&TaskMessage::WillWrite { who: self.who, millis: pause }).await?;
             }
             if pause > 0 {
                 sleep(Duration::from_millis(pause)).await;
@@ -307,7 +307,7 @@ impl LockTask {
 
     /// Checks whether the guard is valid. The clock is read before the check: even if the process is stopped in
     /// between, a valid guard was valid at the recorded time.
-    fn check_valid<G: HeldGuard>(&self, section: &mut CriticalSection, guard: &G) -> bool {
+    fn check_valid<G: AnyGuard>(&self, section: &mut CriticalSection, guard: &G) -> bool {
         let at = now();
         let valid = guard.is_valid() || self.broken == Some(DeliberateBug::NoCheck);
         if valid {
@@ -318,20 +318,21 @@ impl LockTask {
 
     /// Pretends to hold the lock without acquiring it.
     async fn pretend_to_hold(&mut self, locks: Vec<String>) -> Outcome<()> {
-        let mut section = self.begin(locks, HeldShare::Alone).await?;
+        let mut section = self.begin_attempt(locks, HeldShare::Alone).await?;
         section.granted = Some(now());
         sleep(Duration::from_millis(100)).await;
         section.last_valid = Some(now());
-        self.send(&Note::Done(section)).await
+        self.send(&TaskMessage::Done(section)).await
     }
 
     async fn write(&mut self, locks: &[String], token: &str) -> Outcome<bool> {
-        self.send(&Note::Writes { who: self.who, locks: locks.to_vec(), token: token.to_owned() }).await?;
+        self.send(&TaskMessage::Writes { who: self.who, locks: locks.to_vec(), token: token.to_owned() })
+            .await?;
         let answer = self.from.next_line().await?.ok_or("the referee closed the connection")?;
         Ok(answer == "true")
     }
 
-    async fn send(&mut self, note: &Note) -> Outcome<()> {
+    async fn send(&mut self, note: &TaskMessage) -> Outcome<()> {
         let mut line = serde_json::to_string(note)?;
         line.push('\n');
         Ok(self.to.write_all(line.as_bytes()).await?)

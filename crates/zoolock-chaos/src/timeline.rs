@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::clock::seconds;
-use crate::seen::RunVerdict;
+use crate::verdict::RunVerdict;
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 170.0;
@@ -15,7 +15,7 @@ const ROW: f64 = 18.0;
 
 /// Draws the timeline. The upper part shows critical sections per second and refused writes. The lower part has a row
 /// for each kind of fault.
-pub(crate) fn svg(verdict: &RunVerdict) -> String {
+pub(crate) fn draw_timeline(verdict: &RunVerdict) -> String {
     let done: Vec<_> = verdict.faults.iter().filter(|fault| fault.is_done()).collect();
     let mut kinds: Vec<&str> = done.iter().map(|fault| fault.kind.as_str()).collect();
     kinds.sort_unstable();
@@ -37,7 +37,7 @@ pub(crate) fn svg(verdict: &RunVerdict) -> String {
         kinds.len(),
         verdict.violations.len(),
     );
-    text(&mut svg, 16.0, 28.0, "start", "font-size=\"17\" fill=\"#0f172a\"", &title);
+    draw_text(&mut svg, 16.0, 28.0, "start", "font-size=\"17\" fill=\"#0f172a\"", &title);
     let step =
         [10.0, 30.0, 60.0, 300.0, 600.0].into_iter().find(|step| whole / step <= 12.0).unwrap_or(1800.0);
     let mut at = 0.0;
@@ -45,13 +45,13 @@ pub(crate) fn svg(verdict: &RunVerdict) -> String {
         let x = LEFT + at / whole * (RIGHT - LEFT);
         let _ = writeln!(svg, "<path d=\"M{x:.1} {TOP}V{bottom:.1}\" stroke=\"#e2e8f0\"/>");
         let label = if step < 60.0 { format!("{at} s") } else { format!("{} min", at / 60.0) };
-        text(&mut svg, x, bottom + 16.0, "middle", "font-size=\"11\" fill=\"#64748b\"", &label);
+        draw_text(&mut svg, x, bottom + 16.0, "middle", "font-size=\"11\" fill=\"#64748b\"", &label);
         at += step;
     }
-    curve(&mut svg, verdict, &x);
+    draw_curve(&mut svg, verdict, &x);
     for (row, kind) in kinds.iter().enumerate() {
         let y = rows + ROW * row as f64;
-        text(&mut svg, LEFT - 10.0, y + 12.0, "end", "fill=\"#475569\"", kind);
+        draw_text(&mut svg, LEFT - 10.0, y + 12.0, "end", "fill=\"#475569\"", kind);
         for fault in done.iter().filter(|fault| fault.kind == *kind) {
             let (from, healed, settled) = (x(fault.struck), x(fault.healed), x(fault.settled));
             let _ = writeln!(
@@ -66,11 +66,11 @@ pub(crate) fn svg(verdict: &RunVerdict) -> String {
     }
     let words = "curve: critical sections a second · red lines: writes that only the token refused · \
                  dark: broken · light: healed, until all waiters were served";
-    text(&mut svg, 16.0, bottom + 40.0, "start", "font-size=\"11\" fill=\"#64748b\"", words);
+    draw_text(&mut svg, 16.0, bottom + 40.0, "start", "font-size=\"11\" fill=\"#64748b\"", words);
     svg + "</svg>\n"
 }
 
-fn curve(svg: &mut String, verdict: &RunVerdict, x: &impl Fn(i64) -> f64) {
+fn draw_curve(svg: &mut String, verdict: &RunVerdict, x: &impl Fn(i64) -> f64) {
     let rates: Vec<(i64, f64)> = verdict
         .samples
         .windows(2)
@@ -94,11 +94,18 @@ fn curve(svg: &mut String, verdict: &RunVerdict, x: &impl Fn(i64) -> f64) {
         svg,
         "<polyline points=\"{points}\" fill=\"none\" stroke=\"#0f766e\" stroke-width=\"1.2\"/>"
     );
-    text(svg, LEFT - 10.0, TOP + 6.0, "end", "font-size=\"11\" fill=\"#64748b\"", &format!("{top:.0}/s"));
-    text(svg, LEFT - 10.0, TOP + CURVE, "end", "font-size=\"11\" fill=\"#64748b\"", "0");
+    draw_text(
+        svg,
+        LEFT - 10.0,
+        TOP + 6.0,
+        "end",
+        "font-size=\"11\" fill=\"#64748b\"",
+        &format!("{top:.0}/s"),
+    );
+    draw_text(svg, LEFT - 10.0, TOP + CURVE, "end", "font-size=\"11\" fill=\"#64748b\"", "0");
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, style: &str, words: &str) {
+fn draw_text(svg: &mut String, x: f64, y: f64, anchor: &str, style: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{words}</text>");
 }

@@ -55,7 +55,7 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<ContenderZnode>> 
 }
 
 /// Returns the server whose tree differs from those of the two others, with a path that differs. All servers must run.
-pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, String)>> {
+pub(crate) async fn find_diverged_node(nodes: &[String]) -> Outcome<Option<(usize, String)>> {
     let mut clients = Vec::new();
     let mut paths = BTreeSet::new();
     for node in nodes {
@@ -91,7 +91,7 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
 
 /// Deletes a lock directory and its children. Repeats the deletion for at most two seconds, because
 /// contenders create these znodes again.
-pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
+pub(crate) async fn delete_lock_directory(client: &Client, lock: &str) -> Outcome<()> {
     let path = format!("{ROOT}/{lock}");
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline {
@@ -118,8 +118,9 @@ pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
 pub(crate) async fn take_over(node: SocketAddr, session: i64, close: bool) -> Outcome<()> {
     let ticket = SessionTicket { session, password: password_on_apache(session) };
     let attack = async {
-        let taken =
-            raw_client::RawClient::resume(node, 8_000, 0, &ticket).await.map_err(TestFailure::from)?;
+        let taken = raw_client::RawClient::attach_session(node, 8_000, 0, &ticket)
+            .await
+            .map_err(TestFailure::from)?;
         let Some(mut client) = taken.filter(|client| client.ticket.session == session) else {
             return Err("the session had ended before it was taken over".into());
         };

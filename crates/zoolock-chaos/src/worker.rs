@@ -15,7 +15,7 @@ use zoolock::Zoolock;
 
 use crate::Outcome;
 use crate::ensemble::TICK;
-use crate::notes::TaskId;
+use crate::messages::TaskId;
 use crate::task::{DeliberateBug, LockTask, TaskKind};
 
 /// The timeouts of a worker's sessions. Task number N uses session number N modulo the number of

@@ -12,10 +12,10 @@ use tokio::time::{Instant, timeout_at};
 use zoolock_tests::ports::Port;
 
 use crate::Outcome;
-use crate::binary::{own_command, send_signal};
+use crate::commands::{own_command, send_signal};
 use crate::link::{Link, LinkFault};
-use crate::reach::TimeSpan;
 use crate::task::DeliberateBug;
+use crate::usable_spans::TimeSpan;
 
 /// All workers.
 pub(crate) struct Workers {
@@ -99,23 +99,23 @@ impl Workers {
         self.workers[worker].links[node].connections()
     }
 
-    pub(crate) fn set(&self, worker: usize, node: usize, fault: LinkFault) {
-        self.workers[worker].links[node].set(fault);
+    pub(crate) fn set_fault(&self, worker: usize, node: usize, fault: LinkFault) {
+        self.workers[worker].links[node].set_fault(fault);
     }
 
-    pub(crate) fn cut(&self, worker: usize) {
-        self.workers[worker].links.iter().for_each(Link::cut);
+    pub(crate) fn close_connections(&self, worker: usize) {
+        self.workers[worker].links.iter().for_each(Link::close_connections);
     }
 
     pub(crate) fn open_links(&self) {
         for link in self.workers.iter().flat_map(|worker| &worker.links) {
-            link.set(LinkFault::default());
+            link.set_fault(LinkFault::default());
         }
     }
 
     /// Returns the spans in which the links were broken, by worker and node.
-    pub(crate) fn broken(&self) -> Vec<Vec<Vec<TimeSpan>>> {
-        let links = |worker: &Worker| worker.links.iter().map(Link::broken).collect();
+    pub(crate) fn broken_spans(&self) -> Vec<Vec<Vec<TimeSpan>>> {
+        let links = |worker: &Worker| worker.links.iter().map(Link::broken_spans).collect();
         self.workers.iter().map(links).collect()
     }
 

@@ -28,9 +28,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, ColorWhen};
 use crate::args::{completions, manual};
-use crate::base::exit::{Exit, Failure, refused};
+use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::reporter::Reporter;
-use crate::base::start::starting_threads;
+use crate::base::start::start_threads_or_exit;
 use crate::base::terminal;
 use crate::plan::Plan;
 use crate::reaper::{become_command, zombies};
@@ -41,19 +41,19 @@ use crate::verbs::{deadlocks, list, operate, serve, why};
 fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
     // The internal commands run here: before the first thread starts, and before any file is opened.
-    match args::Internal::read(&line) {
+    match args::Internal::parse_line(&line) {
         None => {}
-        Some(Ok(args::Internal::Reap(reap))) => return reaper::reap(&reap).into(),
+        Some(Ok(args::Internal::Reap(reap))) => return reaper::run_reaper(&reap).into(),
         Some(Ok(args::Internal::Become(command))) => {
             let failure = become_command::become_command(&command);
             Reporter::plain().error(&failure);
             return failure.exit.into();
         }
-        Some(Err(error)) => return refuse(&error).into(),
+        Some(Err(error)) => return print_clap_message(&error).into(),
     }
-    let args = match Args::read(&line) {
+    let args = match Args::parse_line(&line) {
         Ok(args) => args,
-        Err(error) => return refuse(&error).into(),
+        Err(error) => return print_clap_message(&error).into(),
     };
     // These calls come before the first thread starts, because new threads inherit the signal mask.
     // `become_independent` closes inherited files, so it also comes before any file is opened.
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
     let reporter = Arc::new(Reporter::new(&args.global));
     let color = args.global.color;
-    let _logging = starting_threads(|| log(args.global.verbose, color));
+    let _logging = start_threads_or_exit(|| start_logging(args.global.verbose, color));
     let result = Plan::new(args).and_then(|plan| execute(plan, color, &reporter));
     let exit = result.unwrap_or_else(|failure| {
         // With --on-busy-exit 0, a busy lock is not an error. --quiet then hides the message, so that cron sends no mail.
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the error in the command line, or the help that the command line asks for.
-fn refuse(error: &clap::Error) -> Exit {
+fn print_clap_message(error: &clap::Error) -> Exit {
     // Help and version are not errors. A closed standard output does not matter here.
     if !error.use_stderr() {
         let _ = error.print();
@@ -95,7 +95,8 @@ fn refuse(error: &clap::Error) -> Exit {
 fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all();
-    let runtime = starting_threads(|| builder.build()).map_err(|error| refused("the runtime", error))?;
+    let runtime =
+        start_threads_or_exit(|| builder.build()).map_err(|error| cannot_start("the runtime", error))?;
     let result = runtime.block_on(async {
         tokio::spawn(zombies::reap_inherited());
         match plan {
@@ -129,14 +130,16 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
             Plan::Ui(plan) => ui::ui(*plan, reporter).await,
             Plan::Serve(plan) => serve::serve(*plan, reporter).await,
             Plan::ServeLocal { idle } => local::serve(idle, reporter).await,
-            Plan::ServeStatus { json } => serve::status(json),
-            Plan::ServeStop => serve::stop(reporter).await,
+            Plan::ServeStatus { json } => serve::print_status(json),
+            Plan::ServeStop => serve::stop_server(reporter).await,
             Plan::ServeAdopt => local::adopt(reporter).await,
             Plan::Completions(shell) => text::print(&completions::script(shell)),
             Plan::Man(page) => text::print(&page),
-            Plan::WriteManual(directory) => manual::write(&directory).map(|()| Exit::OK).map_err(|error| {
-                Failure::new(Exit::OUTPUT, format!("cannot write to {}: {error}", directory.display()))
-            }),
+            Plan::WriteManual(directory) => {
+                manual::write_all_pages(&directory).map(|()| Exit::OK).map_err(|error| {
+                    Failure::new(Exit::OUTPUT, format!("cannot write to {}: {error}", directory.display()))
+                })
+            }
         }
     });
     zombies::reap_all();
@@ -146,7 +149,7 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
 }
 
 /// Starts logging to standard error if `-v` is given.
-fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
+fn start_logging(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
     let level = match verbose {
         0 => return None,
         1 => "info",

@@ -9,7 +9,7 @@ use crate::SaslStep;
 use crate::host::{DialFailure, Host};
 use crate::platform::{ConnectError, Platform, Stream};
 use crate::race::race;
-use crate::sasl::{Exchange, SaslClient};
+use crate::sasl::{SaslClient, SaslExchange};
 
 /// The reason why a server could not be reached.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -65,7 +65,11 @@ impl Hosts {
     /// Returns the servers in the order in which this dial tries them. The next dial starts one server later. The
     /// server that was reached last comes at the end, or at the start with `same_first`. With `avoid_last_reached` it
     /// is left out.
-    pub(crate) fn round(&mut self, avoid_last_reached: bool, same_first: bool) -> Vec<(usize, Host)> {
+    pub(crate) fn next_dial_order(
+        &mut self,
+        avoid_last_reached: bool,
+        same_first: bool,
+    ) -> Vec<(usize, Host)> {
         let count = self.hosts.len();
         let order = (0..count).map(|step| (self.next + step) % count);
         let others: Vec<usize> = order.filter(|at| self.last_reached != Some(*at)).collect();
@@ -91,7 +95,7 @@ pub(crate) struct Dialed {
     pub(crate) at: usize,
     pub(crate) stream: Box<dyn Stream>,
     /// The SASL exchange and its first token.
-    pub(crate) sasl: Option<(Box<dyn Exchange>, SaslStep)>,
+    pub(crate) sasl: Option<(Box<dyn SaslExchange>, SaslStep)>,
 }
 
 /// Connects to the servers of a round until one accepts. If SASL is used, a server counts only if
@@ -130,14 +134,14 @@ async fn connect_to_host(
     security: Security,
     platform: &dyn Platform,
 ) -> Result<Dialed, ConnectError> {
-    let connecting = connect(host, head_start, &security, platform);
+    let connecting = connect_with_tls(host, head_start, &security, platform);
     let Some(mechanism) = &security.mechanism else {
         return Ok(Dialed { at, stream: connecting.await?, sasl: None });
     };
     let limit = (head_start * 5).max(SHORTEST_CONNECT);
     let late = |_| ConnectError::new(DialFailure::NotConnected, "accepts no connection in time");
     let stream = timeout(limit, connecting).await.map_err(late)??;
-    let mut exchange = mechanism.start(host.name());
+    let mut exchange = mechanism.start_exchange(host.name());
     match exchange.step(None).await {
         SaslStep::NoToken => {
             Err(ConnectError::new(DialFailure::NotSecured, "there is no SASL token for this server"))
@@ -146,7 +150,7 @@ async fn connect_to_host(
     }
 }
 
-async fn connect(
+async fn connect_with_tls(
     host: &Host,
     head_start: Duration,
     #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: &Security,
@@ -155,7 +159,7 @@ async fn connect(
     let stream = platform.connect(host, head_start).await?;
     #[cfg(feature = "tls")]
     if let (Host::Tcp { name, .. }, Some(config)) = (host, security.tls.clone()) {
-        let shaken = crate::tls::shake_hands(config, name, stream).await;
+        let shaken = crate::tls::tls_handshake(config, name, stream).await;
         return shaken.map_err(|message| ConnectError::new(DialFailure::NotSecured, message));
     }
     Ok(stream)
@@ -169,34 +173,34 @@ mod tests {
     use super::*;
 
     async fn hosts(count: u16) -> Hosts {
-        let platform = crate::Os::on(&tokio::runtime::Handle::current());
+        let platform = crate::Os::with_runtime(&tokio::runtime::Handle::current());
         Hosts::new((0..count).map(|port| Host::Tcp { name: "zk".to_owned(), port }).collect(), &*platform)
     }
 
     #[tokio::test]
     async fn each_round_has_all_servers_and_starts_at_another() {
         let mut hosts = hosts(3).await;
-        let firsts: Vec<usize> = (0..6).map(|_| hosts.round(false, false)[0].0).collect();
+        let firsts: Vec<usize> = (0..6).map(|_| hosts.next_dial_order(false, false)[0].0).collect();
         assert_eq!(firsts, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(hosts.round(false, false).len(), 3);
+        assert_eq!(hosts.next_dial_order(false, false).len(), 3);
     }
 
     #[tokio::test]
     async fn server_reached_last_is_tried_last() {
         let mut hosts = hosts(3).await;
-        let (at, _) = hosts.round(false, false)[1].clone();
+        let (at, _) = hosts.next_dial_order(false, false)[1].clone();
         hosts.record_reached(at);
         let firsts: Vec<usize> = (0..4)
             .map(|_| {
-                let round = hosts.round(false, false);
+                let round = hosts.next_dial_order(false, false);
                 assert_eq!((round.len(), round[2].0), (3, 1));
                 round[0].0
             })
             .collect();
         assert!(firsts == [2, 0, 2, 0], "the other servers take turns: {firsts:?}");
         // A move to another server leaves out the server that was reached last.
-        let others: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
+        let others: Vec<usize> = hosts.next_dial_order(true, false).iter().map(|(at, _)| *at).collect();
         assert!(others.len() == 2 && !others.contains(&1), "{others:?}");
-        assert_eq!(hosts.round(false, true)[0].0, 1, "the same server is tried first");
+        assert_eq!(hosts.next_dial_order(false, true)[0].0, 1, "the same server is tried first");
     }
 }

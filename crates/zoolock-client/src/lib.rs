@@ -39,19 +39,19 @@ mod sync {
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use driver::{Client, Flight, Handler, Servers};
+pub use driver::{Client, Handler, RequestBatch, Servers};
 pub use host::{DialFailure, Host};
 pub use hosts::DialError;
 pub use platform::{
-    ConnectError, Connecting, Os, Platform, SessionFuture, Stream, boot_time, closes_at_once,
+    ConnectError, ConnectFuture, Os, Platform, SessionFuture, Stream, boot_time, closes_at_once,
 };
-pub use requests::{Notice, Notices, OpenError, Requests};
+pub use requests::{Notice, Notices, OpenError, RequestSession};
 pub use session::{
     ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, Session,
     SessionConfig, SessionState,
 };
 pub use socket_path::SocketPath;
-pub use threads::{RAISE_THREAD_LIMIT, limit_advice, name_limit, on_thread, resolve, start_thread};
+pub use threads::{RAISE_THREAD_LIMIT, add_limit_advice, limit_advice, resolve, run_on_thread, start_thread};
 #[cfg(feature = "tls")]
 pub use tls::TlsSource;
 pub use zoolock_wire::Instant;

@@ -43,7 +43,7 @@ impl ConnectError {
 }
 
 /// An attempt to connect to a server.
-pub type Connecting = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, ConnectError>> + Send>>;
+pub type ConnectFuture = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, ConnectError>> + Send>>;
 
 /// The machine on which a session runs.
 ///
@@ -59,7 +59,7 @@ pub trait Platform: Send + Sync + 'static {
     fn spawn(&self, task: SessionFuture);
     /// Connects to a server. Tries each address of the server alone for `head_start`. After that,
     /// also tries the next address, while the earlier attempts go on.
-    fn connect(&self, host: &Host, head_start: Duration) -> Connecting;
+    fn connect(&self, host: &Host, head_start: Duration) -> ConnectFuture;
 }
 
 /// The operating system, with a tokio runtime.
@@ -70,7 +70,7 @@ pub struct Os {
 
 impl Os {
     /// Returns the platform whose tasks run on this runtime. The runtime needs the drivers for I/O and time.
-    pub fn on(runtime: &Handle) -> Arc<dyn Platform> {
+    pub fn with_runtime(runtime: &Handle) -> Arc<dyn Platform> {
         Arc::new(Os { runtime: runtime.clone() })
     }
 }
@@ -90,7 +90,7 @@ impl Platform for Os {
         self.runtime.spawn(task);
     }
 
-    fn connect(&self, host: &Host, head_start: Duration) -> Connecting {
+    fn connect(&self, host: &Host, head_start: Duration) -> ConnectFuture {
         Box::pin(connect(host.clone(), head_start))
     }
 }
@@ -120,7 +120,7 @@ async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, Co
         Host::Tcp { name, port } => {
             let addresses = resolve(&name, port).await.map_err(not_connected)?;
             let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
-            let stream = connected.map_err(|errors| of_tcp(&errors))?;
+            let stream = connected.map_err(|errors| tcp_connect_error(&errors))?;
             // A request must not wait for the TCP acknowledgement of the previous one.
             let set = stream.set_nodelay(true);
             set.map_err(|error| not_connected(format!("cannot set TCP_NODELAY ({error})")))?;
@@ -134,7 +134,7 @@ fn not_connected(message: String) -> ConnectError {
 }
 
 /// Returns the error of a host whose addresses failed with these errors. The first error decides.
-fn of_tcp(errors: &[io::Error]) -> ConnectError {
+fn tcp_connect_error(errors: &[io::Error]) -> ConnectError {
     match errors.first() {
         Some(error) if closes_at_once(error) => ConnectError::new(
             DialFailure::HungUp,
@@ -160,8 +160,8 @@ mod tests {
             (io::ErrorKind::ConnectionRefused, DialFailure::NotConnected),
             (io::ErrorKind::TimedOut, DialFailure::NotConnected),
         ] {
-            assert_eq!(of_tcp(&[kind.into()]).failure, failure, "{kind:?}");
+            assert_eq!(tcp_connect_error(&[kind.into()]).failure, failure, "{kind:?}");
         }
-        assert_eq!(of_tcp(&[]).failure, DialFailure::NotConnected);
+        assert_eq!(tcp_connect_error(&[]).failure, DialFailure::NotConnected);
     }
 }

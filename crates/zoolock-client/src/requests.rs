@@ -30,12 +30,12 @@ pub enum Notice {
 /// A receiver of the [`Notice`]s of a session.
 pub type Notices = broadcast::Receiver<Notice>;
 
-/// The reason why [`Requests::open`] failed.
+/// The reason why [`RequestSession::open`] failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// No server was reached. The list has the error of each server.
-    #[error("{}", list(.0))]
+    #[error("{}", join_errors(.0))]
     Unreachable(Vec<DialError>),
     /// The server refused the credentials, or did not prove its identity.
     #[error("the server refused the credentials")]
@@ -48,57 +48,57 @@ pub enum OpenError {
 /// A session for single requests, without locks.
 ///
 /// Dropping this value closes the session in the background.
-pub struct Requests {
+pub struct RequestSession {
     client: Client<PendingReplies>,
     notices: broadcast::Sender<Notice>,
 }
 
 struct PendingReplies {
-    /// The waiting caller of [`Requests::open`]. `None` after the caller has got the result.
+    /// The waiting caller of [`RequestSession::open`]. `None` after the caller has got the result.
     opener: Option<oneshot::Sender<Result<(), OpenError>>>,
     replies: HashMap<RequestNumber, oneshot::Sender<Result<Reply, RequestError>>>,
     notices: broadcast::Sender<Notice>,
 }
 
 impl Handler for PendingReplies {
-    fn reply(&mut self, request: RequestNumber, _: Instant, result: Result<Reply, RequestError>) {
+    fn handle_reply(&mut self, request: RequestNumber, _: Instant, result: Result<Reply, RequestError>) {
         if let Some(caller) = self.replies.remove(&request) {
             let _ = caller.send(result);
         }
     }
 
-    fn event(&mut self, event: WatchEvent) {
+    fn handle_event(&mut self, event: WatchEvent) {
         let _ = self.notices.send(Notice::Event(event));
     }
 
-    fn state(&mut self, state: SessionState) {
+    fn handle_state_change(&mut self, state: SessionState) {
         match state {
-            SessionState::Connected { .. } => self.opened(Ok(())),
-            SessionState::Ended(End::AuthFailed) => self.opened(Err(OpenError::Denied)),
-            SessionState::Ended(end) => self.opened(Err(OpenError::Ended(end))),
+            SessionState::Connected { .. } => self.finish_opening(Ok(())),
+            SessionState::Ended(End::AuthFailed) => self.finish_opening(Err(OpenError::Denied)),
+            SessionState::Ended(end) => self.finish_opening(Err(OpenError::Ended(end))),
             SessionState::Disconnected(_) => {}
         }
         let _ = self.notices.send(Notice::State(state));
     }
 
-    fn unreachable(&mut self, errors: &[DialError]) {
-        self.opened(Err(OpenError::Unreachable(errors.to_vec())));
+    fn handle_failed_dial(&mut self, errors: &[DialError]) {
+        self.finish_opening(Err(OpenError::Unreachable(errors.to_vec())));
     }
 }
 
 impl PendingReplies {
-    fn opened(&mut self, outcome: Result<(), OpenError>) {
+    fn finish_opening(&mut self, outcome: Result<(), OpenError>) {
         if let Some(opener) = self.opener.take() {
             let _ = opener.send(outcome);
         }
     }
 }
 
-fn list(errors: &[DialError]) -> String {
+fn join_errors(errors: &[DialError]) -> String {
     errors.iter().map(DialError::to_string).collect::<Vec<_>>().join("; ")
 }
 
-impl Requests {
+impl RequestSession {
     /// Opens a session. The caller must limit the time, because a server that was reached may take any time to attach
     /// the session.
     ///
@@ -115,12 +115,12 @@ impl Requests {
         config: SessionConfig,
         servers: impl Into<Servers>,
         platform: Arc<dyn Platform>,
-    ) -> Result<Requests, OpenError> {
+    ) -> Result<RequestSession, OpenError> {
         let (opener, opened) = oneshot::channel();
         let notices = broadcast::Sender::new(KEPT_NOTICES);
         let pending =
             PendingReplies { opener: Some(opener), replies: HashMap::new(), notices: notices.clone() };
-        let requests = Requests { client: Client::start(config, servers, pending, platform), notices };
+        let requests = RequestSession { client: Client::start(config, servers, pending, platform), notices };
         opened.await.unwrap_or(Err(OpenError::Ended(End::Abandoned)))?;
         Ok(requests)
     }
@@ -169,41 +169,41 @@ impl Requests {
     /// Reads the stat of a znode. Returns `None` if the znode does not exist.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, RequestError> {
         match self.call(&Request::Exists { path: path.to_owned(), watch: false }).await {
             Ok(Reply::Stat(stat)) => Ok(Some(stat)),
             Err(error) if error.code() == Some(Code::NoNode) => Ok(None),
-            other => Err(unexpected(other)),
+            other => Err(into_request_error(other)),
         }
     }
 
     /// Reads the access list of a znode.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn acl(&self, path: &str) -> Result<Vec<Acl>, RequestError> {
         match self.call(&Request::GetAcl { path: path.to_owned() }).await {
             Ok(Reply::AclStat { acl, .. }) => Ok(acl),
-            other => Err(unexpected(other)),
+            other => Err(into_request_error(other)),
         }
     }
 
     /// Lists the children of a znode.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn children(&self, path: &str) -> Result<Vec<String>, RequestError> {
         match self.call(&Request::GetChildren { path: path.to_owned(), watch: false }).await {
             Ok(Reply::Children(names)) => Ok(names),
-            other => Err(unexpected(other)),
+            other => Err(into_request_error(other)),
         }
     }
 
     /// Creates an ephemeral znode, which the server deletes when the session ends.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn create_ephemeral(&self, path: &str, data: &[u8], acl: &[Acl]) -> Result<(), RequestError> {
         let create = CreateRequest {
             op: zoolock_wire::op::CREATE2,
@@ -219,7 +219,7 @@ impl Requests {
     /// Writes the data of a znode, at any version.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn write(&self, path: &str, data: &[u8]) -> Result<(), RequestError> {
         let data = Some(Bytes::copy_from_slice(data));
         self.call(&Request::SetData { path: path.to_owned(), data, version: -1 }).await.map(drop)
@@ -228,7 +228,7 @@ impl Requests {
     /// Deletes a znode, at any version.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn delete(&self, path: &str) -> Result<(), RequestError> {
         self.call(&Request::Delete { path: path.to_owned(), version: -1 }).await.map(drop)
     }
@@ -236,7 +236,7 @@ impl Requests {
     /// Waits until the connected server has caught up with the leader.
     ///
     /// # Errors
-    /// As [`Requests::call`].
+    /// As [`RequestSession::call`].
     pub async fn sync(&self, path: &str) -> Result<(), RequestError> {
         self.call(&Request::Sync { path: path.to_owned() }).await.map(drop)
     }
@@ -244,15 +244,15 @@ impl Requests {
     /// Watches a znode and everything below it, until the connection is lost. Events come as [`Notice::Event`].
     ///
     /// # Errors
-    /// As [`Requests::call`]. Servers before 3.6 do not know the request.
+    /// As [`RequestSession::call`]. Servers before 3.6 do not know the request.
     pub async fn watch_all_below(&self, path: &str) -> Result<(), RequestError> {
         self.call(&Request::AddWatch { path: path.to_owned(), mode: PERSISTENT_RECURSIVE }).await.map(drop)
     }
 }
 
-impl Requests {
+impl RequestSession {
     /// Removes all watches of the session on this path, without waiting for the reply.
-    pub fn forget_watches(&self, path: &str) {
+    pub fn remove_watches(&self, path: &str) {
         // The error is ignored: without a connection the session has no watches.
         let _ = self.client.request(&Request::RemoveWatches { path: path.to_owned(), kind: ANY_WATCH });
     }
@@ -267,6 +267,6 @@ const PERSISTENT_RECURSIVE: i32 = 1;
 
 /// Returns the error of a result that is not the expected reply. A reply of another kind does not occur, because the
 /// session decodes each reply by its request.
-fn unexpected(result: Result<Reply, RequestError>) -> RequestError {
+fn into_request_error(result: Result<Reply, RequestError>) -> RequestError {
     result.err().unwrap_or(RequestError::ConnectionLoss)
 }

@@ -24,7 +24,7 @@ pub fn limit_advice(error: &io::Error) -> Option<&'static str> {
 }
 
 /// Adds the advice of [`limit_advice`] to the error, if a limit caused it.
-pub fn name_limit(error: io::Error) -> io::Error {
+pub fn add_limit_advice(error: io::Error) -> io::Error {
     match limit_advice(&error) {
         Some(advice) => io::Error::new(error.kind(), format!("{error}; {advice}")),
         None => error,
@@ -37,14 +37,14 @@ pub fn name_limit(error: io::Error) -> io::Error {
 /// The system refuses the thread.
 pub fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-    started.map(drop).map_err(name_limit)
+    started.map(drop).map_err(add_limit_advice)
 }
 
 /// Runs blocking work on a new thread, and returns its result.
 ///
 /// # Errors
 /// The system refuses the thread, or the work panics.
-pub async fn on_thread<T: Send + 'static>(
+pub async fn run_on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -67,7 +67,7 @@ pub async fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     }
     let name = name.to_owned();
     let lookup = LOOKUPS.acquire().await.expect("the semaphore is never closed");
-    let resolved = on_thread("zoolock-resolve", move || {
+    let resolved = run_on_thread("zoolock-resolve", move || {
         let _lookup = lookup;
         Ok((name.as_str(), port).to_socket_addrs()?.collect())
     });
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn refusal_names_the_limit() {
         for (errno, limit) in [(Errno::AGAIN, "ulimit -u"), (Errno::MFILE, "ulimit -n")] {
-            let refused = name_limit(errno.into());
+            let refused = add_limit_advice(errno.into());
             assert!(refused.to_string().contains(limit), "{refused}");
             assert!(limit_advice(&refused).is_none(), "the advice is given once: {refused}");
         }
-        let other = name_limit(Errno::NOMEM.into());
+        let other = add_limit_advice(Errno::NOMEM.into());
         assert!(!other.to_string().contains("ulimit"), "{other}");
     }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn panic_on_a_thread_is_an_error() {
-        let error = on_thread("doomed", || panic!("a bug")).await.expect_err("panic is reported");
+        let error = run_on_thread("doomed", || panic!("a bug")).await.expect_err("panic is reported");
         assert!(error.to_string().contains("doomed panicked"), "{error}");
     }
 }

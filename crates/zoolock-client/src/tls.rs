@@ -22,7 +22,7 @@ pub trait TlsSource: Send + Sync + 'static {
 ///
 /// # Errors
 /// The handshake fails, or no certificate can have this name. The error is a text in lower case.
-pub(crate) async fn shake_hands(
+pub(crate) async fn tls_handshake(
     config: Arc<ClientConfig>,
     name: &str,
     stream: Box<dyn Stream>,

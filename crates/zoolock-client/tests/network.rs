@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, JoinSet};
-use zoolock_client::sasl::{Exchange, SaslClient, StepFuture};
+use zoolock_client::sasl::{SaslClient, SaslExchange, StepFuture};
 use zoolock_client::{
     Client, DialFailure, End, Handler, Host, Instant, Os, RequestError, RequestNumber, SaslStep, Servers,
     SessionConfig, SessionState,
@@ -43,15 +43,15 @@ struct Recorder {
 }
 
 impl Handler for Recorder {
-    fn reply(&mut self, request: RequestNumber, _: Instant, result: Result<Reply, RequestError>) {
+    fn handle_reply(&mut self, request: RequestNumber, _: Instant, result: Result<Reply, RequestError>) {
         let _ = self.happened.send(Happened::Reply(request, result));
     }
 
-    fn event(&mut self, event: WatchEvent) {
+    fn handle_event(&mut self, event: WatchEvent) {
         let _ = self.happened.send(Happened::Event(event));
     }
 
-    fn state(&mut self, state: SessionState) {
+    fn handle_state_change(&mut self, state: SessionState) {
         let _ = self.happened.send(Happened::State(state));
     }
 }
@@ -69,7 +69,7 @@ impl Session {
     fn start_with(servers: Servers) -> Session {
         let (happened_sender, happened) = unbounded_channel();
         let recorder = Recorder { happened: happened_sender };
-        let platform = Os::on(&tokio::runtime::Handle::current());
+        let platform = Os::with_runtime(&tokio::runtime::Handle::current());
         let client = Client::start(SessionConfig::new(T), servers, recorder, platform);
         Session { client, happened }
     }
@@ -420,7 +420,7 @@ struct Slow {
 }
 
 impl SaslClient for Slow {
-    fn start(&self, _: &str) -> Box<dyn Exchange> {
+    fn start_exchange(&self, _: &str) -> Box<dyn SaslExchange> {
         Box::new(SlowExchange { permits: self.permits.clone() })
     }
 }
@@ -429,7 +429,7 @@ struct SlowExchange {
     permits: Arc<Semaphore>,
 }
 
-impl Exchange for SlowExchange {
+impl SaslExchange for SlowExchange {
     fn step(&mut self, _: Option<bytes::Bytes>) -> StepFuture<'_> {
         Box::pin(async move {
             self.permits.acquire().await.expect("the semaphore is never closed").forget();

@@ -119,7 +119,7 @@ impl Graph {
     }
 
     /// Returns the positions of this owner, as index of the queue and index in that queue.
-    pub fn places(&self, owner: usize) -> &[(usize, usize)] {
+    pub fn positions_of(&self, owner: usize) -> &[(usize, usize)] {
         self.places.get(owner).map_or(&[], Vec::as_slice)
     }
 
@@ -140,12 +140,12 @@ impl Graph {
     /// Returns the deadlocks.
     pub fn deadlocks(&self) -> Vec<DeadlockCycle> {
         let all = self.reduce(&self.all_owners());
-        let edges = self.edges(&all);
+        let edges = self.wait_edges(&all);
         let mut deadlocks = Vec::new();
-        let mut suspects = components(&all.stuck, &edges);
+        let mut suspects = strongly_connected_components(&all.stuck, &edges);
         while let Some(members) = suspects.pop() {
             let alone = self.reduce(&members);
-            for part in components(&alone.stuck, &self.edges(&alone)) {
+            for part in strongly_connected_components(&alone.stuck, &self.wait_edges(&alone)) {
                 if part.len() < members.len() {
                     suspects.push(part);
                     continue;
@@ -167,8 +167,8 @@ impl Graph {
         &self.queues[queue].places[place]
     }
 
-    fn waits(&self, owner: usize) -> impl Iterator<Item = (usize, usize)> {
-        self.places(owner).iter().copied().filter(move |&at| !self.place(at).holds)
+    fn waiting_positions(&self, owner: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.positions_of(owner).iter().copied().filter(move |&at| !self.place(at).holds)
     }
 
     /// Removes every owner that can continue, in a graph of `members` alone.
@@ -179,9 +179,9 @@ impl Graph {
             self.queues.iter().flat_map(|queue| &queue.places).map(|place| place.holds).collect();
         let (mut due, mut is_due) = (VecDeque::new(), vec![false; self.queues.len()]);
         for &owner in members {
-            missing[owner] = self.waits(owner).count();
+            missing[owner] = self.waiting_positions(owner).count();
             removed[owner] = missing[owner] == 0;
-            for (queue, _) in self.waits(owner) {
+            for (queue, _) in self.waiting_positions(owner) {
                 if !std::mem::replace(&mut is_due[queue], true) {
                     due.push_back(queue);
                 }
@@ -207,7 +207,7 @@ impl Graph {
                         // This loop visits the contenders behind this position next. The owner's
                         // other queues need another visit. So does this queue, if the owner has an
                         // earlier position in it.
-                        for &(other, another) in self.places(owner) {
+                        for &(other, another) in self.positions_of(owner) {
                             if (other != queue || another < at)
                                 && !std::mem::replace(&mut is_due[other], true)
                             {
@@ -227,12 +227,16 @@ impl Graph {
     /// Returns for each owner the stuck owners that it waits for. A contender that waits for all
     /// earlier contenders represents them: a later contender has an edge to it, and no edges to the
     /// earlier ones. So a long queue has few edges.
-    fn edges(&self, reduced: &Reduction) -> Vec<Vec<usize>> {
+    fn wait_edges(&self, reduced: &Reduction) -> Vec<Vec<usize>> {
         let Reduction { stuck, removed, has } = reduced;
         let mut edges = vec![Vec::new(); self.places.len()];
         let waits = |&(queue, place): &(usize, usize)| !has[self.base[queue] + place];
-        let mut queues: Vec<usize> =
-            stuck.iter().flat_map(|&owner| self.waits(owner)).filter(waits).map(|(queue, _)| queue).collect();
+        let mut queues: Vec<usize> = stuck
+            .iter()
+            .flat_map(|&owner| self.waiting_positions(owner))
+            .filter(waits)
+            .map(|(queue, _)| queue)
+            .collect();
         queues.sort_unstable();
         queues.dedup();
         for queue in queues {
@@ -281,7 +285,7 @@ impl Graph {
     /// Returns a shortest cycle through one of the first `MAX_CYCLE_STARTS` stuck owners, holders
     /// first. Every stuck owner is on a cycle.
     fn shortest_cycle(&self, reduced: &Reduction) -> Vec<WaitStep> {
-        let holds = |owner: usize| self.places(owner).iter().any(|&at| self.place(at).holds);
+        let holds = |owner: usize| self.positions_of(owner).iter().any(|&at| self.place(at).holds);
         let mut starts = reduced.stuck.clone();
         starts.sort_by_key(|&owner| !holds(owner));
         let cycles =
@@ -295,7 +299,7 @@ impl Graph {
         let mut reached_by: Vec<Option<WaitStep>> = vec![None; self.places.len()];
         let mut next = VecDeque::from([start]);
         while let Some(owner) = next.pop_front() {
-            for (queue, place) in self.waits(owner) {
+            for (queue, place) in self.waiting_positions(owner) {
                 if has[self.base[queue] + place] {
                     continue;
                 }
@@ -358,7 +362,7 @@ impl EarlierCounts {
                 let taken = self.weight.saturating_add(place.weight.into());
                 !self.roles.contains(Role::Exclusive) && permits.is_none_or(|permits| taken <= permits)
             }
-            role => !self.roles.block(role),
+            role => !self.roles.exclude(role),
         }
     }
 }
@@ -366,7 +370,7 @@ impl EarlierCounts {
 /// Returns the strongly connected components that have a cycle (R. Tarjan, "Depth-First Search and
 /// Linear Graph Algorithms", SIAM Journal on Computing 1 (2), 1972). Does not recurse, because
 /// queues are long.
-fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+fn strongly_connected_components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let (mut number, mut low) = (vec![UNSEEN; edges.len()], vec![UNSEEN; edges.len()]);
     let (mut on_stack, mut stack) = (vec![false; edges.len()], Vec::new());

@@ -39,7 +39,7 @@ impl Layout {
     /// permits are held, and kazoo does not write the data of a directory that another client
     /// created. A single child called `leases` or `locks`, or with a name of 32 hex digits, is no
     /// proof: it may be the directory of another lock.
-    pub fn proven_by<S: AsRef<str>>(children: &[S], record: Record) -> Option<Layout> {
+    pub fn detect<S: AsRef<str>>(children: &[S], record: Record) -> Option<Layout> {
         let has = |name: &str| children.iter().any(|child| child.as_ref() == name);
         // kazoo's size stays in the data even if no permit is held.
         if matches!(record, Record::KazooSize(_)) {
@@ -63,12 +63,12 @@ mod tests {
     #[test]
     fn foreign_semaphore_is_proven_by_its_directory() {
         let five = Record::KazooSize(5);
-        assert_eq!(Layout::proven_by(&["locks", "leases"], Record::Empty), Some(Layout::Curator));
+        assert_eq!(Layout::detect(&["locks", "leases"], Record::Empty), Some(Layout::Curator));
         let children = ["leases", "lock-0000000001", "locks"];
-        assert_eq!(Layout::proven_by(&children, Record::Empty), Some(Layout::Curator));
-        assert_eq!(Layout::proven_by::<&str>(&[], five), Some(Layout::Kazoo));
-        assert_eq!(Layout::proven_by(&[HEX], five), Some(Layout::Kazoo));
-        assert_eq!(Layout::proven_by(&["lock-0000000001", HEX], five), Some(Layout::Kazoo));
+        assert_eq!(Layout::detect(&children, Record::Empty), Some(Layout::Curator));
+        assert_eq!(Layout::detect::<&str>(&[], five), Some(Layout::Kazoo));
+        assert_eq!(Layout::detect(&[HEX], five), Some(Layout::Kazoo));
+        assert_eq!(Layout::detect(&["lock-0000000001", HEX], five), Some(Layout::Kazoo));
     }
 
     #[test]
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn nested_locks_are_no_foreign_semaphore() {
         for children in [&["locks"][..], &["leases"], &["locks", "lease"], &[HEX], &[]] {
-            assert_eq!(Layout::proven_by(children, Record::Empty), None, "{children:?}");
-            assert_eq!(Layout::proven_by(children, Record::Foreign), None, "{children:?}");
+            assert_eq!(Layout::detect(children, Record::Empty), None, "{children:?}");
+            assert_eq!(Layout::detect(children, Record::Foreign), None, "{children:?}");
         }
         let (long, upper) = (format!("{HEX}0"), HEX.to_uppercase());
         for child in [&HEX[1..], &long, &upper, "3f2504e04f8911d39a0c0305e82c330g"] {

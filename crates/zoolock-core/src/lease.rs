@@ -101,7 +101,7 @@ impl Lease {
     /// Records that a server attached the session again. The attach was requested at `sent`, and
     /// `timeout` is the shortest timeout that was granted so far. If this timeout is shorter than
     /// before, the lease may end earlier.
-    pub fn attach(&mut self, sent: Instant, timeout: Duration) {
+    pub fn record_attach(&mut self, sent: Instant, timeout: Duration) {
         self.told = self.told.max(sent);
         // The new server knows nothing of the old requests.
         self.reported.clear();
@@ -119,7 +119,7 @@ impl Lease {
     }
 
     /// Records that a quorum confirmed a write that was sent at `sent`. Returns whether the end of the lease has moved.
-    pub fn confirm(&mut self, sent: Instant, now: Instant) -> bool {
+    pub fn record_confirmed_write(&mut self, sent: Instant, now: Instant) -> bool {
         self.confirmed = self.confirmed.max(Some(sent));
         self.record_answer(sent, now)
     }
@@ -256,23 +256,23 @@ mod tests {
     fn lease_needs_an_attach_in_its_last_sixth() {
         let mut lease = lease();
         assert!(!lease.needs_attach(at(100)), "the lease has not begun");
-        lease.confirm(at(100), at(100));
+        lease.record_confirmed_write(at(100), at(100));
         // The lease ends at 99 + 22 s. The request at 100 does not help, because no later one was answered.
         let needed: Vec<u64> = (100..125).filter(|now| lease.needs_attach(at(*now))).collect();
         assert_eq!(needed, [119, 120]);
         // After an outage a write is confirmed. The third answer would come too late.
-        lease.attach(at(99), T);
-        lease.confirm(at(118), at(118));
+        lease.record_attach(at(99), T);
+        lease.record_confirmed_write(at(118), at(118));
         assert!(lease.needs_attach(at(119)));
-        lease.attach(at(119), T);
-        lease.confirm(at(120), at(120));
+        lease.record_attach(at(119), T);
+        lease.record_confirmed_write(at(120), at(120));
         assert!(!lease.needs_attach(at(121)));
     }
 
     #[test]
     fn lease_that_no_quorum_confirms_needs_an_attach() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
+        lease.record_confirmed_write(at(100), at(100));
         for second in [104, 108, 112] {
             lease.record_answer(at(second), at(second));
         }
@@ -283,9 +283,9 @@ mod tests {
     #[test]
     fn late_third_answer_requires_an_attach() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        lease.attach(at(99), T);
-        lease.confirm(at(117), at(117));
+        lease.record_confirmed_write(at(100), at(100));
+        lease.record_attach(at(99), T);
+        lease.record_confirmed_write(at(117), at(117));
         // The second request is sent after 119, the third two seconds later, and the lease ends at 121.
         assert!(lease.is_confirmed_last());
         assert!(lease.needs_attach(at(118)));
@@ -295,16 +295,16 @@ mod tests {
     fn limits_of_a_lease_are_exact() {
         let mut lease = lease();
         assert!(lease.is_low(at(100)), "the lease has not begun");
-        lease.confirm(at(100), at(100));
+        lease.record_confirmed_write(at(100), at(100));
         // The lease ends at 121. A steady lease has 16 s left, and a low lease has less than 10 s.
         assert!(!lease.is_low(at(111)) && lease.is_low(at(112)));
         assert!(!lease.ends_soon(at(117)) && lease.ends_soon(at(118)) && lease.ends_soon(at(120)));
         assert!(!lease.ends_soon(at(121)), "the lease has ended");
         assert!(lease.is_valid(at(120)) && !lease.is_valid(at(121)));
         assert!(lease.is_confirmed_last());
-        lease.attach(at(98), T);
+        lease.record_attach(at(98), T);
         assert_eq!(lease.valid_until(), Some(at(121)), "the same timeout cuts nothing");
-        lease.attach(at(100), T);
+        lease.record_attach(at(100), T);
         assert!(!lease.is_confirmed_last(), "the write and the attach were sent together");
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let mut lease = Lease::new(T, None, at(99));
         lease.set_tick(Duration::from_secs(2));
         for second in [100, 102, 103] {
-            lease.confirm(at(second), at(second));
+            lease.record_confirmed_write(at(second), at(second));
         }
         assert_eq!(lease.valid_until(), Some(at(122)));
     }
@@ -329,23 +329,23 @@ mod tests {
     #[test]
     fn lease_follows_the_request_reported_to_the_leader() {
         let mut lease = lease();
-        assert!(lease.confirm(at(100), at(100)));
+        assert!(lease.record_confirmed_write(at(100), at(100)));
         // The leader knows of the session since 99, when the session was requested.
         assert_eq!(lease.valid_until(), Some(at(121)));
-        assert!(!lease.confirm(at(102), at(102)), "the answers to 100 and 102 prove a report");
-        assert!(lease.confirm(at(103), at(103)), "and the answer to 103 proves its arrival");
+        assert!(!lease.record_confirmed_write(at(102), at(102)), "the answers to 100 and 102 prove a report");
+        assert!(lease.record_confirmed_write(at(103), at(103)), "and the answer to 103 proves its arrival");
         assert_eq!(lease.valid_until(), Some(at(122)));
     }
 
     #[test]
     fn lease_follows_the_newest_confirmed_write() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
+        lease.record_confirmed_write(at(100), at(100));
         for second in 101..=115 {
             lease.record_answer(at(second), at(second));
         }
         assert_eq!(lease.valid_until(), Some(at(122)), "a leader that was cut off also answers reads");
-        lease.confirm(at(116), at(116));
+        lease.record_confirmed_write(at(116), at(116));
         assert_eq!(lease.valid_until(), Some(at(135)), "the leader knows of the request at 113");
     }
 
@@ -354,81 +354,81 @@ mod tests {
         let mut lease = lease();
         for half in 200..208 {
             let now = Instant(half * 500_000_000);
-            lease.confirm(now, now);
+            lease.record_confirmed_write(now, now);
         }
         // The answers to the requests at 101, 103 and 103.5 prove that the leader was told of the
         // first.
         assert_eq!(lease.valid_until(), Some(at(123)));
         let mut unknown = Lease::new(T, None, at(99));
         for second in 100..=106 {
-            unknown.confirm(at(second), at(second));
+            unknown.record_confirmed_write(at(second), at(second));
         }
         assert_eq!(unknown.valid_until(), Some(at(121)), "a quarter of the timeout has to pass");
-        unknown.confirm(at(107), at(107));
+        unknown.record_confirmed_write(at(107), at(107));
         assert_eq!(unknown.valid_until(), Some(at(122)));
     }
 
     #[test]
     fn late_answer_to_older_request_changes_nothing() {
         let mut lease = lease();
-        lease.confirm(at(105), at(106));
-        assert!(!lease.confirm(at(100), at(107)));
+        lease.record_confirmed_write(at(105), at(106));
+        assert!(!lease.record_confirmed_write(at(100), at(107)));
         assert_eq!(lease.valid_until(), Some(at(121)));
     }
 
     #[test]
     fn attach_tells_the_leader() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        lease.attach(at(110), T);
+        lease.record_confirmed_write(at(100), at(100));
+        lease.record_attach(at(110), T);
         assert_eq!(lease.valid_until(), Some(at(121)), "no write was confirmed since");
-        assert!(lease.confirm(at(111), at(111)));
+        assert!(lease.record_confirmed_write(at(111), at(111)));
         assert_eq!(lease.valid_until(), Some(at(132)));
     }
 
     #[test]
     fn attach_to_another_server_forgets_the_old_requests() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        lease.confirm(at(103), at(103));
-        lease.attach(at(104), T);
+        lease.record_confirmed_write(at(100), at(100));
+        lease.record_confirmed_write(at(103), at(103));
+        lease.record_attach(at(104), T);
         // With the old answers, this answer would prove that the leader was told of the request at 103.
-        lease.confirm(at(106), at(106));
-        lease.confirm(at(107), at(107));
+        lease.record_confirmed_write(at(106), at(106));
+        lease.record_confirmed_write(at(107), at(107));
         assert_eq!(lease.valid_until(), Some(at(126)));
     }
 
     #[test]
     fn shorter_timeout_cuts_the_lease() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        lease.attach(at(101), T / 2);
+        lease.record_confirmed_write(at(100), at(100));
+        lease.record_attach(at(101), T / 2);
         assert_eq!(lease.valid_until(), Some(at(112)));
-        lease.confirm(at(102), at(102));
+        lease.record_confirmed_write(at(102), at(102));
         assert_eq!((lease.valid_until(), lease.timeout()), (Some(at(112)), T / 2));
         // A longer timeout changes nothing.
-        lease.attach(at(103), T);
-        lease.confirm(at(104), at(104));
+        lease.record_attach(at(103), T);
+        lease.record_confirmed_write(at(104), at(104));
         assert_eq!(lease.valid_until(), Some(at(114)));
     }
 
     #[test]
     fn shorter_timeout_extends_no_lease() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        lease.attach(at(115), T / 2);
+        lease.record_confirmed_write(at(100), at(100));
+        lease.record_attach(at(115), T / 2);
         assert_eq!(lease.valid_until(), Some(at(121)));
     }
 
     #[test]
     fn one_confirmation_after_a_silence_is_not_enough() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        lease.confirm(at(129), at(130));
+        lease.record_confirmed_write(at(100), at(100));
+        lease.record_confirmed_write(at(129), at(130));
         assert!(!lease.is_valid(at(130)), "the session may end before the leader is told of it");
-        lease.confirm(at(132), at(132));
+        lease.record_confirmed_write(at(132), at(132));
         assert!(!lease.is_valid(at(132)), "the report may be on its way");
-        assert!(lease.confirm(at(133), at(134)));
+        assert!(lease.record_confirmed_write(at(133), at(134)));
         assert_eq!(lease.valid_until(), Some(at(151)));
     }
 
@@ -437,7 +437,7 @@ mod tests {
         let mut lease = lease();
         for milli in 100_000..140_000 {
             let now = Instant(milli * 1_000_000);
-            lease.confirm(now, now);
+            lease.record_confirmed_write(now, now);
         }
         assert!(lease.answered.len() < 6 && lease.reported.len() < 6, "{lease:?}");
         assert!(lease.valid_until() >= Some(at(159)), "{lease:?}");
@@ -465,7 +465,7 @@ mod tests {
             for beat in 0..100 {
                 let answered = sent.after(late);
                 if beat % 2 == 0 {
-                    lease.confirm(sent, answered);
+                    lease.record_confirmed_write(sent, answered);
                 } else {
                     lease.record_answer(sent, answered);
                 }
@@ -497,7 +497,7 @@ mod tests {
             for tick in [Some(Duration::ZERO), TICK, Some(Duration::from_secs(3600)), None] {
                 assert!(steady_length(timeout, tick) <= timeout);
                 let mut lease = Lease::new(timeout, tick, at(100));
-                lease.confirm(at(100), at(100));
+                lease.record_confirmed_write(at(100), at(100));
                 lease.is_low(at(100));
             }
         }

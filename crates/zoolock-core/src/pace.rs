@@ -146,7 +146,7 @@ mod tests {
                 if answer == Some(now) {
                     let sent = run.under_way.pop_front().expect("an answer is pending");
                     match sent.is_write {
-                        true => lease.confirm(sent.at, now),
+                        true => lease.record_confirmed_write(sent.at, now),
                         false => lease.record_answer(sent.at, now),
                     };
                     granted |= came && lease.is_valid(now);
@@ -221,7 +221,7 @@ mod tests {
                         if !silent {
                             let was_lost = !lease.is_valid(answered);
                             match pace.next_beat(lease.is_low(beat)) {
-                                true => lease.confirm(beat, answered),
+                                true => lease.record_confirmed_write(beat, answered),
                                 false => lease.record_answer(beat, answered),
                             };
                             begun |= was_lost && beat >= from && lease.is_valid(answered);

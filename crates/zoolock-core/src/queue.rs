@@ -99,15 +99,15 @@ pub fn decide<S: AsRef<str>>(
     // could be granted, so we wait for it.
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
     match (claim, prefix) {
-        (Claim::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
-        (Claim::Permits { size }, Prefix::Permit(take)) => permits(before.collect(), take, size),
+        (Claim::Upgrade { prefix, sequence }, _) => decide_upgrade(before, prefix, sequence),
+        (Claim::Permits { size }, Prefix::Permit(take)) => decide_permits(before.collect(), take, size),
         _ => wait_for_nearest(before.filter(|(name, _)| ours.waits_for(name.role))),
     }
 }
 
 /// Returns which contenders hold the lock, for observers, which see only the names in the queue.
 ///
-/// `queue` is sorted by [`Name::order`]. `permits` is the size of the semaphore; if it is `None`,
+/// `queue` is sorted by [`Name::sort_key`]. `permits` is the size of the semaphore; if it is `None`,
 /// all permits count as granted. `upgrades` returns whether the writer at an index of the queue
 /// belongs to an upgrading reader. Such a writer holds if exactly one contender before it holds,
 /// because that is its own reader. A Curator reader with the number of a holding writer belongs to
@@ -115,7 +115,7 @@ pub fn decide<S: AsRef<str>>(
 ///
 /// The result can be wrong in two cases that the names do not show: a contender got its permits
 /// while the semaphore had more of them, or a contender has not yet learned that it is granted.
-pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
+pub fn which_hold(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
     let mut older = Roles::default();
     let (mut writer, mut holding) = (None, 0usize);
@@ -137,7 +137,7 @@ pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option
                     holds
                 }
                 Role::Shared if writer == Some(name.sequence) => true,
-                role => !older.block(role),
+                role => !older.exclude(role),
             };
             older.insert(name.role);
             holding += usize::from(holds);
@@ -158,7 +158,7 @@ fn wait_for_nearest<'a>(before: impl Iterator<Item = (Name, &'a str)>) -> QueueD
     }
 }
 
-fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> QueueDecision {
+fn decide_permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> QueueDecision {
     before.sort_by_key(|(name, _)| name.position());
     let weights = |of: &[(Name, &str)]| of.iter().map(|(name, _)| u64::from(name.weight)).sum::<u64>();
     let ahead = weights(&before);
@@ -171,7 +171,7 @@ fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> QueueDecision
     }
 }
 
-fn upgrade<'a>(
+fn decide_upgrade<'a>(
     before: impl Iterator<Item = (Name, &'a str)>,
     prefix: Prefix,
     from: Sequence,
@@ -383,25 +383,28 @@ mod tests {
         };
         let readers =
             names(&["__READ__0000000001", "upgr-0000000002", "upgr-0000000003", "__READ__0000000004"]);
-        assert_eq!(holders(&readers, |_| false, None), [true, true, false, true]);
+        assert_eq!(which_hold(&readers, |_| false, None), [true, true, false, true]);
         let mixed = names(&["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"]);
-        assert_eq!(holders(&mixed, |_| false, None), [true, false, false]);
-        assert_eq!(holders(&mixed, |at| at == 1, None), [true, true, false]);
-        assert_eq!(holders(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None), [true, false]);
+        assert_eq!(which_hold(&mixed, |_| false, None), [true, false, false]);
+        assert_eq!(which_hold(&mixed, |at| at == 1, None), [true, true, false]);
+        assert_eq!(
+            which_hold(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None),
+            [true, false]
+        );
         // A Curator writer that also reads: its own reader has the writer's number. No other reader
         // holds.
         let own = names(&["__WRIT__0000000002", "__READ__0000000002", "__READ__0000000003"]);
-        assert_eq!(holders(&own, |_| false, None), [true, true, false]);
+        assert_eq!(which_hold(&own, |_| false, None), [true, true, false]);
         let queued = names(&["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002"]);
-        assert_eq!(holders(&queued, |_| false, None), [true, false, false]);
+        assert_eq!(which_hold(&queued, |_| false, None), [true, false, false]);
         let between = names(&["__READ__0000000001", "__WRIT__0000000002", "__WRIT__0000000004"]);
-        assert_eq!(holders(&between, |at| at == 2, None), [true, false, true]);
-        assert_eq!(holders(&between, |_| false, None), [true, false, false]);
+        assert_eq!(which_hold(&between, |at| at == 2, None), [true, false, true]);
+        assert_eq!(which_hold(&between, |_| false, None), [true, false, false]);
         let others = names(&["__READ__0000000001", "__READ__0000000002", "__WRIT__0000000004"]);
-        assert_eq!(holders(&others, |at| at == 2, None), [true, true, false]);
+        assert_eq!(which_hold(&others, |at| at == 2, None), [true, true, false]);
         let permits = names(&["permit-2-0000000001", "permit-2-0000000002", "permit-1-0000000003"]);
-        assert_eq!(holders(&permits, |_| false, Some(3)), [true, false, false]);
-        assert_eq!(holders(&permits, |_| false, Some(5)), [true, true, true]);
+        assert_eq!(which_hold(&permits, |_| false, Some(3)), [true, false, false]);
+        assert_eq!(which_hold(&permits, |_| false, Some(5)), [true, true, true]);
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl Record {
             return Record::Empty;
         }
         let text = std::str::from_utf8(data).ok();
-        text.and_then(|text| kazoo_size(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
+        text.and_then(|text| parse_kazoo_size(text).or_else(|| parse_own_record(text)))
+            .unwrap_or(Record::Foreign)
     }
 
     /// Returns whether a holder may overwrite this record with its marker, in the directory with this czxid.
@@ -165,12 +166,12 @@ impl Record {
 
 /// Parses a decimal number as the size of a kazoo semaphore. kazoo also accepts the other texts
 /// that Python's `int` parses, but programs write only decimal numbers.
-fn kazoo_size(text: &str) -> Option<Record> {
+fn parse_kazoo_size(text: &str) -> Option<Record> {
     let permits = text.trim_ascii().parse().ok().filter(|&permits| permits > 0)?;
     Some(Record::KazooSize(permits))
 }
 
-fn parse_text(text: &str) -> Option<Record> {
+fn parse_own_record(text: &str) -> Option<Record> {
     let mut words = text.split(' ');
     if words.next()? != FORMAT {
         return None;

@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 const LIMIT: u64 = 64 << 10;
 
 /// Checks that the cache can be read. A missing cache is not an error here: libkrb5 reports it.
-pub(crate) fn check() -> Result<(), String> {
+pub(crate) fn check_ticket_cache() -> Result<(), String> {
     let name = std::env::var_os("KRB5CCNAME");
-    if name.is_none() && configuration().iter().any(|file| may_name_cache(file)) {
+    if name.is_none() && config_files().iter().any(|file| may_name_cache(file)) {
         return Ok(());
     }
     cache_file(name.as_deref()).map_or(Ok(()), |file| check_file(&file))
 }
 
 /// Returns the configuration files of libkrb5.
-fn configuration() -> Vec<PathBuf> {
+fn config_files() -> Vec<PathBuf> {
     match std::env::var_os("KRB5_CONFIG") {
         Some(files) => std::env::split_paths(&files).collect(),
         None => vec!["/etc/krb5.conf".into()],

@@ -13,7 +13,7 @@ use libgssapi::context::{ClientCtx, SecurityContext};
 use libgssapi::error::Error as GssError;
 use tokio::sync::oneshot;
 use zoolock_client::SaslStep;
-use zoolock_client::sasl::{Exchange, StepFuture};
+use zoolock_client::sasl::{SaslExchange, StepFuture};
 
 /// Name of the threads.
 const THREAD: &str = "zoolock-kerberos";
@@ -33,7 +33,7 @@ pub(crate) struct Threads {
 impl Threads {
     /// Runs `work` on a thread. Returns false if too many threads run already, or if the system
     /// refuses a thread. Then `work` does not run.
-    pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
+    pub(crate) fn try_run(&self, work: impl FnOnce() + Send + 'static) -> bool {
         if self.running.fetch_add(1, Ordering::AcqRel) >= MAX_THREADS {
             self.running.fetch_sub(1, Ordering::AcqRel);
             return false;
@@ -74,12 +74,12 @@ impl ThreadedExchange {
     ) -> ThreadedExchange {
         let (questions, asked) = channel();
         // If no thread starts, `step` returns `NoToken`.
-        threads.run(move || answer(asked, begin));
+        threads.try_run(move || run_exchange(asked, begin));
         ThreadedExchange { questions }
     }
 }
 
-impl Exchange for ThreadedExchange {
+impl SaslExchange for ThreadedExchange {
     fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_> {
         let (sender, step) = oneshot::channel();
         // The send fails if the thread has ended. Then the receiver also fails, and the step is `NoToken`.
@@ -89,7 +89,7 @@ impl Exchange for ThreadedExchange {
 }
 
 /// Computes the steps of an exchange until the session drops it.
-fn answer(questions: Receiver<ChallengeRequest>, begin: impl FnOnce() -> Option<(ClientCtx, Bytes)>) {
+fn run_exchange(questions: Receiver<ChallengeRequest>, begin: impl FnOnce() -> Option<(ClientCtx, Bytes)>) {
     let Ok((_, sender)) = questions.recv() else { return };
     // Without a token, the sender is dropped, and the step is `NoToken`.
     let Some((mut context, token)) = begin() else { return };
@@ -133,13 +133,13 @@ mod tests {
         let blocked = Arc::new(std::sync::Mutex::new(blocked));
         for _ in 0..MAX_THREADS {
             let blocked = blocked.clone();
-            assert!(threads.run(move || drop(blocked.lock().map(|blocked| blocked.recv()))));
+            assert!(threads.try_run(move || drop(blocked.lock().map(|blocked| blocked.recv()))));
         }
-        assert!(!threads.run(|| ()));
+        assert!(!threads.try_run(|| ()));
         drop(release);
         while threads.running.load(Ordering::Acquire) > 0 {
             std::thread::yield_now();
         }
-        assert!(threads.run(|| ()));
+        assert!(threads.try_run(|| ()));
     }
 }

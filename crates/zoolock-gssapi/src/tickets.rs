@@ -11,7 +11,7 @@ use libgssapi::name::Name;
 use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, OidSet};
 use tokio::sync::oneshot;
 use zoolock::sasl::{Authenticator, BoxFuture, MissingCredentials};
-use zoolock_client::sasl::{Exchange, SaslClient};
+use zoolock_client::sasl::{SaslClient, SaslExchange};
 
 use crate::exchange::{ThreadedExchange, Threads};
 use crate::{Kerberos, cache};
@@ -61,7 +61,7 @@ impl Tickets {
         self.last_fetch().problem.get_or_insert_with(|| SILENCE.to_owned());
         let (service, hosts) = (self.kerberos.service.clone(), self.hosts.clone());
         let (sender, fetched) = oneshot::channel();
-        self.threads.run(move || {
+        self.threads.try_run(move || {
             let _ = sender.send(fetch_any(&service, &hosts));
             drop(turn);
         });
@@ -75,12 +75,12 @@ impl Tickets {
 }
 
 impl SaslClient for Tickets {
-    fn start(&self, host: &str) -> Box<dyn Exchange> {
+    fn start_exchange(&self, host: &str) -> Box<dyn SaslExchange> {
         let host = self.kerberos.host.clone().unwrap_or_else(|| host.to_owned());
         let service = self.kerberos.service.clone();
         let last_fetch = self.last_fetch.clone();
         Box::new(ThreadedExchange::start(&self.threads, move || {
-            let begun = begin(&service, &host);
+            let begun = create_context_and_token(&service, &host);
             let problem = begun.as_ref().err().map(|missing| missing.message.clone());
             last_fetch.lock().unwrap_or_else(PoisonError::into_inner).problem = problem;
             begun.ok()
@@ -134,7 +134,7 @@ mod code {
 fn fetch_any(service: &str, hosts: &[String]) -> Result<(), MissingCredentials> {
     let (mut has_ticket, mut refused) = (false, None);
     for host in hosts {
-        match begin(service, host) {
+        match create_context_and_token(service, host) {
             Ok(_) => has_ticket = true,
             Err(missing) if missing.is_final => refused = refused.or(Some(missing)),
             // The KDC would not answer for the next host either.
@@ -149,8 +149,8 @@ fn fetch_any(service: &str, hosts: &[String]) -> Result<(), MissingCredentials> 
 
 /// Creates the GSSAPI context of a connection with this host, and the first token. Fetches the
 /// ticket for the host if the cache has none.
-fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), MissingCredentials> {
-    let mut context = context(service, host)?;
+fn create_context_and_token(service: &str, host: &str) -> Result<(ClientCtx, Bytes), MissingCredentials> {
+    let mut context = create_context(service, host)?;
     let token = context.step(None, None).map_err(|error| no_service_ticket(service, host, &error))?;
     let token = token.map_or(Bytes::new(), |token| Bytes::copy_from_slice(&token));
     Ok((context, token))
@@ -159,10 +159,10 @@ fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), MissingCredent
 const KINIT: &str = "run kinit, or name a client keytab in KRB5_CLIENT_KTNAME";
 
 /// Creates the GSSAPI context of a connection with this host.
-fn context(service: &str, host: &str) -> Result<ClientCtx, MissingCredentials> {
+fn create_context(service: &str, host: &str) -> Result<ClientCtx, MissingCredentials> {
     const NO_TICKET: &str = "no Kerberos ticket";
-    let no_ticket = |error| missing(NO_TICKET, &error, KINIT, true);
-    cache::check()
+    let no_ticket = |error| missing_credentials(NO_TICKET, &error, KINIT, true);
+    cache::check_ticket_cache()
         .map_err(|why| MissingCredentials { message: format!("{NO_TICKET}: {why}"), is_final: true })?;
     let mut mechanisms = OidSet::new().map_err(no_ticket)?;
     mechanisms.add(&GSS_MECH_KRB5).map_err(no_ticket)?;
@@ -189,16 +189,16 @@ fn no_service_ticket(service: &str, host: &str, error: &GssError) -> MissingCred
         }
         _ => (KINIT, true),
     };
-    missing(&format!("no Kerberos ticket for {service}/{host}"), error, remedy, is_final)
+    missing_credentials(&format!("no Kerberos ticket for {service}/{host}"), error, remedy, is_final)
 }
 
-fn missing(what: &str, error: &GssError, remedy: &str, is_final: bool) -> MissingCredentials {
-    MissingCredentials { message: format!("{what}: {}; {remedy}", text(error)), is_final }
+fn missing_credentials(what: &str, error: &GssError, remedy: &str, is_final: bool) -> MissingCredentials {
+    MissingCredentials { message: format!("{what}: {}; {remedy}", mechanism_error_text(error)), is_final }
 }
 
 /// Returns the mechanism's text of an error, without the general text of GSSAPI. Must be called on the thread on which
 /// the error occurred.
-fn text(error: &GssError) -> String {
+fn mechanism_error_text(error: &GssError) -> String {
     let text = error.to_string();
     let inner = text.split_once(" (").and_then(|(_, inner)| inner.strip_suffix(')'));
     inner.unwrap_or(&text).to_owned()

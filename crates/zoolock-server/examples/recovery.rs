@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             0 => Change::Create(Create {
                 path,
                 data,
-                acl: acl::open(),
+                acl: acl::open_list(),
                 owner: 0,
                 parent_created: -1,
                 with_stat: false,

@@ -85,7 +85,7 @@ impl Access {
     /// Returns the identities that `credentials` of scheme `digest` prove, or `None` if the
     /// credentials are wrong.
     pub(crate) fn verify_digest(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
-        let identity = acl::digest(credentials);
+        let identity = acl::digest_identity(credentials);
         if self.super_digest.as_ref().is_some_and(|digest| digest.matches(&identity.id)) {
             return Some(vec![Identity::new("super", ""), identity]);
         }
@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn accounts_are_parsed_line_by_line() {
         let users = Users::parse("# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n").expect("one account");
-        assert!(users.contains(&acl::digest(b"super:test")) && !users.contains(&acl::digest(b"super:tset")));
+        assert!(
+            users.contains(&acl::digest_identity(b"super:test"))
+                && !users.contains(&acl::digest_identity(b"super:tset"))
+        );
         for bad in ["me:password", "nonsense", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "me:"] {
             assert_eq!(Users::parse(&format!("\n{bad}")).err(), Some(2), "{bad}");
         }
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn required_auth_admits_only_proven_identities() {
-        let digest = [acl::digest(b"me:pw")];
+        let digest = [acl::digest_identity(b"me:pw")];
         let x509 = [Identity::new("x509", "CN=a")];
         let open = Access::default();
         assert!(open.admits(&[]));

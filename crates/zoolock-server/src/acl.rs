@@ -20,7 +20,7 @@ pub type AclList = Arc<[Acl]>;
 static OPEN: LazyLock<AclList> = LazyLock::new(|| Arc::new([Acl::anyone(perms::ALL)]));
 
 /// Returns the identity that `user:password` proves in the scheme `digest`.
-pub fn digest(credentials: &[u8]) -> Identity {
+pub fn digest_identity(credentials: &[u8]) -> Identity {
     let text = String::from_utf8_lossy(credentials);
     let user = text.split(':').next().unwrap_or_default();
     let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));
@@ -34,7 +34,7 @@ fn is_authenticated(identity: &Identity) -> bool {
 }
 
 /// Returns the list that gives every client all permissions.
-pub fn open() -> AclList {
+pub fn open_list() -> AclList {
     Arc::clone(&OPEN)
 }
 
@@ -62,7 +62,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     if let [only] = sent.as_slice()
         && only == &OPEN[0]
     {
-        return Ok(open());
+        return Ok(open_list());
     }
     if sent.len() > MAX_ENTRIES {
         return Err(Code::InvalidAcl);
@@ -115,7 +115,7 @@ fn has_two_parts(id: &str) -> bool {
 ///
 /// # Errors
 /// [`Code::NoAuth`] if the client has none of these permissions.
-pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
+pub fn check_permission(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     let addresses = LazyCell::new(|| {
         let identities = client.iter().filter(|identity| identity.scheme == "ip");
         identities.filter_map(|identity| identity.id.parse().ok()).map(octets).collect::<Vec<_>>()
@@ -138,11 +138,12 @@ pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
 }
 
 /// Returns the list without its password hashes, for clients without the ADMIN permission.
-pub fn masked(list: &[Acl]) -> Vec<Acl> {
+pub fn mask_digests(list: &[Acl]) -> Vec<Acl> {
     let mask = |acl: &Acl| match acl.identity.scheme.as_str() {
-        "digest" => {
-            Acl { perms: acl.perms, identity: Identity::new("digest", format!("{}:x", acl.identity.user())) }
-        }
+        "digest" => Acl {
+            perms: acl.perms,
+            identity: Identity::new("digest", format!("{}:x", acl.identity.shown_id())),
+        },
         _ => acl.clone(),
     };
     list.iter().map(mask).collect()
@@ -165,7 +166,7 @@ impl Subnet {
             Some((addr, bits)) => (addr, Some(bits.parse::<usize>().ok()?)),
             None => (text, None),
         };
-        let octets = octets_of_v4(addr).or_else(|| addr.parse().ok().map(octets))?;
+        let octets = parse_ipv4(addr).or_else(|| addr.parse().ok().map(octets))?;
         let all = octets.len * 8;
         let bits = bits.unwrap_or(all);
         (bits <= all).then_some(Subnet { octets, bits })
@@ -182,7 +183,7 @@ impl Subnet {
 }
 
 /// Parses an IPv4 address as ZooKeeper does, with Java's `parseInt` for each number. "+127.00.0.1" is an address, too.
-fn octets_of_v4(addr: &str) -> Option<Octets> {
+fn parse_ipv4(addr: &str) -> Option<Octets> {
     let mut octets = Octets { bytes: [0; 16], len: 0 };
     for part in addr.split('.') {
         if octets.len == 4 {
@@ -210,22 +211,22 @@ mod tests {
     #[test]
     fn digests_as_zookeeper_does() {
         // From the ZooKeeper administrator's guide: the digest of super:test.
-        assert_eq!(digest(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        assert_eq!(digest_identity(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     }
 
     #[test]
     fn auth_expands_to_client_identities() {
-        let me = [Identity::new("ip", "127.0.0.1"), digest(b"me:pw")];
+        let me = [Identity::new("ip", "127.0.0.1"), digest_identity(b"me:pw")];
         let auth = Acl { perms: perms::READ, identity: Identity::new("auth", "") };
         let list = resolve(vec![auth.clone()], &me).expect("authenticated");
         assert_eq!(list.as_ref(), [Acl { perms: perms::READ, identity: me[1].clone() }]);
         assert_eq!(resolve(vec![auth], &me[..1]), Err(Code::InvalidAcl));
         assert_eq!(resolve(vec![], &me), Err(Code::InvalidAcl));
-        assert_eq!(check(&list, perms::READ, &me), Ok(()));
-        assert_eq!(check(&list, perms::WRITE, &me), Err(Code::NoAuth));
-        assert_eq!(check(&list, perms::READ, &me[..1]), Err(Code::NoAuth));
-        assert_eq!(check(&list, perms::WRITE, &[Identity::new("super", "")]), Ok(()));
-        assert_eq!(masked(&list)[0].identity.id, "me:x");
+        assert_eq!(check_permission(&list, perms::READ, &me), Ok(()));
+        assert_eq!(check_permission(&list, perms::WRITE, &me), Err(Code::NoAuth));
+        assert_eq!(check_permission(&list, perms::READ, &me[..1]), Err(Code::NoAuth));
+        assert_eq!(check_permission(&list, perms::WRITE, &[Identity::new("super", "")]), Ok(()));
+        assert_eq!(mask_digests(&list)[0].identity.id, "me:x");
     }
 
     #[test]

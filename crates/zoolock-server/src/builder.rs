@@ -247,7 +247,7 @@ impl Builder {
             listeners.push(listener);
         }
         if let Some(listener) = &self.unix {
-            listeners.push(Listener::unix(listener)?);
+            listeners.push(Listener::from_unix(listener)?);
         }
         let http = match self.metrics {
             None => None,
@@ -266,7 +266,7 @@ impl Builder {
         let addr = first.addr().unwrap_or(NO_ADDRESS);
         // The storage is opened last, because this step uses up one epoch of zxids. A start that
         // fails earlier uses up none.
-        let Storage { dir, log, state, epoch, repairs } = self.storage().await?;
+        let Storage { dir, log, state, epoch, repairs } = self.open_storage().await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
         }
@@ -300,18 +300,23 @@ impl Builder {
         let (stop, stopped) = watch::channel(false);
         let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
         let limits = Arc::new(ConnectionLimits::new(self.max_connections, self.max_connections_per_address));
-        let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
+        let mut tasks = vec![tokio::spawn(serve::run_timers(Arc::clone(&shared), stopped.clone()))];
         for listener in listeners {
             tracing::info!(on = %listener, epoch, "serving");
             let limits = Arc::clone(&limits);
-            tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), listener, limits, stopped.clone())));
+            tasks.push(tokio::spawn(serve::accept_connections(
+                Arc::clone(&shared),
+                listener,
+                limits,
+                stopped.clone(),
+            )));
         }
         tasks.push(tokio::spawn(async move {
             let (shared, stop, mut stopped) = failing;
             tokio::select! {
                 // The server stops if its log has failed or its core has panicked. The server must
                 // not acknowledge writes after that.
-                _ = shared.failed() => { stop.send_replace(true); }
+                _ = shared.wait_for_failure() => { stop.send_replace(true); }
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
         }));
@@ -323,7 +328,7 @@ impl Builder {
     }
 
     /// Opens the storage on a separate thread, because opening it blocks.
-    async fn storage(&self) -> Result<Storage, Error> {
+    async fn open_storage(&self) -> Result<Storage, Error> {
         let Some(path) = self.data_dir.clone() else {
             return match self.durability {
                 None | Some(Durability::Memory) => Ok(Storage::without_directory(self.resume.clone())),

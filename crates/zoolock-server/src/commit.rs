@@ -40,7 +40,7 @@ pub fn commit(txn: &Txn, state: &mut State) -> Committed {
     let reply = match &txn.change {
         Change::Multi(changes) => {
             let results =
-                changes.iter().map(|change| as_result(change, &apply(change, txn, state, &mut events)));
+                changes.iter().map(|change| to_op_result(change, &apply(change, txn, state, &mut events)));
             Ok(Reply::Multi(results.collect()))
         }
         Change::Refused(WriteRefusal::One(code)) => Err(*code),
@@ -57,7 +57,7 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<PathCha
     match change {
         Change::Create(create) => apply_create(create, txn, state, events),
         Change::Delete { path } => {
-            delete(path, txn, state, events);
+            apply_delete(path, txn, state, events);
             Reply::Empty
         }
         Change::SetData { path, data, version } => {
@@ -75,7 +75,7 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<PathCha
         }
         Change::CloseSession { ephemerals } => {
             for path in ephemerals {
-                delete(path, txn, state, events);
+                apply_delete(path, txn, state, events);
             }
             state.sessions.remove(&txn.session);
             Reply::Empty
@@ -99,26 +99,26 @@ fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<
         path: Arc::clone(&create.path),
         acl: create.acl.clone(),
     });
-    events.push(children_changed(&create.path, state));
+    events.push(children_changed_event(&create.path, state));
     let path = create.path.as_ref().to_owned();
     if create.with_stat { Reply::PathStat { path, stat } } else { Reply::Path(path) }
 }
 
-fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<PathChange>) {
+fn apply_delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<PathChange>) {
     let node = state.tree.get(path).expect("znode was checked by prepare");
     let acl = node.acl().clone();
     state.tree.delete(path, txn.zxid);
     events.push(PathChange { kind: EventKind::Deleted, path: Arc::clone(path), acl });
-    events.push(children_changed(path, state));
+    events.push(children_changed_event(path, state));
 }
 
-fn children_changed(path: &str, state: &State) -> PathChange {
+fn children_changed_event(path: &str, state: &State) -> PathChange {
     let parent = path::split(path).0;
     let acl = state.tree.get(parent).expect("a znode that exists has a parent").acl().clone();
     PathChange { kind: EventKind::ChildrenChanged, path: parent.into(), acl }
 }
 
-fn as_result(change: &Change, reply: &Reply) -> OpResult {
+fn to_op_result(change: &Change, reply: &Reply) -> OpResult {
     match (change, reply) {
         (_, Reply::Path(path)) => OpResult::Create { path: path.clone() },
         (_, Reply::PathStat { path, stat }) => OpResult::Create2 { path: path.clone(), stat: *stat },

@@ -32,7 +32,7 @@ use crate::commit::{Committed, PathChange, commit};
 use crate::expiry::ExpiryQueue;
 pub use crate::ids::ConnId;
 use crate::ids::{SessionId, Zxid};
-use crate::prepare::remove_container;
+use crate::prepare::decide_removal;
 use crate::state::{State, StoredSession};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
@@ -197,12 +197,12 @@ impl Core {
     }
 
     /// Adds a new connection.
-    pub fn open(&mut self, peer: IpAddr) -> ConnId {
-        self.open_as(peer, None)
+    pub fn add_connection(&mut self, peer: IpAddr) -> ConnId {
+        self.add_authenticated_connection(peer, None)
     }
 
     /// Adds a new connection that has already authenticated as `identity`.
-    pub fn open_as(&mut self, peer: IpAddr, identity: Option<Identity>) -> ConnId {
+    pub fn add_authenticated_connection(&mut self, peer: IpAddr, identity: Option<Identity>) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         self.conns.insert(id, Conn::new(peer, identity));
@@ -210,10 +210,10 @@ impl Core {
     }
 
     /// Removes a connection that has ended. Its session remains until the session expires. But if
-    /// the session was never admitted (see [`Core::admitted`]), the session ends now.
+    /// the session was never admitted (see [`Core::is_admitted`]), the session ends now.
     pub fn remove_connection(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
-        self.watches.forget(conn);
+        self.watches.remove_connection(conn);
         let Some(state) = self.conns.remove(&conn) else { return };
         self.totals.queued -= state.output.len() + state.unwritten;
         if let HandshakePhase::Attached { session, .. } = state.phase
@@ -244,19 +244,19 @@ impl Core {
         self.totals.bytes_received += frame.len() as u64 + 4;
         state.counts.received += 1;
         match state.phase {
-            HandshakePhase::New => self.connect(conn, frame, now, seed),
+            HandshakePhase::New => self.handle_connect_request(conn, frame, now, seed),
             HandshakePhase::Attached { session, timeout_ms, .. } => {
                 state.counts.record_request(frame, now.mono_ms);
                 self.expiry.extend_session(session, timeout_ms, now.mono_ms);
-                self.request(conn, session, frame, now);
+                self.handle_request(conn, session, frame, now);
             }
         }
     }
 
     /// Ends the sessions whose timeout has passed. Call this method at [`Core::next_expiry`], or
     /// every tick.
-    pub fn tick(&mut self, now: Now) {
-        for session in self.expiry.expired(now.mono_ms) {
+    pub fn expire_due_sessions(&mut self, now: Now) {
+        for session in self.expiry.take_expired(now.mono_ms) {
             tracing::info!(session = format_args!("{session:#x}"), "session expired");
             self.totals.expired += 1;
             self.end_session(session, now);
@@ -271,9 +271,9 @@ impl Core {
 
     /// Deletes containers that had children and have none now, and childless znodes past their time to live.
     pub fn remove_empty_containers(&mut self, now: Now) {
-        for path in self.state.tree.expired(now.wall_ms) {
-            if let Some(change) = remove_container(&self.state, &path) {
-                let _ = self.execute(SessionId::NONE, change, now);
+        for path in self.state.tree.expired_paths(now.wall_ms) {
+            if let Some(change) = decide_removal(&self.state, &path) {
+                let _ = self.commit_change(SessionId::NONE, change, now);
             }
         }
     }
@@ -295,7 +295,7 @@ impl Core {
     }
 
     /// Returns whether a connection has a session, and has authenticated as the server requires.
-    pub fn admitted(&self, conn: ConnId) -> bool {
+    pub fn is_admitted(&self, conn: ConnId) -> bool {
         matches!(
             self.conns.get(&conn).map(|conn| conn.phase),
             Some(HandshakePhase::Attached { admitted: true, .. })
@@ -362,7 +362,7 @@ impl Core {
     }
 
     /// Expires a session now. Returns false if there is no such session.
-    pub fn expire(&mut self, session: SessionId, now: Now) -> bool {
+    pub fn expire_session(&mut self, session: SessionId, now: Now) -> bool {
         let known = self.state.sessions.contains_key(&session);
         if known {
             self.end_session(session, now);
@@ -391,11 +391,16 @@ impl Core {
     /// such znode.
     #[doc(hidden)]
     pub fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
-        self.state.tree.set_created(path, count)
+        self.state.tree.set_created_children(path, count)
     }
 
     /// Assigns a transaction number to a change, applies the change, and fires watches.
-    fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<zoolock_wire::Reply, Code> {
+    fn commit_change(
+        &mut self,
+        session: SessionId,
+        change: Change,
+        now: Now,
+    ) -> Result<zoolock_wire::Reply, Code> {
         let Some(zxid) = self.state.zxid.next() else {
             tracing::error!("no transaction numbers left in this epoch; refusing writes");
             return Err(Code::SystemError);
@@ -403,7 +408,7 @@ impl Core {
         let txn = Txn { zxid, session, time: now.wall_ms, change };
         let Committed { reply, events } = commit(&txn, &mut self.state);
         for event in &events {
-            self.fire(event);
+            self.fire_watches(event);
         }
         if !matches!(txn.change, Change::Refused(_)) {
             self.last_change = zxid;
@@ -416,9 +421,9 @@ impl Core {
 
     /// Fires the watches of an event. As in ZooKeeper, a client gets no event if it has no
     /// permission to read the znode. Its one-shot watch is removed nevertheless.
-    fn fire(&mut self, event: &PathChange) {
+    fn fire_watches(&mut self, event: &PathChange) {
         for conn in self.watches.fire(event.kind, &event.path) {
-            if acl::check(&event.acl, perms::READ, self.identities(conn)).is_ok() {
+            if acl::check_permission(&event.acl, perms::READ, self.identities(conn)).is_ok() {
                 self.send_event(conn, event.kind, &event.path);
             }
         }
@@ -429,7 +434,7 @@ impl Core {
         self.watches.add(path, conn, kinds);
         if max != 0 && self.watches.cost(conn) > max {
             tracing::warn!(%conn, max, "too many watches; closing the connection");
-            self.watches.forget(conn);
+            self.watches.remove_connection(conn);
             self.cut_off(conn);
         }
     }

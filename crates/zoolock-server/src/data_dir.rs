@@ -76,7 +76,7 @@ impl DataDir {
     /// Returns the time for which clients of an earlier server may still rely on sessions that the
     /// server lost. An unreadable file is an error, because the existence of the file means that
     /// sessions were lost.
-    pub(crate) fn old_session_timeout(&self) -> Result<Duration, Error> {
+    pub(crate) fn lost_sessions_wait(&self) -> Result<Duration, Error> {
         let path = self.path.join(SESSION_TIMEOUT_FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Duration::ZERO),
@@ -95,7 +95,7 @@ impl DataDir {
 
     /// Advances the epoch on disk, and returns the new epoch. `logged` is the epoch of the last
     /// transaction in the log.
-    pub(crate) fn next_epoch(&self, logged: u32) -> Result<u32, Error> {
+    pub(crate) fn start_next_epoch(&self, logged: u32) -> Result<u32, Error> {
         let file = self.path.join("epoch");
         let mut noted = String::new();
         let read = (&self.lock).rewind().and_then(|()| (&self.lock).take(64).read_to_string(&mut noted));
@@ -156,7 +156,7 @@ mod tests {
         let path = dir.path().join("deep/er");
         for epoch in 1..=3 {
             assert_eq!(
-                DataDir::open(&path).expect("directory not locked").next_epoch(0).expect("writable"),
+                DataDir::open(&path).expect("directory not locked").start_next_epoch(0).expect("writable"),
                 epoch
             );
         }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn lower_or_missing_epoch_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let next = || DataDir::open(dir.path()).expect("directory not locked").next_epoch(0);
+        let next = || DataDir::open(dir.path()).expect("directory not locked").start_next_epoch(0);
         assert_eq!((next().expect("first"), next().expect("second")), (1, 2));
         std::fs::write(dir.path().join("epoch"), "1\n").expect("writable");
         assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
@@ -199,8 +199,10 @@ mod tests {
         let damaged: [&[u8]; 5] = [b"", b"seven\n", b"-1\n", b"2147483647\n", b"\xff\xfe"];
         for damaged in damaged {
             std::fs::write(dir.path().join("epoch"), damaged).expect("writable");
-            let error =
-                DataDir::open(dir.path()).expect("directory not locked").next_epoch(0).expect_err("damaged");
+            let error = DataDir::open(dir.path())
+                .expect("directory not locked")
+                .start_next_epoch(0)
+                .expect_err("damaged");
             assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
             assert!(error.to_string().contains("epoch"), "{error}");
         }
@@ -210,12 +212,12 @@ mod tests {
     fn unreadable_session_timeout_file_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let data = DataDir::open(dir.path()).expect("directory not locked");
-        assert_eq!(data.old_session_timeout().expect("no file means no wait"), Duration::ZERO);
+        assert_eq!(data.lost_sessions_wait().expect("no file means no wait"), Duration::ZERO);
         data.record_session_timeout(40_000).expect("writable");
-        assert_eq!(data.old_session_timeout().expect("a number"), Duration::from_secs(40));
+        assert_eq!(data.lost_sessions_wait().expect("a number"), Duration::from_secs(40));
         for damaged in [&b""[..], b"much", b"-1", b"\xff"] {
             std::fs::write(dir.path().join(SESSION_TIMEOUT_FILE), damaged).expect("writable");
-            let error = data.old_session_timeout().expect_err("damaged").to_string();
+            let error = data.lost_sessions_wait().expect_err("damaged").to_string();
             assert!(error.contains("owed"), "{error}");
         }
     }

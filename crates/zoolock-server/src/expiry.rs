@@ -38,7 +38,7 @@ impl ExpiryQueue {
     }
 
     /// Removes and returns the sessions whose deadline has passed.
-    pub(crate) fn expired(&mut self, now_ms: u64) -> Vec<SessionId> {
+    pub(crate) fn take_expired(&mut self, now_ms: u64) -> Vec<SessionId> {
         let later = self.buckets.split_off(&now_ms.saturating_add(1));
         let due = std::mem::replace(&mut self.buckets, later);
         let due: Vec<SessionId> = due.into_values().flatten().collect();
@@ -49,7 +49,7 @@ impl ExpiryQueue {
     }
 
     /// Returns the sessions by their deadlines, the nearest first.
-    pub(crate) fn buckets(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
+    pub(crate) fn sessions_by_deadline(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
         &self.buckets
     }
 
@@ -108,11 +108,11 @@ mod tests {
         queue.extend_session(b, 4000, 100);
         assert_eq!(queue.next(), Some(6000));
         queue.extend_session(b, 4000, 2100);
-        assert_eq!(queue.expired(5999), []);
-        assert_eq!(queue.expired(6000), [a]);
+        assert_eq!(queue.take_expired(5999), []);
+        assert_eq!(queue.take_expired(6000), [a]);
         assert_eq!(queue.next(), Some(8000));
         queue.remove(b);
         assert_eq!(queue.next(), None);
-        assert_eq!(queue.expired(u64::MAX), []);
+        assert_eq!(queue.take_expired(u64::MAX), []);
     }
 }

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Maximum time for which [`accept`] waits for open connections after `stop` completes.
+/// Maximum time for which [`serve_connections`] waits for open connections after `stop` completes.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause after a failed accept. Most likely no file descriptor is free until a connection ends.
@@ -21,7 +21,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts connections until `stop` completes, and runs `serve` for each one. While
 /// `max_connections` connections are open, closes new connections at once.
-pub async fn accept<F>(
+pub async fn serve_connections<F>(
     listener: TcpListener,
     max_connections: usize,
     stop: impl Future<Output = ()>,
@@ -63,7 +63,7 @@ pub async fn accept<F>(
 ///
 /// # Errors
 /// If the client sends no HTTP, or disconnects.
-pub async fn answer(
+pub async fn serve_one_request(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
 ) -> Result<(), String> {

@@ -37,14 +37,14 @@ impl<'a> PendingState<'a> {
     }
 
     pub(crate) fn get(&self, path: &str) -> Result<PendingZnode, Code> {
-        let path = path::normal(path);
+        let path = path::normalize(path);
         if let Some(changed) = self.changed.as_ref().and_then(|changed| changed.get(path)) {
             return changed.clone().ok_or(Code::NoNode);
         }
         let node = self.tree.get(path).ok_or(Code::NoNode)?;
         Ok(PendingZnode {
             version: node.version(),
-            created: node.created(),
+            created: node.created_children(),
             aversion: node.aversion(),
             owner: node.owner(),
             children: node.child_count(),
@@ -54,7 +54,7 @@ impl<'a> PendingState<'a> {
 
     pub(crate) fn set(&mut self, path: &str, znode: impl FnOnce() -> Option<PendingZnode>) {
         if let Some(changed) = &mut self.changed {
-            changed.insert(path::normal(path).to_owned(), znode());
+            changed.insert(path::normalize(path).to_owned(), znode());
         }
     }
 }

@@ -30,22 +30,23 @@ pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change 
     let decided = match request {
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
         Request::Multi(ops) => return prepare_multi(ops, state, asker),
-        Request::CloseSession => Ok(close_session(state, asker.session)),
+        Request::CloseSession => Ok(decide_session_end(state, asker.session)),
         request => decide(request, &mut PendingState::for_single(state), asker),
     };
     decided.unwrap_or_else(|code| Change::Refused(WriteRefusal::One(code)))
 }
 
 /// Decides the end of a session that was closed or has expired.
-pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
+pub(crate) fn decide_session_end(state: &State, session: SessionId) -> Change {
     Change::CloseSession { ephemerals: state.tree.ephemerals(session) }
 }
 
 /// Decides the removal of a container, or of a znode with a time to live. The caller has checked
 /// that the removal is due. Returns `None` if the znode has children or is gone.
-pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
+pub(crate) fn decide_removal(state: &State, path: &Arc<str>) -> Option<Change> {
     let node = state.tree.get(path)?;
-    let removable = matches!(ZnodeOwner::of(node.owner()), ZnodeOwner::Container | ZnodeOwner::Ttl(_));
+    let removable =
+        matches!(ZnodeOwner::from_number(node.owner()), ZnodeOwner::Container | ZnodeOwner::Ttl(_));
     (removable && node.child_count() == 0).then(|| Change::Delete { path: Arc::clone(path) })
 }
 
@@ -99,7 +100,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
                 return Err(Code::BadArguments);
             }
             let mut parent = pending.get(parent_path)?;
-            acl::check(&parent.acl, perms::DELETE, asker.identities)?;
+            acl::check_permission(&parent.acl, perms::DELETE, asker.identities)?;
             let node = pending.get(&path)?;
             check_version(node.version, version)?;
             if node.children > 0 {
@@ -114,7 +115,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             path::validate(&path)?;
             check_not_quota(&path)?;
             let mut node = pending.get(&path)?;
-            acl::check(&node.acl, perms::WRITE, asker.identities)?;
+            acl::check_permission(&node.acl, perms::WRITE, asker.identities)?;
             let version = check_version(node.version, version)?;
             node.version = version;
             pending.set(&path, || Some(node));
@@ -124,7 +125,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             path::validate(&path)?;
             let acl = acl::resolve(acl, asker.identities)?;
             let mut node = pending.get(&path)?;
-            acl::check(&node.acl, perms::ADMIN, asker.identities)?;
+            acl::check_permission(&node.acl, perms::ADMIN, asker.identities)?;
             let version = check_version(node.aversion, version)?;
             (node.aversion, node.acl) = (version, acl.clone());
             pending.set(&path, || Some(node));
@@ -133,7 +134,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
         Request::Check { path, version } => {
             path::validate(&path)?;
             let node = pending.get(&path)?;
-            acl::check(&node.acl, perms::READ, asker.identities)?;
+            acl::check_permission(&node.acl, perms::READ, asker.identities)?;
             check_version(node.version, version)?;
             Ok(Change::Check)
         }
@@ -164,7 +165,7 @@ fn decide_create(
     check_not_quota(&path)?;
     let acl = acl::resolve(acl, asker.identities)?;
     let mut parent = pending.get(path::parent(&path)?)?;
-    acl::check(&parent.acl, perms::CREATE, asker.identities)?;
+    acl::check_permission(&parent.acl, perms::CREATE, asker.identities)?;
     if mode.sequential {
         path = sequential_name(&path, parent.created);
     }
@@ -173,7 +174,7 @@ fn decide_create(
         Err(Code::NoNode) => {}
         _ => return Err(Code::NodeExists),
     }
-    if matches!(ZnodeOwner::of(parent.owner), ZnodeOwner::Session(_)) {
+    if matches!(ZnodeOwner::from_number(parent.owner), ZnodeOwner::Session(_)) {
         return Err(Code::NoChildrenForEphemerals);
     }
     let owner = match op {

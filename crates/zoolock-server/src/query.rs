@@ -22,7 +22,7 @@ const MAX_LISTING: usize = 1 << 30;
 pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<Reply, Code> {
     let readable = |path: &str| -> Result<Znode<'_>, Code> {
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
-        acl::check(node.acl(), perms::READ, asker.identities)?;
+        acl::check_permission(node.acl(), perms::READ, asker.identities)?;
         Ok(node)
     };
     match request {
@@ -34,14 +34,14 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             let node = readable(path)?;
             Ok(Reply::Data { data: node.data().map(Bytes::copy_from_slice), stat: node.stat() })
         }
-        Request::GetChildren { path, .. } => readable(path).and_then(names).map(Reply::Children),
+        Request::GetChildren { path, .. } => readable(path).and_then(list_children).map(Reply::Children),
         Request::GetChildren2 { path, .. } => {
             let node = readable(path)?;
-            Ok(Reply::ChildrenStat { children: names(node)?, stat: node.stat() })
+            Ok(Reply::ChildrenStat { children: list_children(node)?, stat: node.stat() })
         }
         Request::GetAllChildrenNumber { path } => {
             readable(path)?;
-            let mut count = state.tree.descendants(path).ok_or(Code::NoNode)?;
+            let mut count = state.tree.count_descendants(path).ok_or(Code::NoNode)?;
             // ZooKeeper stores the root twice, as "" and as "/". It counts "/" as a child of "".
             count += usize::from(path.is_empty());
             Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
@@ -57,10 +57,10 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetAcl { path } => {
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
-            acl::check(node.acl(), perms::READ | perms::ADMIN, asker.identities)?;
-            let acl = match acl::check(node.acl(), perms::ADMIN, asker.identities) {
+            acl::check_permission(node.acl(), perms::READ | perms::ADMIN, asker.identities)?;
+            let acl = match acl::check_permission(node.acl(), perms::ADMIN, asker.identities) {
                 Ok(()) => node.acl().to_vec(),
-                Err(_) => acl::masked(node.acl()),
+                Err(_) => acl::mask_digests(node.acl()),
             };
             Ok(Reply::AclStat { acl, stat: node.stat() })
         }
@@ -89,15 +89,17 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::Sync { path } => Ok(Reply::Path(path.clone())),
         Request::WhoAmI => {
-            let shown =
-                asker.identities.iter().map(|identity| (identity.scheme.clone(), identity.user().to_owned()));
+            let shown = asker
+                .identities
+                .iter()
+                .map(|identity| (identity.scheme.clone(), identity.shown_id().to_owned()));
             Ok(Reply::Identities(shown.collect()))
         }
         _ => Err(Code::Unimplemented),
     }
 }
 
-fn names(node: Znode<'_>) -> Result<Vec<String>, Code> {
+fn list_children(node: Znode<'_>) -> Result<Vec<String>, Code> {
     if node.children().map(|name| name.len() + 4).sum::<usize>() > MAX_LISTING {
         return Err(Code::SystemError);
     }

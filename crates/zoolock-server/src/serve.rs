@@ -140,7 +140,7 @@ struct InputStatus {
 }
 
 /// Accepts connections until `stop` is set, then waits for the tasks of all connections.
-pub(crate) async fn accept(
+pub(crate) async fn accept_connections(
     shared: Arc<SharedServer>,
     listener: Listener,
     limits: Arc<ConnectionLimits>,
@@ -149,7 +149,7 @@ pub(crate) async fn accept(
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            () = stopped(&mut stop) => break,
+            () = wait_until_stopped(&mut stop) => break,
             Some(ended) = tasks.join_next() => log_task_panic(ended),
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => {
@@ -181,7 +181,7 @@ pub(crate) async fn accept(
 }
 
 /// Expires sessions, removes empty containers, and starts a new epoch if necessary, until `stop` is set.
-pub(crate) async fn tick(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn run_timers(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
     let tick = shared.timing.tick;
     // Session deadlines are a whole number of ticks after the start. The interval ticks at the same
     // times.
@@ -195,11 +195,11 @@ pub(crate) async fn tick(shared: Arc<SharedServer>, mut stop: watch::Receiver<bo
     checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
-            () = stopped(&mut stop) => return,
+            () = wait_until_stopped(&mut stop) => return,
             _ = ticks.tick() => {
                 shared.with_core(|core, now| {
                     if rounds.begin_round(now.mono_ms, tick_ms) {
-                        core.tick(now);
+                        core.expire_due_sessions(now);
                     }
                 });
                 shared.record_session_timeout(&mut shared.lock(), true);
@@ -243,11 +243,11 @@ impl SharedServer {
     }
 
     /// Resolves when the log has failed or the core has panicked, and returns the reason.
-    pub(crate) async fn failed(&self) -> String {
+    pub(crate) async fn wait_for_failure(&self) -> String {
         let mut broken = self.broken.subscribe();
         let unkept = async {
             let Some(journal) = &self.journal else { return std::future::pending().await };
-            let _ = journal.failed().wait_for(|failed| *failed).await;
+            let _ = journal.subscribe_failure().wait_for(|failed| *failed).await;
             journal.failure().unwrap_or("a bug: the log thread ended without an error").to_owned()
         };
         tokio::select! {
@@ -290,13 +290,13 @@ impl SharedServer {
     }
 
     pub(crate) fn expire_session(&self, session: i64) -> bool {
-        self.with_core(|core, now| core.expire(SessionId(session), now))
+        self.with_core(|core, now| core.expire_session(SessionId(session), now))
     }
 
     pub(crate) fn expire_sessions(&self) -> usize {
         self.with_core(|core, now| {
             let sessions: Vec<SessionId> = core.state().sessions.keys().copied().collect();
-            sessions.iter().filter(|session| core.expire(**session, now)).count()
+            sessions.iter().filter(|session| core.expire_session(**session, now)).count()
         })
     }
 
@@ -308,7 +308,7 @@ impl SharedServer {
     pub(crate) fn advance(&self, by: Duration) {
         self.advanced.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.with_core(|core, now| {
-            core.tick(now);
+            core.expire_due_sessions(now);
             core.remove_empty_containers(now);
         });
     }
@@ -330,9 +330,9 @@ impl SharedServer {
         result
     }
 
-    fn open(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
+    fn add_connection(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
         let mut inner = self.lock();
-        let conn = inner.core.open_as(addr.ip(), identity);
+        let conn = inner.core.add_authenticated_connection(addr.ip(), identity);
         inner.peers.insert(conn, ConnectedPeer { addr, since_ms: self.now().wall_ms, waker });
         inner.opened += 1;
         conn
@@ -377,7 +377,7 @@ impl SharedServer {
         let more = loop {
             let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
             // A client that is not admitted must not make the server buffer a large frame.
-            let max_len = if inner.core.admitted(conn) { usize::MAX } else { MAX_GREETING };
+            let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = max_len.min(self.timing.max_frame);
             if full || inner.core.output_len(conn) >= HIGH_WATER {
                 break complete_frame_len(input, longest).is_some();
@@ -411,14 +411,14 @@ impl SharedServer {
             inner.record_latency(conn, frames as u64, started_at.elapsed());
         }
         inner.wake_connections(Some(conn));
-        let admitted = inner.core.admitted(conn);
+        let admitted = inner.core.is_admitted(conn);
         InputStatus { closing, more, admitted }
     }
 
     /// Returns whether the journal's queue is full. If so, no requests should be handled until
     /// `waker` is woken.
-    fn is_full(&self, waker: &Arc<Notify>) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.is_full(waker))
+    fn register_if_full(&self, waker: &Arc<Notify>) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.register_if_full(waker))
     }
 
     /// Records in the data directory how long the next server has to wait until the sessions of
@@ -456,7 +456,7 @@ impl SharedServer {
         }
         let epoch = match &self.data_dir {
             None => Ok(zxid.epoch() + 1),
-            Some(dir) => dir.next_epoch(0),
+            Some(dir) => dir.start_next_epoch(0),
         };
         match epoch {
             Ok(epoch) => self.lock().core.start_epoch(epoch),
@@ -543,7 +543,7 @@ fn random_session_seed() -> SessionSeed {
 }
 
 /// Resolves when the stop flag is set, or when its sender is dropped.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+async fn wait_until_stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

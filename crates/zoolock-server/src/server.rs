@@ -87,8 +87,8 @@ impl ServerHandle {
     ///
     /// # Cancel safety
     /// This method is cancel safe.
-    pub async fn failed(&self) -> String {
-        self.shared.failed().await
+    pub async fn wait_for_failure(&self) -> String {
+        self.shared.wait_for_failure().await
     }
 
     /// Stops the server and waits for all of its tasks. Sessions survive with
@@ -151,9 +151,9 @@ impl ServerHandle {
     pub async fn stop(&mut self) {
         self.stop.send_replace(true);
         let tasks = std::mem::take(&mut self.tasks);
-        join(tasks).await;
+        join_tasks(tasks).await;
         self.clients_stopped.send_replace(true);
-        join(self.http.take()).await;
+        join_tasks(self.http.take()).await;
         let (stopping, stopped) = oneshot::channel::<()>();
         let shared = Arc::clone(&self.shared);
         let stop = move || {
@@ -181,7 +181,7 @@ impl fmt::Debug for ServerHandle {
     }
 }
 
-async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+async fn join_tasks(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     for task in tasks {
         if let Err(error) = task.await
             && error.is_panic()
@@ -215,7 +215,7 @@ mod tests {
         // The first connection detects the panic.
         let _client = tokio::net::TcpStream::connect(server.local_addr()).await.expect("server listens");
         let patience = Duration::from_secs(20);
-        let why = tokio::time::timeout(patience, server.failed()).await.expect("failure reported");
+        let why = tokio::time::timeout(patience, server.wait_for_failure()).await.expect("failure reported");
         assert!(why.contains("bug"), "{why}");
         tokio::time::timeout(patience, server.stop()).await.expect("server stops");
         assert!(tokio::net::TcpStream::connect(server.local_addr()).await.is_err());

@@ -46,7 +46,7 @@ impl Storage {
         options: Options,
     ) -> Result<Self, Error> {
         let dir = DataDir::open(path)?;
-        let wait = dir.old_session_timeout()?;
+        let wait = dir.lost_sessions_wait()?;
         if !wait.is_zero() {
             // The previous server lost its sessions. But the clients of these sessions rely on
             // their locks until the session timeout has passed. Until then no other client may
@@ -72,7 +72,7 @@ impl Storage {
                     ),
                 });
             }
-            let epoch = dir.next_epoch(0)?;
+            let epoch = dir.start_next_epoch(0)?;
             return Ok(Storage {
                 dir: Some(dir),
                 log: None,
@@ -98,7 +98,7 @@ impl Storage {
         let state = recovered.state;
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "state restored");
-        let epoch = dir.next_epoch(state.zxid.epoch())?;
+        let epoch = dir.start_next_epoch(state.zxid.epoch())?;
         Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
 }

@@ -71,7 +71,7 @@ impl TlsConfig {
 
     pub(crate) fn load(&self) -> Result<TlsSettings, Error> {
         let provider = Arc::new(ring::default_provider());
-        let chain = certificates("the certificate", &self.certificate)?;
+        let chain = read_certificates("the certificate", &self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| {
             certificate_error("the key", &self.key, pem_error_text(&error, "private key"))
         })?;
@@ -82,7 +82,7 @@ impl TlsConfig {
             Some(path) if self.asks_for_certificates() => {
                 let what = "the authority of clients";
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates(what, path)? {
+                for certificate in read_certificates(what, path)? {
                     roots.add(certificate).map_err(|error| certificate_error(what, path, error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -105,7 +105,7 @@ impl TlsConfig {
     }
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn read_certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| certificate_error(what, path, pem_error_text(&error, "certificate")))?;
     if found.is_empty() {

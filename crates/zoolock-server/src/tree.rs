@@ -64,10 +64,10 @@ impl Tree {
     pub fn new() -> Self {
         let read_only: AclList = Arc::new([Acl::anyone(perms::READ)]);
         let nodes = [
-            ("/", acl::open(), 0),
-            ("/zookeeper", acl::open(), 0),
+            ("/", acl::open_list(), 0),
+            ("/zookeeper", acl::open_list(), 0),
             ("/zookeeper/config", read_only, -1),
-            ("/zookeeper/quota", acl::open(), 0),
+            ("/zookeeper/quota", acl::open_list(), 0),
         ];
         let record = |(path, acl, aversion): (&str, AclList, i32)| NodeRecord {
             path: path.to_owned(),
@@ -85,7 +85,7 @@ impl Tree {
 
     /// Returns a znode. The empty path is the root.
     pub fn get(&self, path: &str) -> Option<Znode<'_>> {
-        self.arena.find(path::normal(path)).map(|id| self.at(id))
+        self.arena.find(path::normalize(path)).map(|id| self.at(id))
     }
 
     fn at(&self, id: u32) -> Znode<'_> {
@@ -113,7 +113,7 @@ impl Tree {
     }
 
     /// Returns the sessions that own ephemerals, in order of their ids.
-    pub fn owners(&self) -> impl Iterator<Item = SessionId> {
+    pub fn sessions_with_ephemerals(&self) -> impl Iterator<Item = SessionId> {
         self.owner_index.sessions()
     }
 
@@ -129,7 +129,7 @@ impl Tree {
 
     /// Returns the znodes to remove at this time, in order of their paths. These are [`Tree::emptied_containers`], and
     /// znodes without children whose last write is longer ago than their time to live.
-    pub fn expired(&self, now_wall_ms: i64) -> Vec<Arc<str>> {
+    pub fn expired_paths(&self, now_wall_ms: i64) -> Vec<Arc<str>> {
         self.paths(self.owner_index.expired(now_wall_ms))
     }
 
@@ -142,8 +142,8 @@ impl Tree {
     }
 
     /// Returns the number of descendants of a znode, or `None` if there is no such znode.
-    pub fn descendants(&self, path: &str) -> Option<usize> {
-        self.arena.find(path::normal(path)).map(|id| self.arena.descendants(id))
+    pub fn count_descendants(&self, path: &str) -> Option<usize> {
+        self.arena.find(path::normalize(path)).map(|id| self.arena.count_descendants(id))
     }
 
     /// Returns the records of all znodes, in no particular order.
@@ -205,7 +205,7 @@ impl Tree {
             id.expect("name was checked by prepare")
         });
         self.owner_index.add(id, self.arena.node(id));
-        self.size += size(&path, data.as_deref());
+        self.size += znode_size(&path, data.as_deref());
         self.at(id).stat()
     }
 
@@ -214,7 +214,7 @@ impl Tree {
         let (parent_path, name) = path::split(path);
         let parent = self.find(parent_path);
         let id = self.arena.child(parent, name).expect("znode was checked by prepare");
-        self.preserve(id);
+        self.save_for_snapshot(id);
         let node = self.change_znode(parent, |tree| {
             let meta = &mut tree.arena.node_mut(parent).meta;
             meta.pzxid = meta.pzxid.max(zxid);
@@ -222,7 +222,7 @@ impl Tree {
         });
         self.owner_index.remove(id, &node);
         self.acls.remove_user(node.acl);
-        self.size -= size(path, node.data());
+        self.size -= znode_size(path, node.data());
     }
 
     /// Sets a znode's data.
@@ -259,18 +259,18 @@ impl Tree {
     }
 
     /// Sets a znode's count of created children. Returns false if there is no such znode.
-    pub(crate) fn set_created(&mut self, path: &str, count: i32) -> bool {
-        let id = self.arena.find(path::normal(path));
+    pub(crate) fn set_created_children(&mut self, path: &str, count: i32) -> bool {
+        let id = self.arena.find(path::normalize(path));
         id.map(|id| self.change_znode(id, |tree| tree.arena.node_mut(id).meta.created = count)).is_some()
     }
 
     fn find(&self, path: &str) -> u32 {
-        self.arena.find(path::normal(path)).expect("znode was checked by prepare")
+        self.arena.find(path::normalize(path)).expect("znode was checked by prepare")
     }
 
     /// Changes a znode or its children. Updates the snapshot before the change, and the index of expiry times after it.
     fn change_znode<T>(&mut self, id: u32, change: impl FnOnce(&mut Self) -> T) -> T {
-        self.preserve(id);
+        self.save_for_snapshot(id);
         let before = expiry_time(self.arena.node(id));
         let done = change(self);
         self.owner_index.update_expiry(id, before, expiry_time(self.arena.node(id)));
@@ -278,8 +278,8 @@ impl Tree {
     }
 
     /// Saves a copy of a znode for the snapshot before the znode changes, if the snapshot does not have it yet.
-    fn preserve(&mut self, id: u32) {
-        if self.snapshot.needs(id, self.arena.node(id).snapshot_number) {
+    fn save_for_snapshot(&mut self, id: u32) {
+        if self.snapshot.needs_copy(id, self.arena.node(id).snapshot_number) {
             let record = self.at(id).record();
             self.snapshot.save(record);
             self.arena.node_mut(id).snapshot_number = self.snapshot.number();
@@ -290,6 +290,6 @@ impl Tree {
 /// Returns the share of a znode in [`Tree::approximate_data_size`]. Java counts the UTF-16 units of
 /// a path. Each character that is allowed in a path is one unit, so this function counts
 /// characters.
-fn size(path: &str, data: Option<&[u8]>) -> usize {
+fn znode_size(path: &str, data: Option<&[u8]>) -> usize {
     path.chars().count() + data.map_or(0, <[u8]>::len)
 }

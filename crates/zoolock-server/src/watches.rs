@@ -162,17 +162,17 @@ impl Watches {
     pub(crate) fn remove(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) -> bool {
         let had = self.contains(path, conn, kinds);
         if had {
-            self.clear(path, conn, kinds);
+            self.remove_kinds(path, conn, kinds);
         }
         had
     }
 
     /// Removes all watches of a connection.
-    pub(crate) fn forget(&mut self, conn: ConnId) {
+    pub(crate) fn remove_connection(&mut self, conn: ConnId) {
         let ConnectionWatches { paths, data_paths, .. } = self.conns.remove(&conn).unwrap_or_default();
         self.data_counts.connections -= usize::from(data_paths > 0);
         for path in paths {
-            self.clear(&path, conn, WatchKinds(u8::MAX));
+            self.remove_kinds(&path, conn, WatchKinds(u8::MAX));
         }
     }
 
@@ -190,7 +190,7 @@ impl Watches {
             }
         };
         for &conn in &notified {
-            self.clear(path, conn, wanted.and(WatchKinds::ONE_SHOT));
+            self.remove_kinds(path, conn, wanted.and(WatchKinds::ONE_SHOT));
         }
         if self.recursive > 0 && kind != EventKind::ChildrenChanged {
             for ancestor in ancestors(path) {
@@ -233,7 +233,7 @@ impl Watches {
         self.conns.values().map(|watched| watched.paths.len()).sum()
     }
 
-    fn clear(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
+    fn remove_kinds(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
         let Some(watchers) = self.paths.get_mut(path) else { return };
         let Some(has) = watchers.conns.get_mut(&conn) else { return };
         let before = *has;
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a/b"), []);
         assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a"), []);
         assert!(watches.remove("/a", FIRST, WatchKinds::RECURSIVE));
-        watches.forget(SECOND);
+        watches.remove_connection(SECOND);
         assert!(watches.paths.is_empty() && watches.conns.is_empty());
         assert_eq!((watches.recursive, watches.zookeeper_count()), (0, 0));
     }
@@ -336,7 +336,7 @@ mod tests {
         for _ in 0..5000 {
             let (conn, path) = (ConnId(u64::from(next(3))), ["/", "/a", "/a/b"][next(3) as usize]);
             match next(8) {
-                0 => watches.forget(conn),
+                0 => watches.remove_connection(conn),
                 1 => drop(watches.fire(EventKind::Deleted, path)),
                 2 => drop(watches.fire(EventKind::DataChanged, path)),
                 3 => drop(watches.remove(path, conn, WatchKinds::DATA_SIDE)),

@@ -36,7 +36,7 @@ const OTHER_KEYWORDS: [&str; 12] = [
 
 /// Returns the subject of a certificate, or `None` if it cannot be read.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
-    let mut names = rdns(certificate).ok()?;
+    let mut names = decode_subject(certificate).ok()?;
     // RFC 2253 begins with the most specific part, like a host name. A certificate begins with the
     // most general part.
     names.reverse();
@@ -45,11 +45,12 @@ pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
 
 /// Returns whether Java accepts this text as a name. An access list entry of scheme `x509` must be a name.
 pub(crate) fn is_name(text: &str) -> bool {
-    text.is_empty() || split(text, &[',', ';', '+']).is_some_and(|parts| parts.into_iter().all(is_ava))
+    text.is_empty()
+        || split_unquoted(text, &[',', ';', '+']).is_some_and(|parts| parts.into_iter().all(is_attribute))
 }
 
 /// Returns the parts of a certificate's subject, in the order of the certificate.
-fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
+fn decode_subject(certificate: &[u8]) -> der::Result<Vec<String>> {
     let mut certificate = SliceReader::new(AnyRef::from_der(certificate)?.value())?;
     let mut tbs = SliceReader::new(AnyRef::decode(&mut certificate)?.value())?;
     // A certificate of version 1 has no version field and begins with the serial number.
@@ -80,17 +81,17 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
 
 fn attribute_text(oid: &str, value: &AnyRef<'_>) -> der::Result<String> {
     let keyword = RFC_2253.iter().find(|(known, _)| *known == oid).map(|(_, keyword)| keyword);
-    let (Some(keyword), Some(text)) = (keyword, text(value)) else {
+    let (Some(keyword), Some(text)) = (keyword, decode_text(value)) else {
         let mut out = format!("{}=#", keyword.unwrap_or(&oid));
         for byte in value.to_der()? {
             let _ = write!(out, "{byte:02x}");
         }
         return Ok(out);
     };
-    Ok(format!("{keyword}={}", escaped(&text)))
+    Ok(format!("{keyword}={}", escape(&text)))
 }
 
-fn text(value: &AnyRef<'_>) -> Option<String> {
+fn decode_text(value: &AnyRef<'_>) -> Option<String> {
     let is_text = matches!(
         value.tag(),
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::BmpString
@@ -101,7 +102,7 @@ fn text(value: &AnyRef<'_>) -> Option<String> {
     std::str::from_utf8(value.value()).ok().filter(|_| is_text).map(str::to_owned)
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let blank = |c: char| matches!(c, ' ' | '\r');
     let lead = text.len() - text.trim_start_matches(blank).len();
     let trail = text.trim_end_matches(blank).len();
@@ -121,7 +122,7 @@ fn escaped(text: &str) -> String {
 
 /// Splits the text at each character of `at` that is neither quoted nor escaped. Returns `None` if
 /// a quote or an escape is left open.
-fn split<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
+fn split_unquoted<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
     let (mut parts, mut begin, mut quoted, mut escape) = (Vec::new(), 0, false, false);
     for (index, c) in text.char_indices() {
         match c {
@@ -140,17 +141,17 @@ fn split<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
 }
 
 /// Returns whether Java accepts a text as one `keyword=value` pair of a name.
-fn is_ava(text: &str) -> bool {
+fn is_attribute(text: &str) -> bool {
     let Some((keyword, value)) = text.split_once('=') else { return false };
     let keyword = keyword.trim().to_ascii_uppercase();
     let number = keyword.strip_prefix("OID.").unwrap_or(&keyword);
     let known =
         RFC_2253.iter().any(|(_, word)| *word == keyword) || OTHER_KEYWORDS.contains(&keyword.as_str());
-    (known || is_oid(number)) && is_value(trimmed(value))
+    (known || is_oid(number)) && is_value(trim_value(value))
 }
 
 /// Removes the blanks around a value, except an escaped blank at its end.
-fn trimmed(value: &str) -> &str {
+fn trim_value(value: &str) -> &str {
     let value = value.trim_start();
     let bare = value.trim_end();
     let backslashes = bare.len() - bare.trim_end_matches('\\').len();

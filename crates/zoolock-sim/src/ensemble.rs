@@ -123,15 +123,15 @@ impl Leader {
     }
 
     /// Ends the sessions whose timeout has passed. Returns their ids.
-    pub(crate) fn expire(&mut self, now: u64) -> Vec<i64> {
+    pub(crate) fn end_expired_sessions(&mut self, now: u64) -> Vec<i64> {
         let due: Vec<i64> =
             self.sessions.iter().filter(|(_, known)| known.deadline <= now).map(|(id, _)| *id).collect();
-        due.iter().for_each(|session| self.end(*session, now));
+        due.iter().for_each(|session| self.end_session(*session, now));
         due
     }
 
     /// Ends a session, if it exists.
-    pub(crate) fn end(&mut self, session: i64, now: u64) {
+    pub(crate) fn end_session(&mut self, session: i64, now: u64) {
         if self.sessions.remove(&session).is_some() {
             let id = SessionId(session);
             let change = self.decide(Request::CloseSession, id);
@@ -344,14 +344,14 @@ impl SimServer {
         let session = SessionId(session);
         let asker = Requester { session, identities: &self.identities, extended_types: false };
         let reply = query(request, &self.state, asker)?;
-        if let Some((path, side)) = watched(request) {
+        if let Some((path, side)) = watch_of_read(request) {
             self.watches.entry((path.to_owned(), side)).or_default().insert(conn);
         }
         Ok(reply)
     }
 
     /// Removes the watches and syncs of a connection that has ended.
-    pub(crate) fn forget(&mut self, conn: u64) {
+    pub(crate) fn remove_connection(&mut self, conn: u64) {
         self.watches.retain(|_, conns| {
             conns.remove(&conn);
             !conns.is_empty()
@@ -361,7 +361,7 @@ impl SimServer {
 }
 
 /// Returns the watch that a read sets.
-pub(crate) fn watched(request: &Request) -> Option<(&str, WatchSide)> {
+pub(crate) fn watch_of_read(request: &Request) -> Option<(&str, WatchSide)> {
     match request {
         Request::GetData { path, watch: true } => Some((path, WatchSide::Data)),
         Request::GetChildren2 { path, watch: true } => Some((path, WatchSide::Children)),

@@ -117,7 +117,7 @@ impl Executor {
     }
 
     /// Returns the number of tasks that could run now.
-    pub(crate) fn ready(&self) -> usize {
+    pub(crate) fn count_ready_tasks(&self) -> usize {
         let inner = &*lock(&self.inner);
         if inner.stopped.is_empty() {
             return inner.ready.len();
@@ -132,7 +132,7 @@ impl Executor {
     }
 
     /// Returns the number of tasks of the library on this host.
-    pub(crate) fn count(&self, host: usize) -> usize {
+    pub(crate) fn count_library_tasks(&self, host: usize) -> usize {
         let inner = &*lock(&self.inner);
         inner.tasks.values().filter(|slot| slot.host == host && slot.is_library).count()
     }

@@ -10,7 +10,7 @@ use zoolock::{
 };
 
 use crate::plan::PlannedKind;
-use crate::world::{World, directory, slowest};
+use crate::world::{World, directory, longest_latency};
 use crate::{Grants, Sim, lock};
 
 /// A guard of any kind.
@@ -184,7 +184,7 @@ impl RunHistory {
 impl Sim {
     /// Checks and records a guard that was granted on this host just now. Returns the number of its
     /// entry in `holdings`.
-    pub(crate) fn acquired(
+    pub(crate) fn check_and_record_grant(
         &self,
         host: usize,
         locks: &[usize],
@@ -199,11 +199,11 @@ impl Sim {
             wrong.push("a guard was handed out that is not valid".to_owned());
         }
         let history = &mut *lock(&self.history);
-        history.count(guard, origin);
+        history.count_grant(guard, origin);
         // An operator may already have deleted the znode of the new guard, before the new holder
         // has been told. Then another contender can hold at the same time. Only fencing tokens
         // protect against that, so the grant of this guard is not checked.
-        let broken = self.is_broken(locks, guard);
+        let broken = self.may_be_deleted_by_operator(locks, guard);
         for &lock in locks.iter().filter(|_| !broken) {
             let mut permits = 0;
             for holding in history.holdings.values_mut().filter(|holding| holding.locks.contains(&lock)) {
@@ -215,10 +215,11 @@ impl Sim {
                     // A paused holder of permits is not overtaken by a grant of other permits: both
                     // may fit into the semaphore.
                     let alone = !matches!(theirs, HoldMode::Permits(_));
-                    holding.overtaken |= alone && !self.is_broken(&holding.locks, &holding.guard);
+                    holding.overtaken |=
+                        alone && !self.may_be_deleted_by_operator(&holding.locks, &holding.guard);
                     continue;
                 }
-                if self.is_broken(&holding.locks, &holding.guard)
+                if self.may_be_deleted_by_operator(&holding.locks, &holding.guard)
                     || self.world(|world| world.is_shortened(holding.host))
                 {
                     continue;
@@ -261,7 +262,9 @@ impl Sim {
             }
             if origin == GuardOrigin::Asking && !self.world(|world| world.was_just_restored()) {
                 wrong.extend(
-                    self.world(|world| contender_before(world, lock, guard, self.plan.locks[lock].family)),
+                    self.world(|world| {
+                        find_passed_contender(world, lock, guard, self.plan.locks[lock].family)
+                    }),
                 );
             }
         }
@@ -269,13 +272,13 @@ impl Sim {
         let id = history.next;
         let (locks, guard) = (locks.to_vec(), guard.clone());
         history.holdings.insert(id, Holding { host, locks, guard, overtaken: false, deleted_at: None });
-        wrong.into_iter().for_each(|wrong| self.violated(wrong));
+        wrong.into_iter().for_each(|wrong| self.record_violation(wrong));
         id
     }
 
     /// Returns whether a znode of the guard is missing, and an operator may have deleted it.
-    fn is_broken(&self, locks: &[usize], guard: &AnyGuard) -> bool {
-        self.world(|world| world.count_operator_actions(locks) > 0 && !holds(world, locks, guard))
+    fn may_be_deleted_by_operator(&self, locks: &[usize], guard: &AnyGuard) -> bool {
+        self.world(|world| world.count_operator_actions(locks) > 0 && !all_znodes_exist(world, locks, guard))
     }
 
     /// Removes the entry of a guard that is about to be released, upgraded or downgraded.
@@ -295,7 +298,7 @@ impl Sim {
     ) {
         self.note("lost", &[host as u64], &format!("{} {reason:?}", guard.node_path()));
         if guard.is_valid() || guard.loss() != Some(reason) || guard.lost().await != reason {
-            self.violated(format!(
+            self.record_violation(format!(
                 "host {host} reported the loss of {} for {reason:?} inconsistently",
                 guard.node_path()
             ));
@@ -311,7 +314,7 @@ impl Sim {
         }
         let turns = matches!(guard, AnyGuard::Tenure(_));
         let true_reason = self.world(|world| {
-            let exists = holds(world, locks, guard);
+            let exists = all_znodes_exist(world, locks, guard);
             match reason {
                 LossReason::SessionExpired => !exists || world.any_expired(host),
                 // A lock whose znodes exist was not broken. Write guards are an exception: the
@@ -329,7 +332,10 @@ impl Sim {
             }
         });
         if !true_reason {
-            self.violated(format!("host {host} lost {} for {reason:?}, which is wrong", guard.node_path()));
+            self.record_violation(format!(
+                "host {host} lost {} for {reason:?}, which is wrong",
+                guard.node_path()
+            ));
         }
         if reason != LossReason::Broken && self.world(|world| world.count_operator_actions(locks)) == 0 {
             self.check_loss_was_needed(host, guard);
@@ -341,7 +347,7 @@ impl Sim {
     fn check_loss_was_needed(&self, host: usize, guard: &AnyGuard) {
         let timeout = self.plan.timeout;
         // On a slow network, a sixth of the timeout is too short for a reconnect to another server.
-        if slowest(self.plan.latency) > timeout / 60 {
+        if longest_latency(self.plan.latency) > timeout / 60 {
             return;
         }
         let (now, usable) = self.world(|world| {
@@ -350,7 +356,7 @@ impl Sim {
             (world.now, usable)
         });
         if let Some(server) = usable {
-            self.violated(format!(
+            self.record_violation(format!(
                 "host {host} lost {} at {now}, though server {server} was usable all the time",
                 guard.node_path()
             ));
@@ -361,7 +367,7 @@ impl Sim {
     pub(crate) fn check_release(&self, path: &str, created: i64) {
         let exists = |world: &mut World| world.restored_at.is_none() && world.znode_exists(path, created);
         if self.world(exists) {
-            self.violated(format!("{path} was released, and is still there"));
+            self.record_violation(format!("{path} was released, and is still there"));
         }
     }
 
@@ -373,7 +379,7 @@ impl Sim {
             let (now, paused, fresh, exists) = self.world(|world| {
                 let machine = &world.hosts[holding.host];
                 let fresh = world.now < machine.resumed_at + 5;
-                let exists = holds(world, &holding.locks, &holding.guard);
+                let exists = all_znodes_exist(world, &holding.locks, &holding.guard);
                 (world.now, machine.paused_until > world.now, fresh, exists)
             });
             // While the host is paused or has tasks to run, a loss may not have been reported yet.
@@ -406,12 +412,12 @@ impl Sim {
                 ));
             }
         }
-        wrong.into_iter().for_each(|wrong| self.violated(wrong));
+        wrong.into_iter().for_each(|wrong| self.record_violation(wrong));
     }
 }
 
 impl RunHistory {
-    fn count(&mut self, guard: &AnyGuard, origin: GuardOrigin) {
+    fn count_grant(&mut self, guard: &AnyGuard, origin: GuardOrigin) {
         let grants = &mut self.grants;
         let count = match guard {
             AnyGuard::Mutex(_) => &mut grants.mutex,
@@ -427,7 +433,7 @@ impl RunHistory {
 }
 
 /// Returns whether all znodes of a guard exist at the leader.
-fn holds(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
+fn all_znodes_exist(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
     let tree = &world.leader.state.tree;
     let created = guard.created();
     let exists = |lock: &usize| {
@@ -459,7 +465,12 @@ fn excludes(theirs: HoldMode, ours: HoldMode) -> bool {
 
 /// Returns a violation if the leader's tree has a contender that excludes the new holder and is
 /// queued before the new holder.
-fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: PlannedKind) -> Option<String> {
+fn find_passed_contender(
+    world: &World,
+    lock: usize,
+    guard: &AnyGuard,
+    family: PlannedKind,
+) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
     let created = guard.created();
@@ -480,15 +491,17 @@ fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Planne
     let violation = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
     match guard.mode() {
         HoldMode::Exclusive => before.clone().next().and_then(violation),
-        HoldMode::Shared => before.clone().find(|name| kind(name) == HoldMode::Exclusive).and_then(violation),
+        HoldMode::Shared => {
+            before.clone().find(|name| mode_of_name(name) == HoldMode::Exclusive).and_then(violation)
+        }
         HoldMode::Upgradable => {
-            before.clone().find(|name| kind(name) != HoldMode::Shared).and_then(violation)
+            before.clone().find(|name| mode_of_name(name) != HoldMode::Shared).and_then(violation)
         }
         HoldMode::Permits(ours) => {
             let PlannedKind::Semaphore(size) = family else { return None };
             let theirs: u32 = before
                 .clone()
-                .map(|name| match kind(name) {
+                .map(|name| match mode_of_name(name) {
                     HoldMode::Permits(permits) => permits,
                     _ => 0,
                 })
@@ -499,7 +512,7 @@ fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Planne
 }
 
 /// Returns the mode that the name of a contender's znode stands for.
-fn kind(name: &str) -> HoldMode {
+fn mode_of_name(name: &str) -> HoldMode {
     if name.starts_with("__READ__") {
         HoldMode::Shared
     } else if name.starts_with("upgr-") {

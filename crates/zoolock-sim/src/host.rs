@@ -10,7 +10,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zoolock::sim::{Later, SimulatedMachine, SimulatedTask};
-use zoolock_client::{ConnectError, Connecting, DialFailure, Platform, SessionFuture, Stream};
+use zoolock_client::{ConnectError, ConnectFuture, DialFailure, Platform, SessionFuture, Stream};
 use zoolock_core::Instant;
 
 use crate::{Sim, lock};
@@ -55,7 +55,7 @@ impl Platform for SimHost {
         self.start(task);
     }
 
-    fn connect(&self, host: &zoolock_client::Host, _: Duration) -> Connecting {
+    fn connect(&self, host: &zoolock_client::Host, _: Duration) -> ConnectFuture {
         let server = server_of(host);
         let id = self.sim().world(|world| world.dial(self.index, server));
         let mut socket = Some(Socket { sim: self.sim.clone(), id });
@@ -89,7 +89,7 @@ impl SimulatedMachine for SimHost {
     }
 
     fn jobs(&self) -> usize {
-        self.sim().executor.count(self.index)
+        self.sim().executor.count_library_tasks(self.index)
     }
 }
 

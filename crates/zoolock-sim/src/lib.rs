@@ -156,9 +156,9 @@ impl Sim {
         let hosts = (0..sim.plan.drifts.len()).map(|index| SimHost::create(index, seed, &sim)).collect();
         let _ = sim.hosts.set(hosts);
         for host in 0..sim.plan.drifts.len() {
-            work::boot(&sim, host, seed);
+            work::start_host(&sim, host, seed);
         }
-        sim.drive(seed).await;
+        sim.run_to_end(seed).await;
         // The checks have ended, so the hosts are killed without being checked.
         for host in 0..sim.plan.drifts.len() {
             sim.world(|world| world.hosts[host].dead = true);
@@ -175,7 +175,7 @@ impl Sim {
     }
 
     /// Runs tasks and carries out events, to the end of the run.
-    async fn drive(self: &Arc<Sim>, seed: u64) {
+    async fn run_to_end(self: &Arc<Sim>, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5c4e_d01e_0000_0001);
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
         let (mut steps, mut killed) = (0u64, vec![false; self.hosts().len()]);
@@ -183,12 +183,12 @@ impl Sim {
             loop {
                 steps += 1;
                 if steps > MAX_STEPS {
-                    self.violated(format!("the run has taken {MAX_STEPS} steps"));
+                    self.record_violation(format!("the run has taken {MAX_STEPS} steps"));
                 }
                 if self.is_over() {
                     return Poll::Ready(());
                 }
-                let ready = self.executor.ready();
+                let ready = self.executor.count_ready_tasks();
                 let (now, due) = self.world(|world| (world.now, world.next_at()));
                 let due = due.unwrap_or(u64::MAX);
                 let choices = ready + usize::from(due <= now);
@@ -203,10 +203,10 @@ impl Sim {
                 let choice = if choices == 1 { 0 } else { rng.usize(..choices) };
                 if choice < ready {
                     if let Some(task) = self.executor.run(choice, self.hosts()) {
-                        self.world(|world| world.trace.ran(task));
+                        self.world(|world| world.trace.add_task_run(task));
                     }
-                } else if self.world(|world| world.step()) {
-                    work::audit(self);
+                } else if self.world(|world| world.carry_out_next_event()) {
+                    work::check_and_advance_stage(self);
                 }
                 for (host, killed) in killed.iter_mut().enumerate() {
                     if !*killed && self.world(|world| world.hosts[host].dead) {
@@ -247,7 +247,7 @@ impl Sim {
     }
 
     /// Records a violation. The first one ends the run.
-    pub(crate) fn violated(&self, what: String) {
+    pub(crate) fn record_violation(&self, what: String) {
         self.world(|world| world.trace.note(world.now, "VIOLATION", &[], &what));
         lock(&self.violation).get_or_insert(what);
     }

@@ -128,7 +128,7 @@ impl SimPlan {
                 PlannedFault::Restore { back: if is_long { other.u64(..=at) } else { at }, until },
             ));
         }
-        let healed_at = faults.iter().map(|(at, fault)| fault.end(*at)).max().unwrap_or(0);
+        let healed_at = faults.iter().map(|(at, fault)| fault.end_time(*at)).max().unwrap_or(0);
         SimPlan {
             drifts: (0..hosts).map(|_| rng.i64(-30_000..=30_000)).collect(),
             servers,
@@ -222,7 +222,7 @@ impl PlannedFault {
         }
     }
 
-    fn end(&self, at: u64) -> u64 {
+    fn end_time(&self, at: u64) -> u64 {
         match *self {
             PlannedFault::Partition { until, .. }
             | PlannedFault::Pause { until, .. }

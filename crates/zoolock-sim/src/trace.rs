@@ -14,9 +14,9 @@ impl RunTrace {
 
     /// Adds an event to the hash, and to the lines if they are wanted.
     pub(crate) fn note(&mut self, now: u64, what: &'static str, numbers: &[u64], text: &str) {
-        self.mix(now);
+        self.add_to_hash(now);
         self.mix_text(what);
-        numbers.iter().for_each(|&number| self.mix(number));
+        numbers.iter().for_each(|&number| self.add_to_hash(number));
         self.mix_text(text);
         if let Some(lines) = &mut self.lines {
             let numbers: Vec<String> = numbers.iter().map(|number| format!("{number:x}")).collect();
@@ -25,8 +25,8 @@ impl RunTrace {
     }
 
     /// Adds a run of a task to the hash.
-    pub(crate) fn ran(&mut self, task: u64) {
-        self.mix(task);
+    pub(crate) fn add_task_run(&mut self, task: u64) {
+        self.add_to_hash(task);
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -37,7 +37,7 @@ impl RunTrace {
         self.lines.take().unwrap_or_default()
     }
 
-    fn mix(&mut self, number: u64) {
+    fn add_to_hash(&mut self, number: u64) {
         self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
@@ -45,7 +45,7 @@ impl RunTrace {
         for part in text.as_bytes().chunks(8) {
             let mut bytes = [0; 8];
             bytes[..part.len()].copy_from_slice(part);
-            self.mix(u64::from_le_bytes(bytes));
+            self.add_to_hash(u64::from_le_bytes(bytes));
         }
     }
 }

@@ -9,7 +9,7 @@ use zoolock::{Batching, Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoo
 use crate::ensemble::TICK;
 use crate::history::{AnyGuard, GuardOrigin, RunStage};
 use crate::plan::{PlannedKind, PlannedLock};
-use crate::world::{name, slowest};
+use crate::world::{longest_latency, name};
 use crate::{Sim, lock};
 
 /// The maximum duration from the end of the last fault until all tasks have finished, in
@@ -46,14 +46,14 @@ struct Handles {
 }
 
 /// Starts the client of a host, and the tasks of the host.
-pub(crate) fn boot(sim: &Arc<Sim>, host: usize, seed: u64) {
+pub(crate) fn start_host(sim: &Arc<Sim>, host: usize, seed: u64) {
     let rng = Rng::with_seed(seed.wrapping_mul(0x9e37).wrapping_add(host as u64) ^ 0x0b00_7000);
     lock(&sim.history).working.insert(host, 1);
-    let task = start(sim.clone(), host, rng);
+    let task = run_host(sim.clone(), host, rng);
     sim.executor.spawn(host, false, Box::pin(task));
 }
 
-async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
+async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     let plan = &sim.plan;
     let zoolock = loop {
         let mut builder = Zoolock::builder().session_timeout(Duration::from_millis(plan.timeout));
@@ -64,7 +64,7 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
         match zoolock::sim::connect(builder, &address, sim.hosts()[host].clone()).await {
             Ok(zoolock) => break zoolock,
             Err(Error::Unavailable { .. }) => {}
-            Err(error) => return sim.violated(format!("host {host} cannot connect: {error}")),
+            Err(error) => return sim.record_violation(format!("host {host} cannot connect: {error}")),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
@@ -72,10 +72,10 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
         *working += plan.workers;
     }
     for nth in 0..plan.workers {
-        let worker = work(sim.clone(), host, nth, zoolock.clone(), rng.fork());
+        let worker = run_worker(sim.clone(), host, nth, zoolock.clone(), rng.fork());
         sim.executor.spawn(host, false, Box::pin(worker));
     }
-    done(&sim, host);
+    count_ended_task(&sim, host);
     // At the end of the run, each host that has not crashed closes its client.
     loop {
         if matches!(lock(&sim.history).stage, RunStage::Closing(_)) {
@@ -89,13 +89,13 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     drop(zoolock);
 }
 
-fn done(sim: &Sim, host: usize) {
+fn count_ended_task(sim: &Sim, host: usize) {
     if let Some(working) = lock(&sim.history).working.get_mut(&host) {
         *working -= 1;
     }
 }
 
-async fn work(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng: Rng) {
+async fn run_worker(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng: Rng) {
     {
         let handles: Vec<Handles> = sim
             .plan
@@ -111,7 +111,7 @@ async fn work(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng:
             worker.round(&mut rng).await;
         }
     }
-    done(&sim, host);
+    count_ended_task(&sim, host);
 }
 
 impl Handles {
@@ -184,7 +184,7 @@ impl SimWorker {
         let began = self.sim.elapsed();
         let actions_before = self.operator_actions(&locks);
         if plan.operators && rng.u8(..4) == 0 {
-            self.operate(locks[0], rng).await;
+            self.act_as_operator(locks[0], rng).await;
         }
         let asked = self.sim.elapsed();
         let outcome = self.acquire(&locks, mode, rng).await;
@@ -207,7 +207,7 @@ impl SimWorker {
             }
         };
         let _ = began;
-        let entry = self.sim.acquired(self.host, &locks, &guard, GuardOrigin::Asking);
+        let entry = self.sim.check_and_record_grant(self.host, &locks, &guard, GuardOrigin::Asking);
         let guard = match self.upgrade_or_downgrade(&locks, guard, entry, actions_before, rng).await {
             Some((guard, entry)) => {
                 self.hold(&locks, &guard, actions_before, rng).await;
@@ -331,7 +331,7 @@ impl SimWorker {
             Ok(guard) if !guard.is_valid() => None,
             Ok(guard) => {
                 let guard = Arc::new(guard);
-                let entry = self.sim.acquired(self.host, locks, &guard, origin);
+                let entry = self.sim.check_and_record_grant(self.host, locks, &guard, origin);
                 Some((guard, entry))
             }
             Err(error) => {
@@ -371,7 +371,7 @@ impl SimWorker {
     }
 
     /// Asks a random contender to release, or deletes its znode, as an operator does.
-    async fn operate(&self, lock: usize, rng: &mut Rng) {
+    async fn act_as_operator(&self, lock: usize, rng: &mut Rng) {
         let mutex = &self.handles[lock].mutex;
         let Ok(snapshot) = mutex.snapshot().await else { return };
         let mut all: Vec<_> =
@@ -391,7 +391,7 @@ impl SimWorker {
         };
         match outcome {
             Ok(()) | Err(Error::NoSuchHolder { .. } | Error::Unavailable { .. } | Error::Lost { .. }) => {}
-            Err(error) => self.sim.violated(format!("host {} as an operator: {error}", self.host)),
+            Err(error) => self.sim.record_violation(format!("host {} as an operator: {error}", self.host)),
         }
     }
 
@@ -405,7 +405,10 @@ impl SimWorker {
         let waited = self.sim.elapsed() - asked;
         let resumed = self.sim.world(|world| world.hosts[self.host].resumed_at);
         if u128::from(resumed) < asked.as_millis() && waited > patience + ANSWERS {
-            self.sim.violated(format!("host {} waited for {waited:?} instead of {patience:?}", self.host));
+            self.sim.record_violation(format!(
+                "host {} waited for {waited:?} instead of {patience:?}",
+                self.host
+            ));
         }
     }
 
@@ -426,7 +429,7 @@ impl SimWorker {
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
                 // On a fast network without faults, every lease is renewed in time, so this error
                 // is wrong there.
-                let slowest = slowest(self.sim.plan.latency);
+                let slowest = longest_latency(self.sim.plan.latency);
                 let network_is_slow = slowest > self.sim.plan.timeout / 8 || slowest > SLOW;
                 network_is_slow
                     || !self.sim.plan.faults.is_empty()
@@ -438,13 +441,13 @@ impl SimWorker {
             _ => false,
         };
         if !expected {
-            self.sim.violated(format!("host {}: {error}", self.host));
+            self.sim.record_violation(format!("host {}: {error}", self.host));
         }
     }
 }
 
 /// Runs all checks, and begins the next stage of the run when it is due.
-pub(crate) fn audit(sim: &Sim) {
+pub(crate) fn check_and_advance_stage(sim: &Sim) {
     sim.check_holders();
     let (stage, working) = {
         let history = &*lock(&sim.history);
@@ -454,26 +457,28 @@ pub(crate) fn audit(sim: &Sim) {
     let next = match stage {
         RunStage::Working if working == 0 && now > healed_at => RunStage::Settling(now),
         RunStage::Working if now > healed_at + MAX_SERVE_TIME + sim.plan.max_work_time() => {
-            return sim.violated("a task was not served after the last fault".to_owned());
+            return sim.record_violation("a task was not served after the last fault".to_owned());
         }
         RunStage::Settling(since) => {
             let left = sim.world(|world| world.contenders());
             if left.is_empty() {
                 RunStage::Closing(now)
             } else if now > since + MAX_SETTLE_TIME {
-                return sim.violated(format!("contenders left in the queues: {left:?}"));
+                return sim.record_violation(format!("contenders left in the queues: {left:?}"));
             } else {
                 stage
             }
         }
         RunStage::Closing(since) => {
             let sessions = sim.world(|world| world.leader.sessions.len());
-            let tasks: usize = (0..sim.hosts().len()).map(|host| sim.executor.count(host)).sum();
+            let tasks: usize =
+                (0..sim.hosts().len()).map(|host| sim.executor.count_library_tasks(host)).sum();
             if sessions == 0 && tasks == 0 {
                 RunStage::Over
             } else if now > since + MAX_SETTLE_TIME {
-                return sim
-                    .violated(format!("after the end there are {sessions} sessions and {tasks} tasks"));
+                return sim.record_violation(format!(
+                    "after the end there are {sessions} sessions and {tasks} tasks"
+                ));
             } else {
                 stage
             }

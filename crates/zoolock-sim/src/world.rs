@@ -90,9 +90,9 @@ struct SessionRecord {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WorldEvent {
     /// A chunk arrives at the server of a connection.
-    Up(u64),
+    ReachesServer(u64),
     /// A chunk arrives at the client of a connection.
-    Down(u64),
+    ReachesClient(u64),
     /// A message of a server arrives at the leader. The second number is `SimServer::life` when the
     /// message was sent.
     ToLeader(usize, u64, LeaderRequest),
@@ -106,16 +106,16 @@ pub(crate) enum WorldEvent {
     /// The next entry of the leader's log arrives at a server.
     Apply(usize),
     /// A server reports to the leader which sessions have sent requests, as it does each half tick.
-    Touches(usize),
+    ReportRegularly(usize),
     /// A server reports once which sessions have sent requests, between two regular reports.
-    Flush(usize),
+    ReportOnce(usize),
     /// A server that has been cut off for the sync limit gives up, and restarts.
     GiveUp(usize, u64),
     Expiry,
-    Reap,
+    RemoveContainers,
     InjectFault(usize),
     Resume(usize),
-    /// The checks of `work::audit` are due.
+    /// The checks of `work::check_and_advance_stage` are due.
     Audit,
 }
 
@@ -232,15 +232,15 @@ impl World {
             restored_at: None,
             plan,
         };
-        world.at(TICK, WorldEvent::Expiry);
-        world.at(5000, WorldEvent::Reap);
-        world.at(100, WorldEvent::Audit);
+        world.schedule_at(TICK, WorldEvent::Expiry);
+        world.schedule_at(5000, WorldEvent::RemoveContainers);
+        world.schedule_at(100, WorldEvent::Audit);
         for server in 0..world.servers.len() {
             let begin = world.rng.u64(..TICK / 2);
-            world.at(begin, WorldEvent::Touches(server));
+            world.schedule_at(begin, WorldEvent::ReportRegularly(server));
         }
         for (nth, at) in world.plan.faults.iter().map(|(at, _)| *at).enumerate().collect::<Vec<_>>() {
-            world.at(at, WorldEvent::InjectFault(nth));
+            world.schedule_at(at, WorldEvent::InjectFault(nth));
         }
         world
     }
@@ -323,13 +323,13 @@ impl World {
         all.flatten().collect()
     }
 
-    pub(crate) fn at(&mut self, time: u64, event: WorldEvent) {
+    pub(crate) fn schedule_at(&mut self, time: u64, event: WorldEvent) {
         self.entries += 1;
         self.calendar.push(Reverse((time, self.entries, event)));
     }
 
-    pub(crate) fn after(&mut self, ms: u64, event: WorldEvent) {
-        self.at(self.now + ms, event);
+    pub(crate) fn schedule_after(&mut self, ms: u64, event: WorldEvent) {
+        self.schedule_at(self.now + ms, event);
     }
 
     /// Returns the time of the next event.
@@ -341,11 +341,15 @@ impl World {
     fn latency(&mut self) -> u64 {
         let most = self.plan.latency;
         // One message of 64 takes much longer.
-        if self.rng.u8(..64) == 0 { self.rng.u64(most..=slowest(most)) } else { self.rng.u64(1..=most) }
+        if self.rng.u8(..64) == 0 {
+            self.rng.u64(most..=longest_latency(most))
+        } else {
+            self.rng.u64(1..=most)
+        }
     }
 
     /// Carries out the next event. Returns whether the checks are due.
-    pub(crate) fn step(&mut self) -> bool {
+    pub(crate) fn carry_out_next_event(&mut self) -> bool {
         let Some(Reverse((_, _, event))) = self.calendar.pop() else { return false };
         if let WorldEvent::Validated(server, ..)
         | WorldEvent::Synced(server, ..)
@@ -353,14 +357,14 @@ impl World {
         | WorldEvent::GiveUp(server, _) = event
             && self.now < self.servers[server].silent_until
         {
-            self.at(self.servers[server].silent_until, event);
+            self.schedule_at(self.servers[server].silent_until, event);
             return false;
         }
         match event {
-            WorldEvent::Up(conn) => self.deliver_to_server(conn),
-            WorldEvent::Down(conn) => self.deliver_to_client(conn),
+            WorldEvent::ReachesServer(conn) => self.deliver_to_server(conn),
+            WorldEvent::ReachesClient(conn) => self.deliver_to_client(conn),
             WorldEvent::ToLeader(server, life, ask) => self.handle_leader_request(server, life, ask),
-            WorldEvent::Validated(server, conn, is_alive) => self.validated(server, conn, is_alive),
+            WorldEvent::Validated(server, conn, is_alive) => self.handle_validation(server, conn, is_alive),
             WorldEvent::Synced(server, conn, xid, upto) => {
                 let known = &mut self.servers[server];
                 if known.applied >= upto {
@@ -376,12 +380,12 @@ impl World {
                     self.close_from_server(conn);
                 }
             }
-            WorldEvent::Apply(server) => self.apply(server),
-            WorldEvent::Touches(server) => {
-                self.flush(server);
-                self.after(TICK / 2, WorldEvent::Touches(server));
+            WorldEvent::Apply(server) => self.apply_next_entry(server),
+            WorldEvent::ReportRegularly(server) => {
+                self.report_touched_sessions(server);
+                self.schedule_after(TICK / 2, WorldEvent::ReportRegularly(server));
             }
-            WorldEvent::Flush(server) => self.flush(server),
+            WorldEvent::ReportOnce(server) => self.report_touched_sessions(server),
             WorldEvent::GiveUp(server, life) => {
                 if self.servers[server].life == life && self.servers[server].is_cut(self.now) {
                     self.trace.note(self.now, "gives up", &[server as u64], "");
@@ -392,20 +396,20 @@ impl World {
             WorldEvent::Expiry => {
                 if self.now < self.leader.stalled_until {
                     let until = self.leader.stalled_until;
-                    self.at(until, WorldEvent::Expiry);
+                    self.schedule_at(until, WorldEvent::Expiry);
                     return false;
                 }
                 if self.now >= self.leader.elected_at {
-                    for session in self.leader.expire(self.now) {
+                    for session in self.leader.end_expired_sessions(self.now) {
                         self.trace.note(self.now, "expired", &[session as u64 & 0xffff], "");
-                        self.session_ended(session);
+                        self.record_session_end(session);
                         self.send_to_servers();
                     }
                 }
                 // The leader expires sessions in buckets, which end at whole ticks.
-                self.at((self.now / TICK + 1) * TICK, WorldEvent::Expiry);
+                self.schedule_at((self.now / TICK + 1) * TICK, WorldEvent::Expiry);
             }
-            WorldEvent::Reap => {
+            WorldEvent::RemoveContainers => {
                 if self.now >= self.leader.elected_at {
                     for _ in 0..self.leader.remove_empty_containers(self.now) {
                         self.trace.note(self.now, "reaped", &[], "");
@@ -413,7 +417,7 @@ impl World {
                     }
                 }
                 let wait = self.rng.u64(1000..20_000);
-                self.after(wait, WorldEvent::Reap);
+                self.schedule_after(wait, WorldEvent::RemoveContainers);
             }
             WorldEvent::InjectFault(nth) => self.inject(nth),
             WorldEvent::Resume(host) => {
@@ -422,7 +426,7 @@ impl World {
                 self.executor.resume(host);
             }
             WorldEvent::Audit => {
-                self.after(500, WorldEvent::Audit);
+                self.schedule_after(500, WorldEvent::Audit);
                 return true;
             }
         }
@@ -430,12 +434,12 @@ impl World {
     }
 
     /// Reports to the leader which sessions have sent requests to a server since its last report.
-    fn flush(&mut self, server: usize) {
+    fn report_touched_sessions(&mut self, server: usize) {
         let stalled = self.leader.stalled_until;
         let known = &mut self.servers[server];
         let silent = known.silent_until;
         if self.now < stalled.max(silent) {
-            return self.at(stalled.max(silent), WorldEvent::Flush(server));
+            return self.schedule_at(stalled.max(silent), WorldEvent::ReportOnce(server));
         }
         if !known.is_cut(self.now) && self.now >= self.leader.elected_at {
             for (session, timeout) in std::mem::take(&mut known.touched) {
@@ -444,7 +448,7 @@ impl World {
         }
     }
 
-    fn session_ended(&mut self, session: i64) {
+    fn record_session_end(&mut self, session: i64) {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.over_at = Some(self.now);
         }
@@ -468,7 +472,7 @@ impl SimConnection {
 }
 
 /// Returns the longest time that any message takes, if most messages take at most `usual`.
-pub(crate) fn slowest(usual: u64) -> u64 {
+pub(crate) fn longest_latency(usual: u64) -> u64 {
     usual * 8 + 40
 }
 

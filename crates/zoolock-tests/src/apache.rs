@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::four_letter::four_letter;
+use crate::four_letter::send_four_letter_word;
 use crate::ports::Port;
 use crate::process::last_lines;
 pub use crate::skip::Availability;
@@ -39,10 +39,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Returns whether Apache ZooKeeper can be started on this machine.
 pub fn availability() -> Availability {
     static AVAILABILITY: OnceLock<Availability> = OnceLock::new();
-    AVAILABILITY.get_or_init(find).clone()
+    AVAILABILITY.get_or_init(check_availability).clone()
 }
 
-fn find() -> Availability {
+fn check_availability() -> Availability {
     if !Path::new(SERVER_JAR).exists() {
         return Availability::Missing(format!("no {SERVER_JAR}, install the package libzookeeper-java"));
     }
@@ -87,7 +87,7 @@ impl Apache {
             };
             match apache.launch().await {
                 Ok(()) => return Ok(apache),
-                Err(NotUp::PortTaken(_)) if attempts < 5 => {}
+                Err(StartFailure::PortTaken(_)) if attempts < 5 => {}
                 Err(not_up) => return Err(not_up.into()),
             }
         }
@@ -140,7 +140,7 @@ impl Apache {
                 Ok(()) => return Ok(()),
                 // Another process can use the port for a moment. That process is no test, because
                 // tests reserve their ports.
-                Err(NotUp::PortTaken(_)) if Instant::now() < deadline => sleep(PAUSE).await,
+                Err(StartFailure::PortTaken(_)) if Instant::now() < deadline => sleep(PAUSE).await,
                 Err(not_up) => return Err(not_up.into()),
             }
         }
@@ -160,7 +160,7 @@ impl Apache {
     /// # Errors
     /// Fails if the server does not answer within 10 s.
     pub async fn four_letter(&self, word: &str) -> Result<String> {
-        four_letter(self.socket_addr(), word).await
+        send_four_letter_word(self.socket_addr(), word).await
     }
 
     /// Returns the last lines of the server's log.
@@ -168,7 +168,7 @@ impl Apache {
         last_lines(&self.dir.path().join("log"), 40)
     }
 
-    async fn launch(&self) -> std::result::Result<(), NotUp> {
+    async fn launch(&self) -> std::result::Result<(), StartFailure> {
         let child = self.spawn()?;
         *self.process() = Some(child);
         let deadline = Instant::now() + START_BOUND;
@@ -178,7 +178,11 @@ impl Apache {
                 let failure =
                     TestFailure::new(format!("ZooKeeper ended with {status}; its log ends with\n{log}"));
                 let taken = log.contains("Address already in use");
-                return Err(if taken { NotUp::PortTaken(failure) } else { NotUp::Failed(failure) });
+                return Err(if taken {
+                    StartFailure::PortTaken(failure)
+                } else {
+                    StartFailure::Failed(failure)
+                });
             }
             if self.serves().await {
                 return Ok(());
@@ -188,7 +192,7 @@ impl Apache {
                 let log = self.log_tail();
                 let message =
                     format!("ZooKeeper does not serve after {START_BOUND:?}; its log ends with\n{log}");
-                return Err(NotUp::Failed(TestFailure::new(message)));
+                return Err(StartFailure::Failed(TestFailure::new(message)));
             }
             sleep(PAUSE).await;
         }
@@ -261,7 +265,7 @@ impl Apache {
                  ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
                  ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={}\n",
                 secure.number(),
-                authority.store().display(),
+                authority.key_and_certificate().display(),
                 authority.ca().display(),
                 if authority.demands_client_certificates() { "need" } else { "none" },
             ));
@@ -323,21 +327,21 @@ impl Drop for Apache {
     }
 }
 
-enum NotUp {
+enum StartFailure {
     PortTaken(TestFailure),
     Failed(TestFailure),
 }
 
-impl From<TestFailure> for NotUp {
+impl From<TestFailure> for StartFailure {
     fn from(failure: TestFailure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<NotUp> for TestFailure {
-    fn from(not_up: NotUp) -> Self {
+impl From<StartFailure> for TestFailure {
+    fn from(not_up: StartFailure) -> Self {
         match not_up {
-            NotUp::PortTaken(failure) | NotUp::Failed(failure) => failure,
+            StartFailure::PortTaken(failure) | StartFailure::Failed(failure) => failure,
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Authority {
 
 /// A certificate and its key, as PEM files.
 #[derive(Clone, Debug)]
-pub struct Signed {
+pub struct SignedCertificate {
     /// The certificate.
     pub certificate: PathBuf,
     /// Its private key, readable only by this user.
@@ -78,7 +78,7 @@ impl Authority {
         let server = authority.sign("server", None, "127.0.0.1", years, is_ca);
         let [certificate, key] =
             [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("file read"));
-        std::fs::write(authority.store(), format!("{key}{certificate}")).expect("file written");
+        std::fs::write(authority.key_and_certificate(), format!("{key}{certificate}")).expect("file written");
         authority
     }
 
@@ -88,13 +88,13 @@ impl Authority {
     }
 
     /// Returns the certificate and the key of the server.
-    pub fn server(&self) -> Signed {
-        self.files("server")
+    pub fn server(&self) -> SignedCertificate {
+        self.paths_of("server")
     }
 
     /// Returns the path of a file with both the key and the certificate of the server. Apache
     /// ZooKeeper needs both in one file.
-    pub fn store(&self) -> PathBuf {
+    pub fn key_and_certificate(&self) -> PathBuf {
         self.dir.path().join("store.pem")
     }
 
@@ -104,17 +104,17 @@ impl Authority {
     }
 
     /// Signs a client certificate for `CN=name`. Overwrites an earlier certificate with this name.
-    pub fn client(&self, name: &str) -> Signed {
+    pub fn client(&self, name: &str) -> SignedCertificate {
         self.sign(name, None, "client.example.org", VALID, IsCa::NoCa)
     }
 
     /// Signs a client certificate for `CN=name,O=organization`.
-    pub fn client_of(&self, organization: &str, name: &str) -> Signed {
+    pub fn client_of(&self, organization: &str, name: &str) -> SignedCertificate {
         self.sign(name, Some(organization), "client.example.org", VALID, IsCa::NoCa)
     }
 
     /// Signs an expired client certificate for `CN=name`.
-    pub fn expired_client(&self, name: &str) -> Signed {
+    pub fn expired_client(&self, name: &str) -> SignedCertificate {
         self.sign(name, None, "client.example.org", EXPIRED, IsCa::NoCa)
     }
 
@@ -140,9 +140,9 @@ impl Authority {
         params.signed_by(&self.issuer).and_then(|list| list.pem()).expect("list signed")
     }
 
-    fn files(&self, name: &str) -> Signed {
+    fn paths_of(&self, name: &str) -> SignedCertificate {
         let file = |end| self.dir.path().join(format!("{name}.{end}"));
-        Signed { certificate: file("pem"), key: file("key") }
+        SignedCertificate { certificate: file("pem"), key: file("key") }
     }
 
     fn sign(
@@ -152,7 +152,7 @@ impl Authority {
         host: &str,
         years: Range<i32>,
         is_ca: IsCa,
-    ) -> Signed {
+    ) -> SignedCertificate {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("valid host name");
         params.distinguished_name = DistinguishedName::new();
         if let Some(organization) = organization {
@@ -165,7 +165,7 @@ impl Authority {
         params.not_after = date_time_ymd(years.end, 1, 1);
         let key = KeyPair::generate().expect("key generated");
         let certificate = params.signed_by(&key, &self.issuer).expect("certificate signed");
-        let signed = self.files(name);
+        let signed = self.paths_of(name);
         std::fs::write(&signed.certificate, certificate.pem()).expect("file written");
         std::fs::write(&signed.key, key.serialize_pem()).expect("file written");
         std::fs::set_permissions(&signed.key, PermissionsExt::from_mode(0o600)).expect("mode set");

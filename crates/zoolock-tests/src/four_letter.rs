@@ -15,7 +15,7 @@ const BOUND: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Fails if the server does not answer within 10 s.
-pub async fn four_letter(addr: SocketAddr, word: &str) -> Result<String> {
+pub async fn send_four_letter_word(addr: SocketAddr, word: &str) -> Result<String> {
     let asked = timeout(BOUND, async {
         let mut stream = TcpStream::connect(addr).await?;
         stream.write_all(word.as_bytes()).await?;
@@ -37,7 +37,7 @@ pub async fn four_letter(addr: SocketAddr, word: &str) -> Result<String> {
 /// # Errors
 /// Fails if the server does not answer, or if its answer has no number of watches.
 pub async fn watch_count(addr: SocketAddr) -> Result<u64> {
-    let answer = four_letter(addr, "mntr").await?;
+    let answer = send_four_letter_word(addr, "mntr").await?;
     answer.lines().find_map(|line| line.strip_prefix("zk_watch_count")?.trim().parse().ok()).ok_or_else(
         || TestFailure::new(format!("{addr} does not count its watches, it answers `{answer}` to `mntr`")),
     )
@@ -48,7 +48,7 @@ pub async fn watch_count(addr: SocketAddr) -> Result<u64> {
 /// # Errors
 /// Fails if the server does not answer.
 pub async fn watches_below(addr: SocketAddr, root: &str) -> Result<u64> {
-    let answer = four_letter(addr, "wchp").await?;
+    let answer = send_four_letter_word(addr, "wchp").await?;
     let is_below =
         |path: &&str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     Ok(answer.lines().filter(is_below).count() as u64)

@@ -68,8 +68,8 @@ impl<T: Clone> Recorder<T> {
         T: Ord + Debug,
     {
         let history = self.history();
-        history.one_holder().expect("one holder at a time");
-        history.tokens_rise().expect("tokens rise");
+        history.check_one_holder().expect("one holder at a time");
+        history.check_tokens_rise().expect("tokens rise");
         history
     }
 
@@ -95,7 +95,7 @@ pub struct Violation(String);
 
 impl<T: Ord + Debug> GrantHistory<T> {
     /// Returns the contenders that were granted the lock, in the order of the grants.
-    pub fn entered(&self) -> Vec<&str> {
+    pub fn contenders_by_grant(&self) -> Vec<&str> {
         self.grants().map(|(_, contender, _)| contender).collect()
     }
 
@@ -104,7 +104,7 @@ impl<T: Ord + Debug> GrantHistory<T> {
     /// # Errors
     /// Names the first two contenders that held the lock together, or the first contender that
     /// exited without having entered.
-    pub fn one_holder(&self) -> Result<(), Violation> {
+    pub fn check_one_holder(&self) -> Result<(), Violation> {
         let mut holder: Option<(usize, &str, &T)> = None;
         for (at, HistoryEvent { contender, step }) in self.events.iter().enumerate() {
             match step {
@@ -135,7 +135,7 @@ impl<T: Ord + Debug> GrantHistory<T> {
     ///
     /// # Errors
     /// Names the first two successive grants of which the second does not have the higher token.
-    pub fn tokens_rise(&self) -> Result<(), Violation> {
+    pub fn check_tokens_rise(&self) -> Result<(), Violation> {
         for ((before, earlier, low), (after, later, high)) in self.grants().zip(self.grants().skip(1)) {
             if high <= low {
                 return Err(Violation(format!(

@@ -1,9 +1,9 @@
 //! Support for zoolock's tests: real servers, a proxy that injects faults, and history checkers.
 //!
-//! [`on_both_arms!`] runs a test body on the embedded server and on Apache ZooKeeper:
+//! [`on_both_servers!`] runs a test body on the embedded server and on Apache ZooKeeper:
 //!
 //! ```no_run
-//! zoolock_tests::on_both_arms!(new_chroot_is_empty, |place| async move {
+//! zoolock_tests::on_both_servers!(new_chroot_is_empty, |place| async move {
 //!     let nodes = zoolock_tests::tree::descendants(&place.connect_string(), "/").await.expect("listed");
 //!     assert_eq!(nodes, Vec::<String>::new());
 //! });
@@ -15,9 +15,9 @@
 #![forbid(unsafe_code)]
 
 pub mod apache;
-pub mod arm;
 pub mod authority;
 pub mod binary;
+pub mod both_servers;
 pub mod embedded;
 pub mod failure;
 pub mod four_letter;
@@ -31,7 +31,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod raw_client;
-pub mod serving;
+pub mod serve_process;
 pub mod skip;
 mod sync;
 pub mod tmux;
@@ -39,15 +39,15 @@ pub mod tree;
 pub mod wait;
 
 pub use apache::Apache;
-pub use arm::{AnyServer, Arm, Place};
 pub use authority::Authority;
 pub use binary::ZoolockBinary;
+pub use both_servers::{AnyServer, Place, ServerKind};
 pub use embedded::Embedded;
 pub use failure::{Result, TestFailure};
 pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
-pub use serving::ServeProcess;
+pub use serve_process::ServeProcess;
 pub use sync::lock;
 /// ZooKeeper's operation codes.
 pub use zoolock_wire::op as opcode;

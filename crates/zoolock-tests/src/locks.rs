@@ -10,14 +10,14 @@ use zoolock::{Builder, Error, Guard, Mutex, Zoolock};
 use crate::{Place, Proxy, ServerOptions};
 
 /// Makes this process print its log, filtered by `RUST_LOG`.
-fn trace() {
+fn print_log() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
 }
 
 /// Returns client settings for a server with [`ServerOptions::default`].
 pub fn settings() -> Builder {
-    trace();
+    print_log();
     Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
 }
 
@@ -33,7 +33,7 @@ pub async fn connect(place: &Place) -> Zoolock {
 
 /// Opens a session with [`settings`] through a proxy in front of the server of this test.
 pub async fn connect_through(place: &Place, proxy: &Proxy) -> Zoolock {
-    settings().connect(&place.through(&proxy.addr())).await.expect("connected")
+    settings().connect(&place.connect_string_through(&proxy.addr())).await.expect("connected")
 }
 
 /// Returns the path of a lock directory, with the chroot of this test.
@@ -64,7 +64,7 @@ pub fn lock_in_background(mutex: &Mutex) -> JoinHandle<Result<Guard, Error>> {
 }
 
 /// Waits until the task has acquired its lock, and returns the guard.
-pub async fn granted<G>(waiting: JoinHandle<Result<G, Error>>) -> G {
+pub async fn await_guard<G>(waiting: JoinHandle<Result<G, Error>>) -> G {
     waiting.await.expect("task does not panic").expect("lock granted")
 }
 
@@ -84,7 +84,7 @@ pub async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
 }
 
 /// Queues `count` waiters, one after the other, at a lock that is held.
-pub async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>> {
+pub async fn queue_waiters(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>> {
     let mut waiting = Vec::new();
     for number in 1..=count {
         let mutex = zl.mutex(name);

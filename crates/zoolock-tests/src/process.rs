@@ -37,7 +37,7 @@ pub fn last_lines(log: &Path, count: usize) -> String {
 }
 
 /// Raises the limit of open files to its maximum, for this process and its children.
-pub fn allow_files() {
+pub fn raise_open_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // An error is ignored, and then the old limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

@@ -64,13 +64,13 @@ pub type ServerResult<T> = Result<T, ServerGone>;
 
 impl RawClient {
     /// Opens a session. `seen` is the last zxid that the client has seen.
-    pub async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> ServerResult<RawClient> {
+    pub async fn open_session(addr: SocketAddr, timeout_ms: i32, seen: i64) -> ServerResult<RawClient> {
         let none = SessionTicket { session: 0, password: Hidden(vec![0; 16]) };
         RawClient::connect(addr, timeout_ms, seen, &none).await
     }
 
     /// Attaches to an existing session. Returns `None` if the server does not know the session.
-    pub async fn resume(
+    pub async fn attach_session(
         addr: SocketAddr,
         timeout_ms: i32,
         seen: i64,
@@ -98,7 +98,7 @@ impl RawClient {
         let mut out = BytesMut::new();
         Writer::frame(&mut out, |writer| request.encode(writer));
         client.write(&out).await?;
-        let granted = ConnectResponse::decode(&client.frame().await?).expect("valid connect response");
+        let granted = ConnectResponse::decode(&client.read_frame().await?).expect("valid connect response");
         client.ticket = SessionTicket { session: granted.session, password: granted.password };
         Ok(client)
     }
@@ -119,8 +119,8 @@ impl RawClient {
     }
 
     /// Reads the reply to the oldest unanswered request, whose operation code is `code`.
-    pub async fn reply(&mut self, code: i32) -> ServerResult<(ReplyHeader, Reply)> {
-        let frame = self.frame().await?;
+    pub async fn read_reply(&mut self, code: i32) -> ServerResult<(ReplyHeader, Reply)> {
+        let frame = self.read_frame().await?;
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader).expect("valid reply header");
         assert_ne!(header.xid, op::XID_EVENT, "no watch is set");
@@ -135,7 +135,7 @@ impl RawClient {
         self.write(&out).await?;
         let mut replies = Vec::new();
         for request in requests {
-            replies.push(self.reply(request.op()).await?);
+            replies.push(self.read_reply(request.op()).await?);
         }
         Ok(replies)
     }
@@ -150,7 +150,7 @@ impl RawClient {
         Ok(self.call(Request::CloseSession).await?.0)
     }
 
-    async fn frame(&mut self) -> ServerResult<Bytes> {
+    async fn read_frame(&mut self) -> ServerResult<Bytes> {
         let read = async {
             loop {
                 if let Some(len) = self.input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize)

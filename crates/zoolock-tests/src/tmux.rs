@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::binary::zoolock_variables;
 use crate::skip::Availability;
-use crate::wait::eventually;
+use crate::wait::retry_until_ok;
 use crate::{Result, TestFailure};
 
 /// Time limit for a change of the screen. It is long enough for a busy machine.
@@ -43,7 +43,8 @@ impl Tmux {
             tmux(&home, &["-D"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let server = server.map_err(|error| TestFailure::during("starting tmux", error))?;
         let this = Self { server, home };
-        eventually("tmux answers", BOUND, async || this.ask(&["set-option", "-g", "status", "off"])).await?;
+        retry_until_ok("tmux answers", BOUND, async || this.run_tmux(&["set-option", "-g", "status", "off"]))
+            .await?;
         let directory = this.directory().to_str().expect("path in UTF-8");
         let mut arguments = vec!["new-session", "-d", "-s", SESSION, "-x", "80", "-y", "24", "-c", directory];
         let pairs: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -52,7 +53,7 @@ impl Tmux {
         }
         // The shell is interactive, so that it handles ^Z. It reads no start-up files.
         arguments.push("ENV= PS1='ready> ' exec sh -i");
-        this.ask(&arguments)?;
+        this.run_tmux(&arguments)?;
         this.until("the shell is ready", |screen| screen.contains("ready>")).await;
         Ok(this)
     }
@@ -64,12 +65,12 @@ impl Tmux {
 
     /// Types text, letter by letter.
     pub fn type_text(&self, text: &str) {
-        self.ask(&["send-keys", "-t", SESSION, "-l", text]).expect("text sent");
+        self.run_tmux(&["send-keys", "-t", SESSION, "-l", text]).expect("text sent");
     }
 
     /// Types keys by their names: Enter, Escape, Down, C-c.
     pub fn press(&self, keys: &[&str]) {
-        self.ask(&[&["send-keys", "-t", SESSION], keys].concat()).expect("keys sent");
+        self.run_tmux(&[&["send-keys", "-t", SESSION], keys].concat()).expect("keys sent");
     }
 
     /// Types a command line into the shell.
@@ -81,17 +82,17 @@ impl Tmux {
     /// Sets the size of the terminal.
     pub fn resize(&self, columns: u16, lines: u16) {
         let (columns, lines) = (columns.to_string(), lines.to_string());
-        self.ask(&["resize-window", "-t", SESSION, "-x", &columns, "-y", &lines]).expect("size set");
+        self.run_tmux(&["resize-window", "-t", SESSION, "-x", &columns, "-y", &lines]).expect("size set");
     }
 
     /// Returns the text on the screen.
     fn screen(&self) -> String {
-        self.ask(&["capture-pane", "-t", SESSION, "-p"]).expect("screen captured")
+        self.run_tmux(&["capture-pane", "-t", SESSION, "-p"]).expect("screen captured")
     }
 
     /// Returns the value of a tmux format such as `#{cursor_flag}`.
     pub fn format_value(&self, format: &str) -> String {
-        self.ask(&["display-message", "-t", SESSION, "-p", format])
+        self.run_tmux(&["display-message", "-t", SESSION, "-p", format])
             .expect("format expanded")
             .trim_end()
             .to_owned()
@@ -110,13 +111,13 @@ impl Tmux {
                 Err(TestFailure::new(format!("the screen is:\n{screen}")))
             }
         };
-        match eventually(what, BOUND, check).await {
+        match retry_until_ok(what, BOUND, check).await {
             Ok(screen) => screen,
             Err(failure) => panic!("{failure}"),
         }
     }
 
-    fn ask(&self, arguments: &[&str]) -> Result<String> {
+    fn run_tmux(&self, arguments: &[&str]) -> Result<String> {
         let Output { status, stdout, stderr } = tmux(&self.home, arguments)
             .stdin(Stdio::null())
             .output()
@@ -130,7 +131,7 @@ impl Tmux {
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        let _ = self.ask(&["kill-server"]);
+        let _ = self.run_tmux(&["kill-server"]);
         let _ = self.server.kill();
         let _ = self.server.wait();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Client, Error, Stat};
 
-use crate::wait::eventually;
+use crate::wait::retry_until_ok;
 use crate::{Result, TestFailure};
 
 /// Time limit for the deletion of the znodes that a test no longer needs.
@@ -31,7 +31,7 @@ pub async fn connect(addr: &str) -> Result<Client> {
 /// Fails if the server does not answer.
 pub async fn descendants(addr: &str, path: &str) -> Result<Vec<String>> {
     let client = connect(addr).await?;
-    Ok(walk(&client, path).await?.into_iter().map(|(path, _)| path).collect())
+    Ok(list_with_stats(&client, path).await?.into_iter().map(|(path, _)| path).collect())
 }
 
 /// Lists the ephemeral znodes of all sessions below `path`, sorted.
@@ -62,7 +62,7 @@ pub async fn assert_contenders(addr: &str, dir: &str, count: usize) {
             found if found.len() == count => Ok(()),
             found => Err(TestFailure::new(format!("it has {}: {}", found.len(), found.join(", ")))),
         };
-        eventually(&format!("{count} contenders in {dir}"), BOUND, check).await
+        retry_until_ok(&format!("{count} contenders in {dir}"), BOUND, check).await
     };
     if let Err(failure) = checked.await {
         panic!("{failure}");
@@ -80,7 +80,7 @@ pub async fn assert_no_ephemerals(addr: &str, path: &str) {
             [] => Ok(()),
             left => Err(TestFailure::new(format!("{} left below {path}: {}", left.len(), left.join(", ")))),
         };
-        eventually("every ephemeral znode is deleted", BOUND, check).await
+        retry_until_ok("every ephemeral znode is deleted", BOUND, check).await
     };
     if let Err(failure) = checked.await {
         panic!("{failure}");
@@ -88,11 +88,11 @@ pub async fn assert_no_ephemerals(addr: &str, path: &str) {
 }
 
 async fn list_ephemerals(client: &Client, path: &str) -> Result<Vec<String>> {
-    let znodes = walk(client, path).await?;
+    let znodes = list_with_stats(client, path).await?;
     Ok(znodes.into_iter().filter(|(_, stat)| is_ephemeral(stat)).map(|(path, _)| path).collect())
 }
 
-async fn walk(client: &Client, path: &str) -> Result<Vec<(String, Stat)>> {
+async fn list_with_stats(client: &Client, path: &str) -> Result<Vec<(String, Stat)>> {
     let mut found = Vec::new();
     let mut unlisted = vec![path.to_owned()];
     while let Some(parent) = unlisted.pop() {

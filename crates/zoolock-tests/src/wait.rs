@@ -10,14 +10,14 @@ use crate::{Result, TestFailure};
 /// Time between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time limit of [`soon`]. A step of a test takes much less.
+/// Time limit of [`finish_in_time`]. A step of a test takes much less.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Awaits a future.
 ///
 /// # Panics
 /// Panics if the future is not ready within 60 s.
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub async fn finish_in_time<T>(what: impl Future<Output = T>) -> T {
     timeout(SOON, what).await.expect("finishes in time")
 }
 
@@ -25,16 +25,16 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
 ///
 /// # Errors
 /// Fails after `bound`, with `what` in the message.
-pub async fn until(what: &str, bound: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+pub async fn wait_until(what: &str, bound: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
     let check = || ready(if condition() { Ok(()) } else { Err(TestFailure::new("the condition is false")) });
-    eventually(what, bound, check).await
+    retry_until_ok(what, bound, check).await
 }
 
 /// Calls `check` until it returns `Ok`, for at most `bound`.
 ///
 /// # Errors
 /// Returns the last error of `check` after `bound`, with `what` and `bound` in the message.
-pub async fn eventually<T, F>(what: &str, bound: Duration, mut check: impl FnMut() -> F) -> Result<T>
+pub async fn retry_until_ok<T, F>(what: &str, bound: Duration, mut check: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

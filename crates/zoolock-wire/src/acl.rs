@@ -43,7 +43,7 @@ impl Identity {
     }
 
     /// Returns the part that may be shown: a digest's user without the hash, or the whole id.
-    pub fn user(&self) -> &str {
+    pub fn shown_id(&self) -> &str {
         match self.scheme.as_str() {
             "digest" => self.id.split(':').next().unwrap_or_default(),
             _ => &self.id,

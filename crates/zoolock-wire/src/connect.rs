@@ -44,7 +44,7 @@ impl ConnectRequest {
         let session = reader.long("sessionId")?;
         let password = Hidden(reader.buffer("passwd")?.unwrap_or_default().to_vec());
         let read_only = if reader.is_empty() { None } else { Some(reader.bool("readOnly")?) };
-        reader.end()?;
+        reader.check_end()?;
         Ok(ConnectRequest { protocol, last_zxid_seen, timeout_ms, session, password, read_only })
     }
 
@@ -89,7 +89,7 @@ impl ConnectResponse {
         let session = reader.long("sessionId")?;
         let password = Hidden(reader.buffer("passwd")?.unwrap_or_default().to_vec());
         let read_only = if reader.is_empty() { None } else { Some(reader.bool("readOnly")?) };
-        reader.end()?;
+        reader.check_end()?;
         Ok(ConnectResponse { protocol, timeout_ms, session, password, read_only })
     }
 

@@ -25,11 +25,11 @@ pub fn parent(path: &str) -> Result<&str, Code> {
     if path.contains('\0') {
         return Err(Code::BadArguments);
     }
-    path.rsplit_once('/').map(|(parent, _)| normal(parent)).ok_or(Code::BadArguments)
+    path.rsplit_once('/').map(|(parent, _)| normalize(parent)).ok_or(Code::BadArguments)
 }
 
 /// Returns the path under which the tree stores a znode. The empty path is another name of the root `/`.
-pub fn normal(path: &str) -> &str {
+pub fn normalize(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
@@ -39,7 +39,7 @@ pub fn normal(path: &str) -> &str {
 /// The path has no slash.
 pub fn split(path: &str) -> (&str, &str) {
     let (parent, name) = path.rsplit_once('/').expect("a valid path has a slash");
-    (normal(parent), name)
+    (normalize(parent), name)
 }
 
 fn is_forbidden(c: char) -> bool {

@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Bytes are left.
-    pub fn end(&self) -> Result<(), WireError> {
+    pub fn check_end(&self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(WireError::Trailing { left: self.rest.len() }) }
     }
 
@@ -187,6 +187,6 @@ mod tests {
     fn negative_length_and_trailing_bytes_are_refused() {
         let mut reader = Reader::new(&[0xff, 0xff, 0xff, 0xfe]);
         assert_eq!(reader.buffer("data"), Err(WireError::NegativeLength { field: "data", len: -2 }));
-        assert_eq!(Reader::new(&[1]).end(), Err(WireError::Trailing { left: 1 }));
+        assert_eq!(Reader::new(&[1]).check_end(), Err(WireError::Trailing { left: 1 }));
     }
 }

@@ -95,7 +95,7 @@ impl Reply {
             }
             _ => Reply::Empty,
         };
-        reader.end()?;
+        reader.check_end()?;
         Ok(reply)
     }
 

@@ -164,7 +164,7 @@ impl Request {
         };
         match request {
             Request::Unknown { .. } | Request::DeleteContainer => {}
-            _ => reader.end()?,
+            _ => reader.check_end()?,
         }
         Ok(request)
     }

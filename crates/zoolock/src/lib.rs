@@ -137,7 +137,7 @@ struct Readme;
 pub use admin::graph::{
     BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
 };
-pub use admin::snapshot::{Entry, ForeignSemaphore, Glance, LockPoller, Snapshot};
+pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
 pub use api::batching::Batching;
 pub use api::blocking;
 pub use api::builder::Builder;
@@ -146,7 +146,7 @@ pub use api::embedded::TestServer;
 pub use api::guard::Guard;
 pub use api::handle::Handle;
 pub use api::local::{LocalGuard, LocalLocker};
-pub use api::locker::{Hold, Locker};
+pub use api::locker::{ExclusiveGuard, Locker};
 pub use api::mode;
 pub use api::multi::*;
 pub use api::mutex::*;

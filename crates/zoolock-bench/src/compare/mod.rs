@@ -1,10 +1,10 @@
 //! Runs the same workloads with zoolock and with its peers, one program after the other.
 
 mod client;
-mod fleet;
 mod plan;
 mod results;
 mod run;
+mod running_servers;
 mod sizes;
 mod table;
 mod target;
@@ -37,7 +37,7 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     quick: bool,
     /// Round-trip time that the delaying proxy adds, in milliseconds
-    #[arg(long, value_name = "MS", default_value = "1", value_parser = milliseconds)]
+    #[arg(long, value_name = "MS", default_value = "1", value_parser = parse_milliseconds)]
     rtt: Duration,
     /// Directory for the data of the servers [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -122,10 +122,10 @@ fn write(settings: &CompareArgs, results: &Results) -> Outcome<()> {
     println!("{table}");
     let Some(dir) = settings.results_dir() else { return Ok(()) };
     results.save(&dir.join("compare.json"))?;
-    page::write(&dir.join("compare.csv"), &table::csv(results))?;
+    page::write_atomically(&dir.join("compare.csv"), &table::csv(results))?;
     match settings.out {
-        Some(_) => page::write(&dir.join("compare.md"), &table),
-        None => page::put(Path::new(crate::PAGE), "compare", &table),
+        Some(_) => page::write_atomically(&dir.join("compare.md"), &table),
+        None => page::replace_table(Path::new(crate::PAGE), "compare", &table),
     }
 }
 
@@ -137,7 +137,7 @@ fn progress(works: &[plan::ComparedWork], rounds: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn milliseconds(text: &str) -> Result<Duration, String> {
+fn parse_milliseconds(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix("ms").unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
     Duration::try_from_secs_f64(number / 1e3).map_err(|error| error.to_string())
 }

@@ -83,7 +83,7 @@ impl ComparedWork {
         Self { rounds: Rounds::Times(if sizes.more_rounds { times } else { 1 }), ..self }
     }
 
-    fn by(mut self, clients: &[ComparedClient], servers: &[ServerKind]) -> Self {
+    fn measured_with(mut self, clients: &[ComparedClient], servers: &[ServerKind]) -> Self {
         self.who.extend(
             servers
                 .iter()
@@ -155,9 +155,9 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
     let all = [Zoolock, Raw, Curator, WriteLock, ZookeeperClient, Kazoo];
     let everywhere = [ServerKind::Apache, ServerKind::Ensemble, ServerKind::Ours];
     let alone = |work: ComparedWork| {
-        work.by(&all, &everywhere)
-            .by(&[Etcd], &[ServerKind::Etcd])
-            .by(&[Redis], &[ServerKind::RedisSynced, ServerKind::Redis])
+        work.measured_with(&all, &everywhere)
+            .measured_with(&[Etcd], &[ServerKind::Etcd])
+            .measured_with(&[Redis], &[ServerKind::RedisSynced, ServerKind::Redis])
     };
     vec![
         alone(ComparedWork::new(
@@ -168,7 +168,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             sizes,
         ))
         // The following clients send the requests without a lock.
-        .by(&[Floor, SameAtOnce], &ZOOKEEPERS)
+        .measured_with(&[Floor, SameAtOnce], &ZOOKEEPERS)
         .more_rounds(3, sizes),
         ComparedWork {
             network: Network::Delayed,
@@ -188,7 +188,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             RoundFigure::Median,
             sizes,
         )
-        .by(&[Zoolock, Floor, Raw, ZookeeperClient], &ZOOKEEPERS)
+        .measured_with(&[Zoolock, Floor, Raw, ZookeeperClient], &ZOOKEEPERS)
         .more_rounds(5, sizes),
         ComparedWork::new(
             "few",
@@ -197,9 +197,9 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             RoundFigure::Mean,
             sizes,
         )
-        .by(&[Zoolock, Curator, WriteLock, ZookeeperClient, Kazoo], &ZOOKEEPERS)
-        .by(&[Zoolock, Curator, ZookeeperClient], &[ServerKind::Ensemble])
-        .by(&[Etcd], &[ServerKind::Etcd])
+        .measured_with(&[Zoolock, Curator, WriteLock, ZookeeperClient, Kazoo], &ZOOKEEPERS)
+        .measured_with(&[Zoolock, Curator, ZookeeperClient], &[ServerKind::Ensemble])
+        .measured_with(&[Etcd], &[ServerKind::Etcd])
         .more_rounds(2, sizes),
         ComparedWork {
             rounds: Rounds::AtMost(3),
@@ -210,7 +210,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
                 RoundFigure::Mean,
                 sizes,
             )
-            .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &ZOOKEEPERS)
+            .measured_with(&[Zoolock, Curator, ZookeeperClient, Kazoo], &ZOOKEEPERS)
         },
         ComparedWork {
             rounds: Rounds::AtMost(3),
@@ -223,8 +223,8 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
                 RoundFigure::Mean,
                 sizes,
             )
-            .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &[ServerKind::Apache])
-            .by(&[Zoolock], &[ServerKind::Ours])
+            .measured_with(&[Zoolock, Curator, ZookeeperClient, Kazoo], &[ServerKind::Apache])
+            .measured_with(&[Zoolock], &[ServerKind::Ours])
         },
         ComparedWork::new(
             "locks",
@@ -233,7 +233,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             RoundFigure::Share,
             sizes,
         )
-        .by(&[Zoolock, Same, Raw], &ZOOKEEPERS)
+        .measured_with(&[Zoolock, Same, Raw], &ZOOKEEPERS)
         .more_rounds(3, sizes),
         ComparedWork {
             has_second_process: true,
@@ -245,7 +245,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
                 RoundFigure::Mean,
                 sizes,
             )
-            .by(&[Zoolock, Curator, ZookeeperClient], &ZOOKEEPERS)
+            .measured_with(&[Zoolock, Curator, ZookeeperClient], &ZOOKEEPERS)
         },
         ComparedWork {
             rounds: Rounds::AtMost(3),
@@ -256,7 +256,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
                 RoundFigure::Mean,
                 sizes,
             )
-            .by(&[Zoolock, Curator], &ZOOKEEPERS)
+            .measured_with(&[Zoolock, Curator], &ZOOKEEPERS)
         },
         ComparedWork::new(
             "rest",
@@ -265,7 +265,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             RoundFigure::Mean,
             sizes,
         )
-        .by(&[Zoolock, Raw], &ZOOKEEPERS),
+        .measured_with(&[Zoolock, Raw], &ZOOKEEPERS),
         ComparedWork::new(
             "tenure",
             "acquire again within a tenure".to_owned(),
@@ -273,6 +273,6 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             RoundFigure::Median,
             sizes,
         )
-        .by(&[Zoolock], &ZOOKEEPERS),
+        .measured_with(&[Zoolock], &ZOOKEEPERS),
     ]
 }

@@ -11,7 +11,7 @@ use super::client::ClientOnServer;
 use super::plan::{ComparedWork, RoundFigure};
 use super::versions::versions;
 use crate::job::Measurement;
-use crate::process::machine;
+use crate::process::describe_machine;
 use crate::stats::{median, percentile, spread};
 use crate::{Outcome, page};
 
@@ -92,11 +92,11 @@ impl Results {
         if let Some(dir) = file.parent() {
             fs::create_dir_all(dir)?;
         }
-        page::write(file, &(serde_json::to_string_pretty(self)? + "\n"))
+        page::write_atomically(file, &(serde_json::to_string_pretty(self)? + "\n"))
     }
 
     pub(super) fn describe(&mut self, rtt: Duration) {
-        self.machine = machine();
+        self.machine = describe_machine();
         self.versions = versions();
         self.rtt_ms = rtt.as_secs_f64() * 1e3;
     }
@@ -147,14 +147,14 @@ impl ClientResult {
 
     /// Returns the smallest and the largest figure of the rounds.
     pub(super) fn spread(&self) -> (f64, f64) {
-        spread(&self.all(|round| round.figure))
+        spread(&self.figures_of_rounds(|round| round.figure))
     }
 
     fn median_of(&self, pick: impl Fn(&RoundResult) -> f64) -> Option<f64> {
-        Some(median(&self.all(pick))).filter(|figure| figure.is_finite())
+        Some(median(&self.figures_of_rounds(pick))).filter(|figure| figure.is_finite())
     }
 
-    fn all(&self, pick: impl Fn(&RoundResult) -> f64) -> Vec<f64> {
+    fn figures_of_rounds(&self, pick: impl Fn(&RoundResult) -> f64) -> Vec<f64> {
         self.rounds.iter().map(pick).collect()
     }
 }

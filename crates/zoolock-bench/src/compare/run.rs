@@ -6,9 +6,9 @@ use indicatif::ProgressBar;
 
 use super::CompareArgs;
 use super::client::ClientOnServer;
-use super::fleet::Fleet;
 use super::plan::ComparedWork;
 use super::results::{Results, RoundResult};
+use super::running_servers::Fleet;
 use super::workers::WorkerPool;
 use crate::Outcome;
 use crate::job::{Job, Measurement};
@@ -40,7 +40,7 @@ pub(super) async fn run(
         for _ in 0..work.warm_ups() {
             for entry in &mut measured.entries {
                 testbed.print_progress(work, entry.who, "warming up");
-                if let Err(error) = testbed.job(work, entry.who, work.warming_job(entry.who)).await {
+                if let Err(error) = testbed.run_job(work, entry.who, work.warming_job(entry.who)).await {
                     entry.failed = Some(error.to_string());
                 }
             }
@@ -55,7 +55,7 @@ pub(super) async fn run(
                 if entry.failed.is_some() {
                     continue;
                 }
-                match testbed.job(work, entry.who, work.job_of(entry.who)).await {
+                match testbed.run_job(work, entry.who, work.job_of(entry.who)).await {
                     Ok((measurement, second)) => {
                         entry.rounds.push(RoundResult::new(measurement, work.figure, second)?)
                     }
@@ -90,13 +90,13 @@ impl Testbed {
     }
 
     /// Runs one job of a client. Runs a second process of the same client beside it if the work asks for one.
-    async fn job(
+    async fn run_job(
         &mut self,
         work: &ComparedWork,
         who: ClientOnServer,
         job: Job,
     ) -> Outcome<(Measurement, Option<Measurement>)> {
-        let measurement = self.attempt(work, who, job).await;
+        let measurement = self.run_on_workers(work, who, job).await;
         let trouble = self.fleet.stop_if_failed(who.server);
         if work.needs_own_server {
             self.fleet.stop(who.server);
@@ -108,7 +108,7 @@ impl Testbed {
         })
     }
 
-    async fn attempt(
+    async fn run_on_workers(
         &mut self,
         work: &ComparedWork,
         who: ClientOnServer,
@@ -120,17 +120,17 @@ impl Testbed {
         let address = self.fleet.address(who.server, work.network).await?;
         let job = job.with("connect", address).with("path", &path);
         if !work.has_second_process {
-            self.workers.begin(who.client, 0, &job)?;
-            return Ok((self.workers.end(who.client, 0, work.limit).await?, None));
+            self.workers.send_job(who.client, 0, &job)?;
+            return Ok((self.workers.receive_result(who.client, 0, work.limit).await?, None));
         }
         let stop = self.workers.dir().join(format!("stop-{}", self.jobs));
         let visit = Job::new("visit").with("connect", address).with("path", format!("{path}-0"));
-        self.workers.begin(who.client, 1, &visit.with("stop", stop.display()))?;
-        self.workers.begin(who.client, 0, &job.with("stop", stop.display()))?;
-        let measurement = self.workers.end(who.client, 0, work.limit).await;
+        self.workers.send_job(who.client, 1, &visit.with("stop", stop.display()))?;
+        self.workers.send_job(who.client, 0, &job.with("stop", stop.display()))?;
+        let measurement = self.workers.receive_result(who.client, 0, work.limit).await;
         // A client that failed has not created this file, which ends the second process.
         std::fs::write(&stop, "")?;
-        let second = self.workers.end(who.client, 1, LEAVING).await;
+        let second = self.workers.receive_result(who.client, 1, LEAVING).await;
         Ok((measurement?, Some(second?)))
     }
 }

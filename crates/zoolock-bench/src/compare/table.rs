@@ -83,12 +83,12 @@ fn work_table(work: &WorkResults) -> String {
     text += if crowd { "-|" } else { "" };
     text += if has_second { "-|" } else { "" };
     for entry in &work.entries {
-        text += &format!("\n| {} |{}", name(entry), cells(entry, crowd, has_second));
+        text += &format!("\n| {} |{}", bold_if_zoolock(entry), cells(entry, crowd, has_second));
     }
     text + "\n\n"
 }
 
-fn name(entry: &ClientResult) -> String {
+fn bold_if_zoolock(entry: &ClientResult) -> String {
     let name = entry.who.name();
     if entry.who.client == ComparedClient::Zoolock { format!("**{name}**") } else { name }
 }

@@ -156,7 +156,7 @@ impl Target {
         TargetVerdict {
             work: self.work,
             what: on.to_owned(),
-            bound: format!("at most {} × {name}", factor(self.at_most)),
+            bound: format!("at most {} × {name}", format_factor(self.at_most)),
             found: ratio.map_or("not measured".to_owned(), |ratio| format!("{} ×", short_ratio(ratio))),
             reached: ratio.map(|ratio| ratio <= self.at_most),
         }
@@ -180,7 +180,7 @@ fn ratio_of_medians(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     Some(median(ours) / median(theirs)).filter(|ratio| ratio.is_finite())
 }
 
-fn factor(factor: f64) -> String {
+fn format_factor(factor: f64) -> String {
     if factor < 0.1 { format!("1/{:.0}", 1.0 / factor) } else { format!("{factor:.2}") }
 }
 

@@ -50,10 +50,10 @@ impl WorkerPool {
     }
 
     /// Sends a job to a worker. Does not wait for its end.
-    pub(super) fn begin(&mut self, client: ComparedClient, number: usize, job: &Job) -> Outcome<()> {
+    pub(super) fn send_job(&mut self, client: ComparedClient, number: usize, job: &Job) -> Outcome<()> {
         let id = (client, number);
         if !self.workers.contains_key(&id) {
-            let worker = WorkerProcess::start(self.command(client)?, self.errors(id))?;
+            let worker = WorkerProcess::start(self.command(client)?, self.stderr_path(id))?;
             self.workers.insert(id, worker);
         }
         let worker = self.workers.get_mut(&id).expect("the worker was just added");
@@ -62,7 +62,7 @@ impl WorkerPool {
     }
 
     /// Waits for the result of the job. Kills a worker that does not answer in time.
-    pub(super) async fn end(
+    pub(super) async fn receive_result(
         &mut self,
         client: ComparedClient,
         number: usize,
@@ -92,14 +92,14 @@ impl WorkerPool {
 
     fn remove_failed(&mut self, id: WorkerId, how: &str) -> Box<dyn std::error::Error + Send + Sync> {
         self.workers.remove(&id);
-        let output = fs::read(self.errors(id)).unwrap_or_default();
+        let output = fs::read(self.stderr_path(id)).unwrap_or_default();
         let output = String::from_utf8_lossy(&output);
         let last: Vec<&str> = output.lines().rev().take(3).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
         format!("the client {how}: {}", last.join("; ")).into()
     }
 
-    fn errors(&self, (client, number): WorkerId) -> PathBuf {
+    fn stderr_path(&self, (client, number): WorkerId) -> PathBuf {
         self.dir().join(format!("{client:?}-{number}.txt"))
     }
 

@@ -41,7 +41,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
         let (at, peer) = (task % locks, &peers[task / locks % sessions]);
         let (lock, shared) = lock_of(peer, &paths[at], fields);
         is_shared |= shared;
-        crowd.spawn(member::<P>(lock, logs[at].clone(), turns, hold));
+        crowd.spawn(take_turns::<P>(lock, logs[at].clone(), turns, hold));
     }
     let queue_length = if is_shared { sessions } else { tasks / locks };
     tokio::select! {
@@ -77,7 +77,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     Ok(Measurement { elapsed_ns, cpu_ns, joined_ns, turns: samples_ns.len() as u64, samples_ns })
 }
 
-async fn member<P: Peer>(lock: P::Lock, log: Arc<HoldLog>, turns: usize, hold: Duration) -> Outcome<()> {
+async fn take_turns<P: Peer>(lock: P::Lock, log: Arc<HoldLog>, turns: usize, hold: Duration) -> Outcome<()> {
     for _ in 0..turns {
         let held = P::acquire(&lock).await?;
         log.enter(Instant::now());

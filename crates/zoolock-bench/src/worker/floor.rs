@@ -12,7 +12,7 @@ use zoolock_wire::{
 };
 
 use super::peer::SESSION_TIMEOUT;
-use super::raw::{created, creation};
+use super::raw::{create_request, created_path};
 use super::session::LockRequests;
 use crate::Outcome;
 
@@ -34,7 +34,7 @@ impl BlockingConnection {
         let mut connection = BlockingConnection { stream, input: BytesMut::new(), last_xid: 0 };
         let request = ConnectRequest::new_session(i32::try_from(SESSION_TIMEOUT.as_millis())?);
         connection.send(|writer| request.encode(writer))?;
-        connection.frame()?;
+        connection.read_frame()?;
         Ok(connection)
     }
 
@@ -44,7 +44,7 @@ impl BlockingConnection {
         Ok(self.stream.write_all(&frame)?)
     }
 
-    fn frame(&mut self) -> Outcome<bytes::Bytes> {
+    fn read_frame(&mut self) -> Outcome<bytes::Bytes> {
         loop {
             if let Some(frame) = split_frame(&mut self.input, MAX_FRAME)? {
                 return Ok(frame);
@@ -65,7 +65,7 @@ impl BlockingConnection {
             header.encode(writer);
             request.encode(writer);
         })?;
-        let frame = self.frame()?;
+        let frame = self.read_frame()?;
         let mut reader = Reader::new(&frame);
         let answer = ReplyHeader::decode(&mut reader)?;
         if answer.xid != header.xid || answer.err != 0 {
@@ -85,7 +85,7 @@ impl LockRequests for Floor {
 
     async fn acquire(client: &Self::Client, path: &str) -> Outcome<String> {
         let mut connection = lock(client);
-        created(connection.call(&creation(path))?)
+        created_path(connection.call(&create_request(path))?)
     }
 
     async fn release(client: &Self::Client, _: &str, held: String) -> Outcome<()> {

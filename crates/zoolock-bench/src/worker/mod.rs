@@ -49,14 +49,14 @@ pub(crate) fn run(client: PeerKind) -> Outcome<()> {
         let line = line?;
         let measurement = runtime.block_on(async {
             match client {
-                PeerKind::Zoolock => work::<zoolock_peer::ZoolockPeer>(&line).await,
-                PeerKind::Floor => work::<SessionPeer<floor::Floor>>(&line).await,
-                PeerKind::Raw => work::<SessionPeer<raw::RawRequests>>(&line).await,
-                PeerKind::Same => work::<SessionPeer<raw::SameRequests<true>>>(&line).await,
-                PeerKind::SameAtOnce => work::<SessionPeer<raw::SameRequests<false>>>(&line).await,
-                PeerKind::ZookeeperClient => work::<SessionPeer<zookeeper::Recipe>>(&line).await,
-                PeerKind::Etcd => work::<etcd::Etcd>(&line).await,
-                PeerKind::Redis => work::<redis_lock::Redis>(&line).await,
+                PeerKind::Zoolock => run_job::<zoolock_peer::ZoolockPeer>(&line).await,
+                PeerKind::Floor => run_job::<SessionPeer<floor::Floor>>(&line).await,
+                PeerKind::Raw => run_job::<SessionPeer<raw::RawRequests>>(&line).await,
+                PeerKind::Same => run_job::<SessionPeer<raw::SameRequests<true>>>(&line).await,
+                PeerKind::SameAtOnce => run_job::<SessionPeer<raw::SameRequests<false>>>(&line).await,
+                PeerKind::ZookeeperClient => run_job::<SessionPeer<zookeeper::Recipe>>(&line).await,
+                PeerKind::Etcd => run_job::<etcd::Etcd>(&line).await,
+                PeerKind::Redis => run_job::<redis_lock::Redis>(&line).await,
             }
         });
         let answer = match measurement {
@@ -68,7 +68,7 @@ pub(crate) fn run(client: PeerKind) -> Outcome<()> {
     Ok(())
 }
 
-async fn work<P: Peer>(line: &str) -> Outcome<Measurement> {
+async fn run_job<P: Peer>(line: &str) -> Outcome<Measurement> {
     let (work, fields) = Fields::parse(line);
     match work {
         "solo" => solo::run::<P>(&fields).await,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use zoolock_client::{Host, Os, RequestError, Requests, SessionConfig};
+use zoolock_client::{Host, Os, RequestError, RequestSession, SessionConfig};
 use zoolock_wire::{Acl, CreateRequest, Reply, Request, op, perms};
 
 use super::peer::SESSION_TIMEOUT;
@@ -18,17 +18,17 @@ const RECORD: [u8; 40] = [b'x'; 40];
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
 const ANY_VERSION: i32 = -1;
 
-async fn open(address: &str) -> Outcome<Arc<Requests>> {
+async fn open(address: &str) -> Outcome<Arc<RequestSession>> {
     let host = |text: &str| -> Outcome<Host> {
         let (name, port) = text.rsplit_once(':').ok_or("an address without a port")?;
         Ok(Host::Tcp { name: name.to_owned(), port: port.parse()? })
     };
     let hosts: Vec<Host> = address.split(',').map(host).collect::<Outcome<_>>()?;
     let config = SessionConfig::new(SESSION_TIMEOUT);
-    Ok(Arc::new(Requests::open(config, hosts, Os::on(&Handle::current())).await?))
+    Ok(Arc::new(RequestSession::open(config, hosts, Os::with_runtime(&Handle::current())).await?))
 }
 
-pub(super) fn creation(path: &str) -> Request {
+pub(super) fn create_request(path: &str) -> Request {
     Request::Create(CreateRequest {
         op: op::CREATE2,
         path: format!("{path}/lock-"),
@@ -39,7 +39,7 @@ pub(super) fn creation(path: &str) -> Request {
     })
 }
 
-pub(super) fn created(reply: Reply) -> Outcome<String> {
+pub(super) fn created_path(reply: Reply) -> Outcome<String> {
     match reply {
         Reply::PathStat { path, .. } => Ok(path),
         other => Err(format!("the reply to a create is {other:?}").into()),
@@ -51,18 +51,18 @@ pub(super) fn created(reply: Reply) -> Outcome<String> {
 pub(super) struct RawRequests;
 
 impl LockRequests for RawRequests {
-    type Client = Arc<Requests>;
+    type Client = Arc<RequestSession>;
     type Held = String;
 
-    async fn open(address: &str) -> Outcome<Arc<Requests>> {
+    async fn open(address: &str) -> Outcome<Arc<RequestSession>> {
         open(address).await
     }
 
-    async fn acquire(client: &Arc<Requests>, path: &str) -> Outcome<String> {
-        created(client.call(&creation(path)).await?)
+    async fn acquire(client: &Arc<RequestSession>, path: &str) -> Outcome<String> {
+        created_path(client.call(&create_request(path)).await?)
     }
 
-    async fn release(client: &Arc<Requests>, _: &str, held: String) -> Outcome<()> {
+    async fn release(client: &Arc<RequestSession>, _: &str, held: String) -> Outcome<()> {
         Ok(client.delete(&held).await?)
     }
 }
@@ -74,21 +74,21 @@ impl LockRequests for RawRequests {
 pub(super) struct SameRequests<const WATCHED: bool>;
 
 impl<const WATCHED: bool> LockRequests for SameRequests<WATCHED> {
-    type Client = Arc<Requests>;
+    type Client = Arc<RequestSession>;
     type Held = String;
 
-    async fn open(address: &str) -> Outcome<Arc<Requests>> {
+    async fn open(address: &str) -> Outcome<Arc<RequestSession>> {
         open(address).await
     }
 
-    async fn acquire(client: &Arc<Requests>, path: &str) -> Outcome<String> {
+    async fn acquire(client: &Arc<RequestSession>, path: &str) -> Outcome<String> {
         let read = Request::GetData { path: path.to_owned(), watch: false };
-        let creation = creation(path);
+        let creation = create_request(path);
         let (reply, _) = tokio::try_join!(client.call(&creation), client.call(&read))?;
-        created(reply)
+        created_path(reply)
     }
 
-    async fn release(client: &Arc<Requests>, path: &str, node: String) -> Outcome<()> {
+    async fn release(client: &Arc<RequestSession>, path: &str, node: String) -> Outcome<()> {
         let released = Request::Multi(vec![
             Request::Delete { path: node.clone(), version: ANY_VERSION },
             Request::SetData {

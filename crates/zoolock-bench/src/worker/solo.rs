@@ -17,7 +17,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let peer = P::open(address).await?;
     let (lock, _) = lock_of(&peer, path, fields);
     for _ in 0..warm {
-        turn::<P>(&lock, dropped).await?;
+        acquire_and_release::<P>(&lock, dropped).await?;
     }
     let mut samples_ns = Vec::with_capacity(count);
     let rest = fields.number("rest_us").ok().map(Duration::from_micros);
@@ -25,7 +25,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     for _ in 0..count {
         let Some(rest) = rest else {
             let begun = Instant::now();
-            turn::<P>(&lock, dropped).await?;
+            acquire_and_release::<P>(&lock, dropped).await?;
             samples_ns.push(ns(begun.elapsed()));
             continue;
         };
@@ -44,7 +44,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     Ok(Measurement { elapsed_ns, cpu_ns, joined_ns: 0, turns: count as u64, samples_ns })
 }
 
-async fn turn<P: Peer>(lock: &P::Lock, dropped: bool) -> Outcome<()> {
+async fn acquire_and_release<P: Peer>(lock: &P::Lock, dropped: bool) -> Outcome<()> {
     let held = P::acquire(lock).await?;
     if dropped { P::release_without_waiting(lock, held) } else { P::release(lock, held).await }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::flat::growth;
+use super::growth::growth;
 use super::result::{LoadResult, LoadSample};
 use super::settings::{LoadArgs, OTHER_FILES};
 use crate::report::SHOWN;
@@ -69,7 +69,12 @@ pub(super) fn violations(settings: &LoadArgs, result: &LoadResult) -> Vec<String
 }
 
 /// Returns the table.
-pub(super) fn text(settings: &LoadArgs, seed: u64, results: &[LoadResult], violations: &[String]) -> String {
+pub(super) fn format_report(
+    settings: &LoadArgs,
+    seed: u64,
+    results: &[LoadResult],
+    violations: &[String],
+) -> String {
     let mut text = String::new();
     let LoadArgs { sessions, locks, time, processes, tolerance, .. } = settings;
     let _ = writeln!(

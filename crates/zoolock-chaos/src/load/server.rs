@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
-use zoolock_tests::four_letter::four_letter;
+use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::{Apache, ServeProcess, ServerOptions};
 
 use super::settings::{ARENAS, LOOK, SETTLED, ServerChoice};
 use crate::Outcome;
-use crate::binary;
+use crate::commands;
 use crate::tree::{self, ROOT};
 
 /// The tick, which is the default of ZooKeeper and of `zoolock serve`.
@@ -46,7 +46,7 @@ impl LoadedServer {
     pub(super) async fn start(kind: ServerChoice, dir: &Path) -> Outcome<LoadedServer> {
         match kind {
             ServerChoice::Serve => {
-                let mut command = binary::command(&binary::path()?, dir);
+                let mut command = commands::zoolock_command(&commands::path()?, dir);
                 command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(dir.join("data"));
                 command.env(ARENAS.0, ARENAS.1);
                 Ok(LoadedServer::Serve(Box::new(ServeProcess::start(command).await?)))
@@ -93,7 +93,7 @@ impl LoadedServer {
     }
 
     async fn read_counts(&self) -> Outcome<ServerCounts> {
-        let answer = four_letter(self.addr(), "mntr").await?;
+        let answer = send_four_letter_word(self.addr(), "mntr").await?;
         let figure = |name: &str| {
             let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
             let figure = line.and_then(|figure| figure.trim().parse::<f64>().ok());
@@ -125,7 +125,7 @@ impl LoadedServer {
     /// Returns the number of lock directories, which also counts ephemeral znodes directly below
     /// the root. Also returns descriptions of what is left: of each directory that still contains a
     /// znode, and of each of these ephemeral znodes.
-    pub(super) async fn left(&self) -> Outcome<(usize, Vec<String>)> {
+    pub(super) async fn find_leftovers(&self) -> Outcome<(usize, Vec<String>)> {
         let client = tree::connect(&self.addr().to_string()).await?;
         client.sync(ROOT).await?;
         let directories = client.list_children(ROOT).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::seen::parse_duration;
+use crate::settings::parse_duration;
 
 /// The environment variable that limits glibc to one heap per process. By default, the threads of a
 /// process share eight heaps for each core. These heaps grow for hours by fragmentation. A single

@@ -49,7 +49,7 @@ pub(crate) async fn hold(settings: HolderArgs) -> Outcome<()> {
     // The checks run on a thread of their own, because a busy executor must not delay them.
     let looking = std::thread::spawn({
         let (guard, done) = (guard.clone(), done.clone());
-        move || look(&guard, settings.broken, &done)
+        move || report_checks(&guard, settings.broken, &done)
     });
     let watching = tokio::spawn({
         let guard = guard.clone();
@@ -70,7 +70,7 @@ pub(crate) async fn hold(settings: HolderArgs) -> Outcome<()> {
 
 /// Checks the guard again and again, and reports each answer. The clock is read before each check: even if the process
 /// is stopped in between, a valid guard was valid at the reported time.
-fn look(guard: &Guard, broken: Option<LossBug>, done: &AtomicBool) {
+fn report_checks(guard: &Guard, broken: Option<LossBug>, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let at = now();
         let valid = guard.is_valid() || broken == Some(LossBug::NeverLost);

@@ -20,8 +20,8 @@ use zoolock_tests::ports::Port;
 use super::holder_report::HolderReport;
 use super::settings::{self, LossBug};
 use crate::Outcome;
-use crate::binary;
 use crate::clock::now;
+use crate::commands;
 use crate::faults::BLOCKED;
 use crate::link::{Link, LinkFault};
 use crate::orders::read_reports;
@@ -84,12 +84,13 @@ impl HolderProcess {
             let _ = std::fs::remove_file(&fifo);
             mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
             let pipe = pipe::OpenOptions::new().open_receiver(&fifo)?;
-            let child = run(settings, &address, lock, session, &fifo).stderr(errors).spawn()?;
+            let child =
+                zoolock_run_command(settings, &address, lock, session, &fifo).stderr(errors).spawn()?;
             (child, tokio::spawn(watch_command(pipe, record.clone())))
         } else {
-            let mut child = hold(settings, &address, lock, session)?.stderr(errors).spawn()?;
+            let mut child = holder_command(settings, &address, lock, session)?.stderr(errors).spawn()?;
             let said = child.stdout.take().ok_or("the output of the holder is not piped")?;
-            (child, tokio::spawn(listen(said, record.clone())))
+            (child, tokio::spawn(record_reports(said, record.clone())))
         };
         Ok(HolderProcess {
             has_lost_before: false,
@@ -106,7 +107,7 @@ impl HolderProcess {
         &self.lock
     }
 
-    pub(crate) fn runs(&self) -> bool {
+    pub(crate) fn is_zoolock_run(&self) -> bool {
         self.runs
     }
 
@@ -125,19 +126,19 @@ impl HolderProcess {
     }
 
     /// Shuts the link of the holder. With `reset`, its connections are also closed. Otherwise they only become silent.
-    pub(crate) fn shut(&self, reset: bool) {
-        self.link.set(BLOCKED);
+    pub(crate) fn block_link(&self, reset: bool) {
+        self.link.set_fault(BLOCKED);
         if reset {
-            self.link.cut();
+            self.link.close_connections();
         }
     }
 
-    pub(crate) fn open(&self) {
-        self.link.set(LinkFault::default());
+    pub(crate) fn reopen_link(&self) {
+        self.link.set_fault(LinkFault::default());
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
-        binary::send_signal(&mut self.child, signal);
+        commands::send_signal(&mut self.child, signal);
     }
 
     /// Returns whether the holder has reported the loss of its lock, or, for `zoolock run`, whether
@@ -175,15 +176,21 @@ impl HolderProcess {
     }
 }
 
-fn hold(settings: &HolderSettings, address: &str, lock: &str, session: u64) -> Outcome<Command> {
-    let mut command = binary::own_command("holder", settings.broken)?;
+fn holder_command(settings: &HolderSettings, address: &str, lock: &str, session: u64) -> Outcome<Command> {
+    let mut command = commands::own_command("holder", settings.broken)?;
     command.args(["--connect", address, "--lock", lock, "--session", &session.to_string()]);
     Ok(command)
 }
 
-fn run(settings: &HolderSettings, address: &str, lock: &str, session: u64, fifo: &Path) -> Command {
+fn zoolock_run_command(
+    settings: &HolderSettings,
+    address: &str,
+    lock: &str,
+    session: u64,
+    fifo: &Path,
+) -> Command {
     let timeout = format!("{session}s");
-    let mut command = binary::command(&settings.zoolock, &settings.dir);
+    let mut command = commands::zoolock_command(&settings.zoolock, &settings.dir);
     command.args(["run", "--session-timeout", &timeout, "--connect", address, lock]);
     if settings.broken == Some(LossBug::NeverLost) {
         command.args(["--on-lost", "warn"]);
@@ -194,7 +201,7 @@ fn run(settings: &HolderSettings, address: &str, lock: &str, session: u64, fifo:
 }
 
 /// Records the reports of a holder.
-async fn listen(output: ChildStdout, record: Arc<Mutex<HolderRecord>>) {
+async fn record_reports(output: ChildStdout, record: Arc<Mutex<HolderRecord>>) {
     let add = |report: HolderReport| match report {
         HolderReport::Granted { at } => lock(&record).held = Some(at),
         HolderReport::Checked { at, valid } => lock(&record).looks.push((at, valid)),

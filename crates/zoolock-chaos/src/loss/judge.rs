@@ -41,26 +41,26 @@ impl HolderCase {
 
     /// Returns the time from the fault to the notice of the loss. For a stopped process, the time counts from SIGCONT
     /// on.
-    pub(crate) fn noticed(&self) -> Option<i64> {
+    pub(crate) fn time_to_notice(&self) -> Option<i64> {
         let (at, _) = self.record.lost.as_ref()?;
         Some(at - self.continued.unwrap_or(self.struck))
     }
 
     /// Returns the time from the fault to the rival's grant.
-    pub(crate) fn moved_on(&self) -> Option<i64> {
+    pub(crate) fn time_to_rival_grant(&self) -> Option<i64> {
         Some(self.rival? - self.struck)
     }
 
     /// Returns the time from the end of the hold to the rival's grant. The time is negative if both
     /// held the lock at once. The hold ends with the last check that found the guard valid, or with
     /// the end of the command.
-    pub(crate) fn margin(&self) -> Option<i64> {
+    pub(crate) fn gap_before_rival_grant(&self) -> Option<i64> {
         let end = if self.runs { self.record.dead } else { self.last_valid() };
         Some(self.rival? - end?)
     }
 
     /// Returns the time from the fault to the end of the command.
-    pub(crate) fn dead(&self) -> Option<i64> {
+    pub(crate) fn time_to_command_end(&self) -> Option<i64> {
         Some(self.record.dead? - self.struck)
     }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn loss_that_is_noticed_in_time_is_no_violation() {
         assert_eq!(good(LossFault::Cut).violations(), Vec::<String>::new());
-        assert_eq!(good(LossFault::Cut).margin(), Some(26 * SECOND / 10));
+        assert_eq!(good(LossFault::Cut).gap_before_rival_grant(), Some(26 * SECOND / 10));
         assert_eq!(command().violations(), Vec::<String>::new());
     }
 

@@ -12,7 +12,7 @@ use crate::clock::seconds;
 use crate::report::SHOWN;
 
 /// Returns the table.
-pub(super) fn text(
+pub(super) fn format_report(
     settings: &LossArgs,
     seed: u64,
     cases: &[HolderCase],
@@ -40,16 +40,16 @@ pub(super) fn text(
                 these.iter().filter(|case| case.runs == runs).filter_map(|case| figure(case)).collect(),
             )
         };
-        let all = extremes_and_median(these.iter().filter_map(|case| case.moved_on()).collect());
+        let all = extremes_and_median(these.iter().filter_map(|case| case.time_to_rival_grant()).collect());
         let _ = writeln!(
             text,
             "| {} | {} | {} | {all} | {} | {} | {} |",
             fault.name(),
             these.len(),
-            of(false, HolderCase::noticed),
-            of(false, HolderCase::margin),
-            of(true, HolderCase::dead),
-            of(true, HolderCase::margin),
+            of(false, HolderCase::time_to_notice),
+            of(false, HolderCase::gap_before_rival_grant),
+            of(true, HolderCase::time_to_command_end),
+            of(true, HolderCase::gap_before_rival_grant),
         );
     }
     let looks: usize = cases.iter().map(|case| case.record.looks.len()).sum();

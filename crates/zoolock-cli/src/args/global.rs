@@ -57,15 +57,15 @@ pub(crate) struct Global {
     pub(crate) auth: Option<String>,
 
     /// Connect with TLS; trust server certificates that an authority in this file has signed (PEM)
-    #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = path_parser(), help_heading = "Connection")]
     pub(crate) cacert: Option<PathBuf>,
 
     /// Client certificate (PEM) and its intermediate certificates; created znodes belong to the certificate's subject
-    #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = path_parser(), help_heading = "Connection")]
     pub(crate) cert: Option<PathBuf>,
 
     /// Private key for --cert (PEM); refused if everyone can read the file
-    #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = path_parser(), help_heading = "Connection")]
     pub(crate) key: Option<PathBuf>,
 
     /// Let this identity read the znodes that zoolock creates; needs --auth or --cert; can be repeated
@@ -125,7 +125,7 @@ pub(crate) struct Global {
 
 /// Parses a path. Unlike clap's own parser, this parser accepts an empty path, because an empty environment variable
 /// counts as unset.
-fn file() -> impl TypedValueParser<Value = PathBuf> {
+fn path_parser() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 

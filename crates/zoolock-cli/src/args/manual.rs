@@ -15,7 +15,7 @@ const DATE: &str = "2026-11-26";
 
 /// Returns the page of `zoolock`, or of one of its commands. `None` if the command does not exist or is hidden.
 pub(crate) fn page(name: Option<&str>) -> Option<String> {
-    let zoolock = zoolock();
+    let zoolock = build_command();
     match name {
         None => Some(render(&zoolock, &names(&zoolock))),
         Some(name) => {
@@ -26,8 +26,8 @@ pub(crate) fn page(name: Option<&str>) -> Option<String> {
 }
 
 /// Writes all pages into an existing directory, as `zoolock.1`, `zoolock-run.1` and so on.
-pub(crate) fn write(directory: &Path) -> io::Result<()> {
-    let zoolock = zoolock();
+pub(crate) fn write_all_pages(directory: &Path) -> io::Result<()> {
+    let zoolock = build_command();
     for command in zoolock.get_subcommands().filter(|command| !command.is_hide_set()) {
         let page = render(command, &["zoolock".to_owned()]);
         std::fs::write(directory.join(format!("{}.1", title(command))), page)?;
@@ -35,7 +35,7 @@ pub(crate) fn write(directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join("zoolock.1"), render(&zoolock, &names(&zoolock)))
 }
 
-fn zoolock() -> Command {
+fn build_command() -> Command {
     // Leaves out the subcommand `help`, which only repeats --help.
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
@@ -64,7 +64,7 @@ fn render(command: &Command, see_also: &[String]) -> String {
     let mut trailer = Roff::new();
     if let Some(notes) = notes {
         trailer.control("SH", ["NOTES"]);
-        paragraphs(&mut trailer, &notes);
+        add_paragraphs(&mut trailer, &notes);
     }
     trailer.control("SH", ["SEE ALSO"]);
     let mut line = Vec::new();
@@ -80,7 +80,7 @@ fn render(command: &Command, see_also: &[String]) -> String {
 }
 
 /// Adds the paragraphs of a help text. Indented lines are tables and commands, and keep their line breaks.
-fn paragraphs(page: &mut Roff, text: &str) {
+fn add_paragraphs(page: &mut Roff, text: &str) {
     let mut first = true;
     for paragraph in text.split("\n\n") {
         if !first {
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn indented_lines_keep_their_breaks() {
         let mut page = Roff::new();
-        paragraphs(&mut page, "codes:\n  1  one\n  2  two\n\nand text");
+        add_paragraphs(&mut page, "codes:\n  1  one\n  2  two\n\nand text");
         assert_eq!(page.to_roff(), "codes:\n.nf\n  1  one\n  2  two\n.fi\n.PP\nand text\n");
     }
 

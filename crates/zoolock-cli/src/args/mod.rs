@@ -4,12 +4,12 @@
 //! * `short_help.rs`: the flags that `-h` shows.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
-mod about;
 pub(crate) mod completions;
 mod doctor;
 mod global;
 mod look;
 pub(crate) mod manual;
+mod manuals;
 mod operate;
 mod run;
 mod serve;
@@ -24,16 +24,16 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub(crate) use about::{CompletionsArgs, ManArgs};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use global::{ColorWhen, Global};
 pub(crate) use look::{DeadlocksArgs, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
+pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
-pub(crate) use waiting::{ExportArgs, KindArgs, Waiting, WantedKind};
+pub(crate) use waiting::{AcquireArgs, ExportArgs, KindArgs, WantedKind};
 
 /// Notes after the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
@@ -61,16 +61,16 @@ pub(crate) struct Args {
 
 impl Args {
     /// Parses a command line and the environment.
-    pub(crate) fn read(line: &[OsString]) -> Result<Args, clap::Error> {
+    pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
         let mut matches =
-            short_help::shorten(Args::command()).try_get_matches_from(line).map_err(with_working_tip)?;
+            short_help::shorten_help(Args::command()).try_get_matches_from(line).map_err(correct_tip)?;
         Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))
     }
 }
 
 /// Replaces clap's tip to put `--` before an unknown flag. The tip is wrong: after `--`, `run` expects its command, and
 /// most other subcommands accept nothing.
-fn with_working_tip(mut error: clap::Error) -> clap::Error {
+fn correct_tip(mut error: clap::Error) -> clap::Error {
     let is_wrong = |tip: &StyledStr| tip.to_string().contains(" as a value, use ");
     let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) else { return error };
     if !tips.iter().any(is_wrong) {
@@ -140,7 +140,7 @@ pub(crate) enum Internal {
 
 impl Internal {
     /// Parses the command line of a hidden command. Returns `None` for any other command line.
-    pub(crate) fn read(line: &[OsString]) -> Option<Result<Internal, clap::Error>> {
+    pub(crate) fn parse_line(line: &[OsString]) -> Option<Result<Internal, clap::Error>> {
         let is_internal = line.get(1).is_some_and(|command| command == "become" || command == "reap");
         is_internal.then(|| Internal::try_parse_from(line))
     }
@@ -173,7 +173,7 @@ mod tests {
     fn tip_for_unknown_flag_works() {
         let message = |line: &[&str]| {
             let line: Vec<OsString> = line.iter().map(OsString::from).collect();
-            Args::read(&line).expect_err("an unknown flag").to_string()
+            Args::parse_line(&line).expect_err("an unknown flag").to_string()
         };
         let run = message(&["zoolock", "run", "x", "ls", "-l"]);
         assert!(run.contains("zoolock run NAME -- CMD") && !run.contains("'-- -l'"), "{run}");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::waiting::Waiting;
+use super::waiting::AcquireArgs;
 
 const RUN_HELP: &str = "\
 CMD runs in its own process group, with the standard input of zoolock and with these environment variables:
@@ -78,9 +78,9 @@ pub(crate) struct RunArgs {
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 
-    // The last field, because the help headings of `Waiting` would also apply to the flags after it.
+    // The last field, because the help headings of `AcquireArgs` would also apply to the flags after it.
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: AcquireArgs,
 }
 
 /// Action on CMD when the lock is lost.
@@ -115,7 +115,7 @@ pub(crate) struct HoldArgs {
     pub(crate) names: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: AcquireArgs,
 }
 
 /// `zoolock become`: executes CMD in place of itself. lock-reaper starts it.

@@ -22,7 +22,7 @@ pub(crate) struct ServeArgs {
     pub(crate) listen: Option<String>,
 
     /// Directory to store znodes and sessions in; without it, they are lost when the server ends
-    #[arg(long, value_name = "DIR", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "DIR", conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) data: Option<PathBuf>,
 
     /// Durability of acknowledged writes
@@ -39,7 +39,7 @@ pub(crate) struct ServeArgs {
     pub(crate) limits: LimitArgs,
 
     #[command(flatten)]
-    pub(crate) operation: OperationArgs,
+    pub(crate) operation: MonitoringArgs,
 
     /// Report on this user's server; exit with 0 if it is running, with 1 if it is not
     #[arg(long, conflicts_with_all = ["listen", "stop"])]
@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Flags that act on this user's server. They conflict with the flags that configure another server.
-const ELSEWHERE: [&str; 4] = ["status", "stop", "adopt", "local"];
+const OWN_SERVER_FLAGS: [&str; 4] = ["status", "stop", "adopt", "local"];
 
 /// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -80,7 +80,7 @@ pub(crate) enum DurabilityArg {
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
     /// Address to listen on for TLS, in addition to --listen or instead of it
-    #[arg(long, value_name = "ADDRESS", requires_all = ["tls_cert", "tls_key"], conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "ADDRESS", requires_all = ["tls_cert", "tls_key"], conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) tls_listen: Option<String>,
 
     /// Server certificate (PEM) and its intermediate certificates
@@ -114,15 +114,15 @@ pub(crate) enum TlsClients {
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
     /// Serve only clients that authenticate, with an account in --users or with a certificate
-    #[arg(long, conflicts_with_all = ELSEWHERE)]
+    #[arg(long, conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) require_auth: bool,
 
     /// File of accounts, one USER:HASH per line; without this file, any user name with any password is accepted
-    #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) users: Option<PathBuf>,
 
     /// File with the USER:HASH of a super user, whom no access control list restricts [default: no such user]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) super_digest_file: Option<PathBuf>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct AccessArgs {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
     /// Maximum number of connections [default: as many as the limit on open files allows]
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "COUNT", conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) max_connections: Option<usize>,
 
     /// Maximum number of connections per client address; 0: no limit
@@ -143,23 +143,23 @@ pub(crate) struct LimitArgs {
     pub(crate) tick: String,
 
     /// Minimum negotiated session timeout [default: 2 ticks]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) min_session_timeout: Option<String>,
 
     /// Maximum negotiated session timeout [default: 20 ticks]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) max_session_timeout: Option<String>,
 }
 
 /// Monitoring settings.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Operation")]
-pub(crate) struct OperationArgs {
+pub(crate) struct MonitoringArgs {
     /// Address for /metrics (Prometheus), /ready and /live over HTTP, without authentication
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) metrics: Option<String>,
 
     /// Four-letter words to answer [default: envi,isro,mntr,ruok,srvr,wchs; only ruok with --require-auth]
-    #[arg(long, value_name = "WORDS", value_delimiter = ',', conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "WORDS", value_delimiter = ',', conflicts_with_all = OWN_SERVER_FLAGS)]
     pub(crate) words: Option<Vec<String>>,
 }

@@ -16,16 +16,17 @@ const SHOWN: [(&str, &[&str]); 3] = [
 ];
 
 /// Hides all flags but the listed ones from the `-h` of each command, and moves the notes to `--help`.
-pub(super) fn shorten(mut command: Command) -> Command {
+pub(super) fn shorten_help(mut command: Command) -> Command {
     // Adds the global flags to the subcommands.
     command.build();
-    let commands =
-        |command: Command| if command.get_name() == "help" { command.hide(true) } else { short(command) };
-    short(command).mut_subcommands(commands)
+    let commands = |command: Command| {
+        if command.get_name() == "help" { command.hide(true) } else { shorten_command_help(command) }
+    };
+    shorten_command_help(command).mut_subcommands(commands)
 }
 
 /// Hides all flags but the listed ones from the `-h` of one command, and moves its notes to `--help`.
-fn short(command: Command) -> Command {
+fn shorten_command_help(command: Command) -> Command {
     let chosen = SHOWN.iter().find(|(name, _)| *name == command.get_name()).map(|(_, flags)| *flags);
     let notes = command.get_after_help().cloned().unwrap_or_default();
     let command = command.mut_args(|arg| {

@@ -5,7 +5,7 @@ use zoolock_core::names::Role;
 
 /// Time to wait for a lock, and the description that other clients see.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct Waiting {
+pub(crate) struct AcquireArgs {
     /// Do not wait if the lock is held
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) try_once: bool,
@@ -119,7 +119,7 @@ impl WantedKind {
 
 impl KindArgs {
     /// Returns the kind of lock to acquire, or the reason why the flags are refused. `names`: the locks to acquire together.
-    pub(crate) fn wanted(&self, names: &[String]) -> Result<WantedKind, String> {
+    pub(crate) fn check_kind(&self, names: &[String]) -> Result<WantedKind, String> {
         let require_one_name = |flag: &str| match names {
             [_] => Ok(()),
             _ => Err(format!(

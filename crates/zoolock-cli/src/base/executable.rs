@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use crate::base::exit::{Exit, Failure, refused};
+use crate::base::exit::{Exit, Failure, cannot_start};
 
 /// The directories that `execvp` searches if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -89,7 +89,7 @@ pub(crate) fn exec_failure(program: &OsStr, error: std::io::Error) -> Failure {
     // These errors report a limit or a lack of memory. They say nothing about the program.
     let lacking = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     if Errno::from_io_error(&error).is_some_and(|errno| lacking.contains(&errno)) {
-        return refused(&program.to_string_lossy(), error);
+        return cannot_start(&program.to_string_lossy(), error);
     }
     let exit = match error.kind() {
         std::io::ErrorKind::NotFound => Exit::NOT_FOUND,

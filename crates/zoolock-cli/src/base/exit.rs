@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 
 use rustix::process::Signal;
-use zoolock_client::name_limit;
+use zoolock_client::add_limit_advice;
 
 /// An exit code of zoolock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +38,17 @@ impl Exit {
     pub(crate) const NOT_FOUND: Self = Self(127);
 
     /// Creates an exit code from a number: the exit code of a child process, or the value of `--on-busy-exit`.
-    pub(crate) const fn code(code: u8) -> Self {
+    pub(crate) const fn from_code(code: u8) -> Self {
         Self(code)
     }
 
     /// Returns the code that a shell reports for a process that `signal` ended.
-    pub(crate) fn signal(signal: Signal) -> Self {
-        Self::raw_signal(signal.as_raw())
+    pub(crate) fn from_signal(signal: Signal) -> Self {
+        Self::from_signal_number(signal.as_raw())
     }
 
-    /// Returns the same code as [`Exit::signal`]. Accepts signals without a name, too (real-time signals).
-    pub(crate) fn raw_signal(signal: i32) -> Self {
+    /// Returns the same code as [`Exit::from_signal`]. Accepts signals without a name, too (real-time signals).
+    pub(crate) fn from_signal_number(signal: i32) -> Self {
         Self(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))
     }
 
@@ -89,7 +89,7 @@ impl Failure {
     }
 
     /// Creates the failure of an attempt to listen on an address.
-    pub(crate) fn listen(error: &io::Error, message: impl Into<String>) -> Self {
+    pub(crate) fn cannot_listen(error: &io::Error, message: impl Into<String>) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::PermissionDenied => Exit::DENIED,
             _ => Exit::UNAVAILABLE,
@@ -100,8 +100,8 @@ impl Failure {
 
 /// Creates the failure to report when the system refuses to start a process or a thread. `what`
 /// names that process or thread. The message names the resource limit that was reached, if any.
-pub(crate) fn refused(what: &str, error: io::Error) -> Failure {
-    Failure::unavailable(format!("cannot start {what}: {}", name_limit(error)))
+pub(crate) fn cannot_start(what: &str, error: io::Error) -> Failure {
+    Failure::unavailable(format!("cannot start {what}: {}", add_limit_advice(error)))
 }
 
 impl fmt::Display for Failure {
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn signal_exit_code_is_that_of_a_shell() {
-        assert_eq!(Exit::signal(Signal::INT).number(), 130);
-        assert_eq!(Exit::signal(Signal::KILL).number(), 137);
-        assert_eq!(Exit::signal(Signal::TERM).number(), 143);
-        assert_eq!(Exit::raw_signal(64).number(), 192);
+        assert_eq!(Exit::from_signal(Signal::INT).number(), 130);
+        assert_eq!(Exit::from_signal(Signal::KILL).number(), 137);
+        assert_eq!(Exit::from_signal(Signal::TERM).number(), 143);
+        assert_eq!(Exit::from_signal_number(64).number(), 192);
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 /// Returns the inherited files, without the three standard files. Must be called before this
 /// process opens a file.
-pub(crate) fn files() -> Vec<RawFd> {
+pub(crate) fn list_inherited() -> Vec<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let mut open: Vec<RawFd> =
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -17,7 +17,7 @@ pub(crate) fn files() -> Vec<RawFd> {
     open
 }
 
-/// Closes the files that `files` returned.
+/// Closes the files that `list_inherited` returned.
 pub(crate) fn close(files: Vec<RawFd>) {
     for fd in files {
         let _ = nix::unistd::close(fd);

@@ -8,7 +8,7 @@ use rustix::termios::isatty;
 use tokio::sync::mpsc;
 use zoolock_client::start_thread;
 
-use crate::base::exit::{Failure, refused};
+use crate::base::exit::{Failure, cannot_start};
 use crate::base::terminal::Terminal;
 
 /// A receiver for the end of standard input. A thread reads the input.
@@ -20,14 +20,14 @@ impl InputEnd {
     ///
     /// # Errors
     /// The system refuses the thread.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn watch_stdin() -> Result<Self, Failure> {
         let (ended, receiver) = mpsc::channel(1);
         let input = move || {
             if has_end_of_input() && wait_for_end_of_input() {
                 let _ = ended.blocking_send(());
             }
         };
-        start_thread("zoolock-input", input).map_err(|error| refused("a thread", error))?;
+        start_thread("zoolock-input", input).map_err(|error| cannot_start("a thread", error))?;
         Ok(Self(Some(receiver)))
     }
 
@@ -38,7 +38,7 @@ impl InputEnd {
     }
 
     /// Resolves when the input has ended. Later calls never resolve.
-    pub(crate) async fn ended(&mut self) {
+    pub(crate) async fn wait_until_ended(&mut self) {
         if let Some(receiver) = &mut self.0
             && receiver.recv().await.is_some()
         {

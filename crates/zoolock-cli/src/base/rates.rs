@@ -38,7 +38,7 @@ impl<'a> HolderRead<'a> {
 /// holder show how often, because each contender takes the next number. So contenders that joined
 /// and left the queue between two reads count, too, even if they gave up.
 #[derive(Debug, Default)]
-pub(crate) struct Rates {
+pub(crate) struct HandOverRates {
     seen: HashMap<String, SeenHolder>,
 }
 
@@ -52,7 +52,7 @@ struct SeenHolder {
     rate: Option<f64>,
 }
 
-impl Rates {
+impl HandOverRates {
     /// Records a read of all locks, and forgets the locks that are not in `reads`. `now` comes from
     /// a monotonic clock.
     pub(crate) fn record_all<'a>(&mut self, now: Duration, reads: impl IntoIterator<Item = HolderRead<'a>>) {
@@ -63,7 +63,7 @@ impl Rates {
                 Some((path, seen)) => (path, Some(seen)),
                 None => (read.path.to_owned(), None),
             };
-            update(&mut seen, now, read);
+            update_seen_holder(&mut seen, now, read);
             self.seen.extend(seen.map(|seen| (path, seen)));
         }
     }
@@ -71,7 +71,7 @@ impl Rates {
     /// Records a read of one lock.
     pub(crate) fn record(&mut self, now: Duration, read: HolderRead<'_>) {
         let mut seen = self.seen.remove(read.path);
-        update(&mut seen, now, read);
+        update_seen_holder(&mut seen, now, read);
         self.seen.extend(seen.map(|seen| (read.path.to_owned(), seen)));
     }
 
@@ -81,7 +81,7 @@ impl Rates {
     }
 }
 
-fn update(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
+fn update_seen_holder(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
     let Some(seen) = seen else {
         *seen = Some(SeenHolder {
             token: read.holder.map(|(token, _)| token.to_owned()),
@@ -99,7 +99,7 @@ fn update(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
     if let Some((token, number)) = read.holder
         && seen.token.as_deref() != Some(token)
     {
-        count = hand_overs(seen.number, number);
+        count = hand_overs_between(seen.number, number);
         seen.token = Some(token.to_owned());
         seen.number = number;
     }
@@ -111,7 +111,7 @@ fn update(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
 }
 
 /// Returns the number of hand-overs between two holders with these sequence numbers.
-pub(crate) fn hand_overs(before: Option<u32>, now: Option<u32>) -> u32 {
+pub(crate) fn hand_overs_between(before: Option<u32>, now: Option<u32>) -> u32 {
     match (before, now) {
         (Some(before), Some(now)) if now > before && now - before < MAX_HAND_OVERS => now - before,
         // A number is unknown, or the lock directory is new and its numbers began again.
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn rate_needs_two_reads() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record_all(second(1), [held("0.1", 7)]);
         assert_eq!(rates.of(X), None);
         rates.record_all(second(3), [held("0.9", 12)]);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn rate_falls_to_zero_without_hand_overs() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record(second(0), held("0.1", 7));
         rates.record(second(1), held("0.2", 8));
         assert_eq!(rates.of(X), Some(1.0));
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn steady_rate_is_exact() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         for n in 0..50 {
             let token = format!("0.{n}");
             rates.record(second(n.into()), HolderRead { path: X, holder: Some((&token, Some(n * 4))) });
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn hand_over_counts_after_a_free_moment() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record(second(0), held("0.1", 7));
         rates.record(second(1), FREE);
         assert_eq!(rates.of(X), Some(0.0));
@@ -184,11 +184,11 @@ mod tests {
 
     #[test]
     fn missing_or_restarted_numbers_count_once() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record(second(0), HolderRead { path: X, holder: Some(("0.1", None)) });
         rates.record(second(1), HolderRead { path: X, holder: Some(("0.2", None)) });
         assert_eq!(rates.of(X), Some(1.0));
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record(second(0), held("0.1", 9000));
         rates.record(second(2), held("0.2", 0));
         assert_eq!(rates.of(X), Some(0.5));
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn missing_locks_are_forgotten() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record_all(second(0), [held("0.1", 1)]);
         rates.record_all(second(1), []);
         rates.record_all(second(2), [held("0.2", 2)]);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn reads_at_the_same_time_count_once() {
-        let mut rates = Rates::default();
+        let mut rates = HandOverRates::default();
         rates.record(second(1), held("0.1", 1));
         rates.record(second(1), held("0.2", 2));
         assert_eq!(rates.of(X), None);

@@ -51,20 +51,20 @@ impl Reporter {
 
     /// Prints an error.
     pub(crate) fn error(&self, message: impl Display) {
-        self.line(if self.color { "\x1b[1;31mzoolock:\x1b[0m" } else { "zoolock:" }, message);
+        self.print_line(if self.color { "\x1b[1;31mzoolock:\x1b[0m" } else { "zoolock:" }, message);
     }
 
     /// Prints a note, unless `--quiet` is set.
     pub(crate) fn note(&self, message: impl Display) {
         if !self.quiet {
-            self.line("zoolock:", message);
+            self.print_line("zoolock:", message);
         }
     }
 
     /// Prints a detail if `--verbose` is set.
     pub(crate) fn detail(&self, message: impl Display) {
         if self.verbose {
-            self.line("zoolock:", message);
+            self.print_line("zoolock:", message);
         }
     }
 
@@ -75,11 +75,11 @@ impl Reporter {
 
     /// Replaces the status line. Cuts the text at the width of the terminal. Prints nothing from
     /// the background, where the line would disturb the foreground job.
-    pub(crate) fn status(&self, text: &str) {
+    pub(crate) fn show_status(&self, text: &str) {
         if !self.can_show_status() || !in_foreground() {
             return;
         }
-        let mut shown = self.shown();
+        let mut shown = self.lock_status_shown();
         let width = terminal_width(std::io::stderr()).unwrap_or(80).saturating_sub(1);
         let text: String = text.chars().take(width).collect();
         self.writer.write(format!("\r\x1b[2K{text}"));
@@ -88,21 +88,21 @@ impl Reporter {
 
     /// Removes the status line.
     pub(crate) fn clear_status(&self) {
-        let mut shown = self.shown();
+        let mut shown = self.lock_status_shown();
         if *shown && in_foreground() {
             self.writer.write("\r\x1b[2K".to_owned());
         }
         *shown = false;
     }
 
-    fn shown(&self) -> MutexGuard<'_, bool> {
+    fn lock_status_shown(&self) -> MutexGuard<'_, bool> {
         self.status_shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self, prefix: &str, message: impl Display) {
+    fn print_line(&self, prefix: &str, message: impl Display) {
         self.clear_status();
         // The message may contain text from other clients.
-        let message: Vec<String> = message.to_string().lines().map(printable).collect();
+        let message: Vec<String> = message.to_string().lines().map(escape_unprintable).collect();
         self.writer.write(format!("{prefix} {}\n", message.join("\n")));
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn terminal_width(stream: impl std::os::fd::AsFd) -> Option<usize> {
 
 /// Makes text from other clients safe to print. Escapes characters that move the cursor, reverse the direction of text, or
 /// are invisible.
-pub(crate) fn printable(text: &str) -> String {
+pub(crate) fn escape_unprintable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() || is_invisible(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
@@ -187,9 +187,9 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// Escapes the characters in JSON that [`printable`] escapes, except line feeds. JSON may be
+/// Escapes the characters in JSON that [`escape_unprintable`] escapes, except line feeds. JSON may be
 /// printed on a terminal, too. The result encodes the same values.
-pub(crate) fn printable_json(json: &str) -> String {
+pub(crate) fn escape_unprintable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
         // A line feed only occurs between values, never inside a JSON string.
@@ -225,21 +225,21 @@ mod tests {
     fn json_stays_equal_after_escaping() {
         let texts = ["\u{1b}[2J\u{9b}m", "\u{202e}exe.jpg", "\u{e0041}\u{1d173}", "schön \"quoted\"\n"];
         let json = serde_json::to_string_pretty(&texts).expect("JSON");
-        let safe = printable_json(&json);
+        let safe = escape_unprintable_json(&json);
         assert!(!safe.contains(|c: char| c != '\n' && (c.is_control() || is_invisible(c))), "{safe:?}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&safe).expect("JSON"), texts);
     }
 
     #[test]
     fn invisible_characters_are_escaped() {
-        assert_eq!(printable("\x1b[2J\x07gone\n\u{9b}m"), "\\u{1b}[2J\\u{7}gone\\n\\u{9b}m");
+        assert_eq!(escape_unprintable("\x1b[2J\x07gone\n\u{9b}m"), "\\u{1b}[2J\\u{7}gone\\n\\u{9b}m");
         // A terminal would show the unescaped text as: gpj.exe
-        assert_eq!(printable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
+        assert_eq!(escape_unprintable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
         let bidi = ['\u{61c}', '\u{200e}', '\u{200f}'];
         let bidi = bidi.into_iter().chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
         let hidden = "\u{ad}\u{200b}\u{2028}\u{2029}\u{2060}\u{feff}\u{e0041}\u{e0100}\u{3164}".chars();
         for c in bidi.chain(hidden) {
-            assert_eq!(printable(&format!("a{c}b")), format!("a\\u{{{:x}}}b", u32::from(c)));
+            assert_eq!(escape_unprintable(&format!("a{c}b")), format!("a\\u{{{:x}}}b", u32::from(c)));
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
     fn visible_characters_are_kept() {
         for text in [r#"C:\jobs "night" 'x'"#, "prü\u{308}fung – 夜\u{3000}間 ✓", "תור 7", "🔒\u{fe0f}"]
         {
-            assert_eq!(printable(text), text);
+            assert_eq!(escape_unprintable(text), text);
         }
     }
 }

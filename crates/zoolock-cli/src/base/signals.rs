@@ -67,17 +67,17 @@ impl Signals {
     }
 
     /// Waits for the next signal that asks this process to end.
-    pub(crate) async fn end(&mut self) -> Signal {
+    pub(crate) async fn next_end_signal(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if ends(signal) {
+            if is_end_signal(signal) {
                 return signal;
             }
         }
     }
 
     /// Removes all signals that equal `unwanted` from the queue.
-    pub(crate) fn forget(&mut self, unwanted: Signal) {
+    pub(crate) fn discard(&mut self, unwanted: Signal) {
         let mut kept = Vec::new();
         while let Ok(signal) = self.receiver.try_recv() {
             if signal != unwanted {
@@ -122,9 +122,9 @@ impl<'a> ServerSignals<'a> {
 
     /// Waits for a signal that ends the server. Ignores HUP if the server has no terminal: HUP is then the usual request
     /// to read the configuration again.
-    pub(crate) async fn end(&mut self) -> Signal {
+    pub(crate) async fn next_end_signal(&mut self) -> Signal {
         loop {
-            let signal = self.signals.end().await;
+            let signal = self.signals.next_end_signal().await;
             if signal != Signal::HUP || self.has_terminal {
                 return signal;
             }
@@ -134,12 +134,12 @@ impl<'a> ServerSignals<'a> {
 }
 
 /// Returns whether a signal asks a process to end.
-pub(crate) fn ends(signal: Signal) -> bool {
+pub(crate) fn is_end_signal(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
 /// Returns the name of a signal without SIG, or the number of a signal without a known name.
-pub(crate) fn name(signal: Signal) -> String {
+pub(crate) fn signal_name(signal: Signal) -> String {
     let known = [
         (Signal::INT, "INT"),
         (Signal::TERM, "TERM"),

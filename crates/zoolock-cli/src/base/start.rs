@@ -8,7 +8,7 @@ use crate::base::reporter::Reporter;
 /// Calls `start`, in which a library starts threads. If the system refuses a thread, the library
 /// panics. The process then exits at once, because otherwise tokio would wait for its other threads
 /// for ever.
-pub(crate) fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
+pub(crate) fn start_threads_or_exit<T>(start: impl FnOnce() -> T) -> T {
     std::panic::set_hook(Box::new(|panic| {
         let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);
         let failure = Failure::unavailable(format!("cannot start a thread: {why}; {RAISE_THREAD_LIMIT}"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use zoolock::{Entry, Snapshot};
+use zoolock::Entry;
 
 /// Runs `work` `rounds` times, and returns the shortest processor time of a run. Counts only this thread, so other load on
 /// the machine does not matter.
@@ -28,8 +28,8 @@ pub(crate) fn entry(node: &str, token: &str) -> Entry {
 }
 
 #[cfg(feature = "ui")]
-pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> Snapshot {
-    let mut lock = Snapshot::default();
+pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> zoolock::Snapshot {
+    let mut lock = zoolock::Snapshot::default();
     (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");
     (lock.waiting, lock.waiters) = (waiters.len(), waiters);
     lock

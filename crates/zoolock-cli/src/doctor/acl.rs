@@ -8,12 +8,12 @@ use zoolock_client::RequestError;
 use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::{Level, Report};
-use super::locks::{first_names, without_chroot};
+use super::locks::{abbreviate_list, without_chroot};
 use super::servers::ServerFacts;
 use super::tree::{ListedTree, OWN_DIRECTORIES};
 use crate::base::exit::{Exit, Failure};
-use crate::plan::{Endpoint, Service};
-use crate::service::connect::connect_as;
+use crate::plan::{ConnectionSettings, Endpoint};
+use crate::service::connect::connect_hosts_for_requests;
 
 /// Maximum time to open a session without credentials.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reports whether the servers admit clients without credentials. Returns true if they do, or if
 /// the test failed.
-pub(super) async fn judge_access(
-    service: &Service,
+pub(super) async fn check_access(
+    service: &ConnectionSettings,
     facts: &ServerFacts,
     place: &str,
     report: &mut Report,
@@ -87,13 +87,18 @@ pub(super) async fn judge_access(
 
 /// Returns whether a session without credentials has permission to read, or `None` if the test
 /// failed.
-async fn admits_anonymous(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
+async fn admits_anonymous(
+    hosts: &str,
+    tls: Option<&Tls>,
+    service: &ConnectionSettings,
+    place: &str,
+) -> Option<bool> {
     let read = async {
         let anonymous = tls.map(Tls::anonymous);
         let connect_timeout = service.connect_timeout.min(CONNECT_PATIENCE);
-        let service = Service { connect_timeout, ..service.clone() };
-        let client = connect_as(hosts, None, anonymous.as_ref(), &service).await?;
-        client.exists(place).await.map(drop).map_err(|error| failed(place, &error))
+        let service = ConnectionSettings { connect_timeout, ..service.clone() };
+        let client = connect_hosts_for_requests(hosts, None, anonymous.as_ref(), &service).await?;
+        client.exists(place).await.map(drop).map_err(|error| request_failure(place, &error))
     };
     timeout(PATIENCE, read).await.ok().and_then(|result| was_admitted(&result))
 }
@@ -118,7 +123,7 @@ pub(super) enum WorldClients {
 }
 
 /// Reports the directories that everyone may change.
-pub(super) fn judge(
+pub(super) fn check_acls(
     tree: &ListedTree,
     chroot: &str,
     root: &str,
@@ -156,7 +161,7 @@ pub(super) fn judge(
     let remedy = "restrict access (a firewall, `zoolock serve --require-auth`), or give all clients --auth: new znodes \
                   then belong to them; existing znodes keep their lists";
     if !owned.is_empty() {
-        let what = format!("{clients} may delete or change what is in {}", first_names(&owned));
+        let what = format!("{clients} may delete or change what is in {}", abbreviate_list(&owned));
         report.add("acl", level, what, Some(remedy.to_owned()));
     }
     if !writable.is_empty() {
@@ -164,12 +169,12 @@ pub(super) fn judge(
             "{clients} may break locks in {} of {} directories: {}",
             writable.len(),
             tree.directories.len(),
-            first_names(&writable)
+            abbreviate_list(&writable)
         );
         report.add("acl", level, what, Some(remedy.to_owned()));
     }
     if !creatable.is_empty() {
-        let what = format!("{clients} may queue in {}", first_names(&creatable));
+        let what = format!("{clients} may queue in {}", abbreviate_list(&creatable));
         report.add("acl", Level::Note, what, Some("nothing, if this is intended".to_owned()));
     }
     if hidden > 0 {
@@ -207,7 +212,7 @@ fn world_rights(acl: &[Acl]) -> WorldRights {
 }
 
 /// Returns the failure of a request for a path.
-pub(super) fn failed(path: &str, error: &RequestError) -> Failure {
+pub(super) fn request_failure(path: &str, error: &RequestError) -> Failure {
     let exit = match error.code() {
         Some(Code::NoAuth | Code::AuthFailed) => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
@@ -226,10 +231,10 @@ mod tests {
         assert_eq!(was_admitted(&Ok(())), Some(true));
         for refusal in [Code::NoAuth, Code::AuthFailed] {
             let refusal = RequestError::Refused(refusal.number());
-            assert_eq!(was_admitted(&Err(failed("/", &refusal))), Some(false));
+            assert_eq!(was_admitted(&Err(request_failure("/", &refusal))), Some(false));
         }
         for other in [
-            failed("/", &RequestError::ConnectionLoss),
+            request_failure("/", &RequestError::ConnectionLoss),
             Failure::unavailable("no session"),
             Failure::usage("?"),
         ] {

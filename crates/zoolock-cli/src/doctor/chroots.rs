@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
-use zoolock_client::Requests;
+use zoolock_client::RequestSession;
 
 use super::finding::Report;
-use super::locks::first_names;
+use super::locks::abbreviate_list;
 use super::tree::{self, ListedTree, MAX_LISTED_CHILDREN};
-use crate::base::duration::human_duration;
+use crate::base::duration::format_duration;
 
 const CHECK: &str = "chroot";
 /// Maximum number of other chroots that are read.
@@ -32,20 +32,25 @@ const REMEDY_FOR_NEW: &str = "check the spelling in --connect; the server remove
 const REMEDY: &str = "check the spelling in --connect; clients exclude each other only with the same chroot";
 
 /// Reports that the chroot does not exist.
-pub(super) async fn judge_missing(client: &Requests, chroot: &str, root: &str, report: &mut Report) {
-    let others = others(client, chroot, root, report).await;
+pub(super) async fn report_missing_chroot(
+    client: &RequestSession,
+    chroot: &str,
+    root: &str,
+    report: &mut Report,
+) {
+    let others = find_other_chroots(client, chroot, root, report).await;
     let beside = if others.is_empty() {
         String::new()
     } else {
-        format!("; locks are held in {}", first_names(&others))
+        format!("; locks are held in {}", abbreviate_list(&others))
     };
     report.warn(CHECK, format!("{chroot} does not exist, and the first lock creates it{beside}"), REMEDY);
 }
 
 /// Reports a new chroot. Also reports a chroot without contenders, if locks are held in another
 /// chroot. `tree` contains the locks of this chroot.
-pub(super) async fn judge(
-    client: &Requests,
+pub(super) async fn check_chroot(
+    client: &RequestSession,
     chroot: &str,
     root: &str,
     tree: &ListedTree,
@@ -54,10 +59,10 @@ pub(super) async fn judge(
     let age = age_if_new(client, chroot, root, report.clock_ms.unwrap_or(0)).await;
     // If a part of the tree was not read, locks may be in that part.
     let is_read = tree.stopped.is_none() && tree.directories.iter().all(|it| it.unlisted.is_none());
-    if age.is_none() && (tree.queues() > 0 || !is_read) {
+    if age.is_none() && (tree.count_queues() > 0 || !is_read) {
         return;
     }
-    let others = others(client, chroot, root, report).await;
+    let others = find_other_chroots(client, chroot, root, report).await;
     let here = if chroot.is_empty() { "the server without a chroot" } else { chroot };
     match (age, others.is_empty()) {
         (None, true) => {}
@@ -65,21 +70,21 @@ pub(super) async fn judge(
             CHECK,
             format!(
                 "{here} was created {} ago, together with the directory of its locks",
-                human_duration(age)
+                format_duration(age)
             ),
             REMEDY,
         ),
         (Some(age), false) => {
             let what = format!(
                 "{here} was created {} ago, together with the directory of its locks; locks are also held in {}",
-                human_duration(age),
-                first_names(&others)
+                format_duration(age),
+                abbreviate_list(&others)
             );
             report.note(CHECK, what, REMEDY_FOR_NEW);
         }
         (None, false) => {
             let what =
-                format!("{here} has no holder or waiter, and locks are held in {}", first_names(&others));
+                format!("{here} has no holder or waiter, and locks are held in {}", abbreviate_list(&others));
             // A chroot that has lock directories was used before, so it is probably right.
             if tree.directories.is_empty() {
                 report.warn(CHECK, what, REMEDY);
@@ -91,7 +96,7 @@ pub(super) async fn judge(
 }
 
 /// Returns the age of the chroot, if it is new and was created together with the lock root.
-async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) -> Option<Duration> {
+async fn age_if_new(client: &RequestSession, chroot: &str, root: &str, clock_ms: i64) -> Option<Duration> {
     if chroot.is_empty() || root == "/" {
         return None;
     }
@@ -105,21 +110,26 @@ async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) 
 
 /// Returns the names of other chroots in which locks have contenders. Each name comes with the
 /// number of those locks.
-async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report) -> Vec<String> {
+async fn find_other_chroots(
+    client: &RequestSession,
+    chroot: &str,
+    root: &str,
+    report: &mut Report,
+) -> Vec<String> {
     // With the root `/`, the locks of a chroot include those of all chroots below it, so chroots cannot be compared.
     if root == "/" {
         return Vec::new();
     }
     let (mut others, mut all_read) = (Vec::new(), true);
     let read = async {
-        let candidates = candidates(client, chroot, root).await;
+        let candidates = list_candidates(client, chroot, root).await;
         all_read = candidates.len() <= MAX_CHROOTS;
         let found = stream::iter(candidates.into_iter().take(MAX_CHROOTS)).map(|other| async move {
-            let tree = tree::walk(client, format!("{other}{root}"), MAX_DIRECTORIES).await.ok()?;
+            let tree = tree::read_tree(client, format!("{other}{root}"), MAX_DIRECTORIES).await.ok()?;
             let name = if other.is_empty() { "the server without a chroot" } else { &other };
-            let locks = if tree.queues() == 1 { "lock" } else { "locks" };
+            let locks = if tree.count_queues() == 1 { "lock" } else { "locks" };
             let least = if tree.stopped.is_some() { "at least " } else { "" };
-            (tree.queues() > 0).then(|| format!("{name} ({least}{} {locks})", tree.queues()))
+            (tree.count_queues() > 0).then(|| format!("{name} ({least}{} {locks})", tree.count_queues()))
         });
         let mut found = std::pin::pin!(found.buffered(2).filter_map(std::future::ready).take(MAX_REPORTED));
         while let Some(other) = found.next().await {
@@ -130,7 +140,7 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
     if !(in_time && all_read) && others.len() < MAX_REPORTED {
         let why = format!(
             "not more than {MAX_CHROOTS} other chroots were read, and for {} at most",
-            human_duration(PATIENCE)
+            format_duration(PATIENCE)
         );
         report.add_incomplete(CHECK, why, "list their locks with `zoolock ls`");
     }
@@ -139,7 +149,7 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
 
 /// Returns paths that may be other chroots: the parents of this chroot, and the children of this
 /// chroot and of its parents. Names that are similar to this chroot come first.
-async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> {
+async fn list_candidates(client: &RequestSession, chroot: &str, root: &str) -> Vec<String> {
     let first = root.trim_start_matches('/').split('/').next().unwrap_or_default();
     let mut candidates = Vec::new();
     let mut above = Some(chroot);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::base::exit::Exit;
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 use crate::render::text::{TextStyle, to_json};
 
 /// Schema name of the report, the same as in `render/text.rs`.
@@ -151,7 +151,7 @@ impl Report {
 
     /// Records the failure that ended the checks. Without this finding, the report would look like
     /// that of a healthy server.
-    pub(super) fn failed(&mut self, why: String) {
+    pub(super) fn add_failure(&mut self, why: String) {
         self.complete = false;
         self.error("service", why, "fix this, then run zoolock doctor again");
     }
@@ -189,11 +189,11 @@ impl Report {
         let mut text = format!("{}\n", style.bold(&format!("{:<7}  {:<check$}  FINDING", "LEVEL", "CHECK")));
         for finding in &self.findings {
             let level = format!("{:<7}", finding.level.word());
-            let level = style.painted(finding.level.color(), &level);
-            let what = folded(&printable(&finding.what), indent, style.width);
+            let level = style.colorize(finding.level.color(), &level);
+            let what = fold(&escape_unprintable(&finding.what), indent, style.width);
             text.push_str(&format!("{level}  {:<check$}  {what}\n", finding.check));
             if let Some(remedy) = &finding.remedy {
-                let remedy = folded(&format!("→ {}", printable(remedy)), indent, style.width);
+                let remedy = fold(&format!("→ {}", escape_unprintable(remedy)), indent, style.width);
                 text.push_str(&format!("{:indent$}{remedy}\n", ""));
             }
         }
@@ -202,7 +202,7 @@ impl Report {
 }
 
 /// Folds text that begins in column `indent` into lines of at most `width` columns.
-fn folded(text: &str, indent: usize, width: Option<usize>) -> String {
+fn fold(text: &str, indent: usize, width: Option<usize>) -> String {
     // In a column of fewer than 20 characters, folded lines are harder to read than lines that the terminal breaks.
     let Some(width) = width.filter(|width| *width >= indent + 20) else { return text.to_owned() };
     let mut lines = String::new();
@@ -236,13 +236,13 @@ mod tests {
 
     #[test]
     fn lines_fit_the_width_of_the_terminal() {
-        let text = folded("one two three four five six seven eight", 4, Some(24));
+        let text = fold("one two three four five six seven eight", 4, Some(24));
         assert_eq!(text, "one two three four\n    five six seven eight");
         for line in text.lines() {
             assert!(line.chars().count() <= 24, "{line:?}");
         }
-        assert_eq!(folded("one two", 4, Some(10)), "one two");
-        assert_eq!(folded("one two", 4, None), "one two");
+        assert_eq!(fold("one two", 4, Some(10)), "one two");
+        assert_eq!(fold("one two", 4, None), "one two");
     }
 
     #[test]

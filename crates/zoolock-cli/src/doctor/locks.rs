@@ -26,7 +26,7 @@ const MIN_LEFT: u32 = 1 << 26;
 const NUMBERS: u32 = 1 << 31;
 
 /// Checks the sequence numbers of the directories.
-pub(super) fn judge_numbers(tree: &ListedTree, chroot: &str, report: &mut Report) {
+pub(super) fn check_sequence_numbers(tree: &ListedTree, chroot: &str, report: &mut Report) {
     let mut most = 0;
     for directory in &tree.directories {
         let last = directory.contenders.iter().map(|name| name.sequence.0.max(0) as u32 + 1).max();
@@ -105,13 +105,13 @@ pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &
     }
     let unknown = tree.directories.iter().filter(|it| it.families().contains(&Family::Unknown));
     let unknown: Vec<String> = unknown.map(|it| without_chroot(&it.path, chroot).to_owned()).collect();
-    judge(&locks, &unknown, report);
+    report_queues(&locks, &unknown, report);
     if !crowded.is_empty() {
         report.add_incomplete(
             "queues",
             format!(
                 "more than {MAX_READ_CONTENDERS} contenders were not read one by one: {}",
-                first_names(&crowded)
+                abbreviate_list(&crowded)
             ),
             "see them with `zoolock show`",
         );
@@ -119,7 +119,7 @@ pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &
     report_unlisted(&tree.directories, chroot, report);
 }
 
-fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
+fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     // Leaves out the directories of other libraries' semaphores, which look like locks of their own.
     let semaphore_parts: BTreeSet<&String> = locks.iter().flat_map(semaphore_directories).collect();
     let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !semaphore_parts.contains(&lock.path)).collect();
@@ -138,7 +138,10 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     if !mixed.is_empty() {
         report.note(
             "neighbours",
-            format!("several client libraries share a queue, and see each other: {}", first_names(&mixed)),
+            format!(
+                "several client libraries share a queue, and see each other: {}",
+                abbreviate_list(&mixed)
+            ),
             "nothing; each hand-over among them costs a listing",
         );
     }
@@ -147,7 +150,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "neighbours",
             format!(
                 "contenders of unknown client libraries count as exclusive, and may not see zoolock's: {}",
-                first_names(unknown)
+                abbreviate_list(unknown)
             ),
             "see them with `zoolock show`; make sure that they wait for every name that ends in ten digits, or give \
              them another lock",
@@ -155,13 +158,13 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     }
     let persistent: Vec<String> = locks
         .iter()
-        .filter(|lock| entries(lock).any(|entry| entry.persistent))
+        .filter(|lock| contenders(lock).any(|entry| entry.persistent))
         .map(|lock| lock.path.clone())
         .collect();
     if !persistent.is_empty() {
         report.warn(
             "orphans",
-            format!("contenders without a session stay until a client deletes them: {}", first_names(&persistent)),
+            format!("contenders without a session stay until a client deletes them: {}", abbreviate_list(&persistent)),
             "see them with `zoolock show`; if they are directories of other locks, use another lock, otherwise delete them \
              (`zoolock break`)",
         );
@@ -172,7 +175,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "neighbours",
             format!(
                 "semaphores of other client libraries, of which zoolock takes no permits: {}",
-                first_names(&semaphores)
+                abbreviate_list(&semaphores)
             ),
             "nothing; `zoolock run --permits` needs another name",
         );
@@ -184,7 +187,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "record",
             format!(
                 "the directory has data of another program, so holders write no release marker: {}",
-                first_names(&foreign)
+                abbreviate_list(&foreign)
             ),
             "delete the data if no program needs it: waiters then read the marker instead of a listing",
         );
@@ -196,7 +199,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "neighbours",
             format!(
                 "no permission to read a part of these locks, so their contenders are unknown: {}",
-                first_names(&unread)
+                abbreviate_list(&unread)
             ),
             "give credentials that may read it (--auth)",
         );
@@ -223,11 +226,11 @@ fn describe_semaphore(lock: &Snapshot) -> Option<String> {
 
 /// Returns the client libraries in a queue, if there are several.
 fn mixed_libraries(lock: &Snapshot) -> Option<String> {
-    let families: BTreeSet<&str> = entries(lock).map(|entry| entry.family).collect();
+    let families: BTreeSet<&str> = contenders(lock).map(|entry| entry.family).collect();
     (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
 }
 
-fn entries(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
+fn contenders(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
     lock.holder.iter().chain(&lock.beside).chain(&lock.waiters)
 }
 
@@ -248,7 +251,7 @@ fn report_unlisted(directories: &[ListedDirectory], chroot: &str, report: &mut R
 }
 
 /// Joins the first names, and adds the number of the others.
-pub(super) fn first_names(all: &[String]) -> String {
+pub(super) fn abbreviate_list(all: &[String]) -> String {
     let some = all.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(MAX_NAMED) {
         0 => some,
@@ -287,7 +290,7 @@ mod tests {
     fn levels(directory: ListedDirectory) -> Vec<Level> {
         let mut report = Report::new("h", "/locks");
         let tree = ListedTree { directories: vec![directory], stopped: None };
-        judge_numbers(&tree, "", &mut report);
+        check_sequence_numbers(&tree, "", &mut report);
         report.findings.iter().map(|finding| finding.level).collect()
     }
 
@@ -313,7 +316,7 @@ mod tests {
     #[test]
     fn long_lists_are_shortened() {
         let all: Vec<String> = (0..5).map(|n| format!("/{n}")).collect();
-        assert_eq!(first_names(&all), "/0, /1, /2 and 2 more");
-        assert_eq!(first_names(&all[..2]), "/0, /1");
+        assert_eq!(abbreviate_list(&all), "/0, /1, /2 and 2 more");
+        assert_eq!(abbreviate_list(&all[..2]), "/0, /1");
     }
 }

@@ -14,32 +14,32 @@
 mod acl;
 mod chroots;
 mod finding;
+mod four_letter_words;
 mod locks;
 mod orphans;
 mod servers;
 mod session;
 mod timing;
 mod tree;
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 use zoolock::Tls;
-use zoolock_client::Requests;
+use zoolock_client::RequestSession;
 
-use self::acl::{WorldClients, failed};
+use self::acl::{WorldClients, request_failure};
 use self::finding::Report;
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
 use crate::local;
-use crate::plan::{DoctorPlan, Endpoint, Service};
+use crate::plan::{ConnectionSettings, DoctorPlan, Endpoint};
 use crate::render::text::{TextStyle, print};
-use crate::run::acquire::interrupted;
-use crate::service::connect::{self, chroot_of, connect_plainly};
+use crate::run::acquire::interruption_failure;
+use crate::service::connect::{self, chroot_of, connect_for_requests};
 
 /// Maximum time to close the session.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
@@ -58,12 +58,12 @@ pub(crate) async fn doctor(
     let mut report = Report::new(&service_name, &plan.service.root);
     let examined = tokio::select! {
         biased;
-        signal = signals.end() => return Err(interrupted(signal, "checking; the server expires the session")),
-        examined = examine(&plan, &chroot, &mut report, reporter) => examined,
+        signal = signals.next_end_signal() => return Err(interruption_failure(signal, "checking; the server expires the session")),
+        examined = run_checks(&plan, &chroot, &mut report, reporter) => examined,
     };
     reporter.clear_status();
     if let Err(failure) = &examined {
-        report.failed(failure.to_string());
+        report.add_failure(failure.to_string());
     }
     let printed = match plan.json {
         true => print(&report.json()),
@@ -76,21 +76,21 @@ pub(crate) async fn doctor(
 }
 
 /// Runs the checks and adds their findings to the report. The findings stay if a later check fails.
-async fn examine(
+async fn run_checks(
     plan: &DoctorPlan,
     chroot: &str,
     report: &mut Report,
     reporter: &Reporter,
 ) -> Result<(), Failure> {
     let service = &plan.service;
-    reporter.status("asking the servers");
+    reporter.show_status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
     let facts = match &service.endpoint {
         Endpoint::Local => servers::local_server(servers),
-        Endpoint::Remote { .. } => servers::check(&servers, tls.as_ref(), report).await,
+        Endpoint::Remote { .. } => servers::check_servers(&servers, tls.as_ref(), report).await,
     };
-    reporter.status("connecting");
-    let client = match connect_plainly(service).await {
+    reporter.show_status("connecting");
+    let client = match connect_for_requests(service).await {
         Ok(client) => client,
         Err(failure) => {
             if failure.exit == Exit::UNAVAILABLE {
@@ -100,13 +100,13 @@ async fn examine(
         }
     };
     facts.report_local_server(report);
-    let examined = examine_with(&client, plan, chroot, &facts, report, reporter).await;
+    let examined = run_session_checks(&client, plan, chroot, &facts, report, reporter).await;
     let _ = timeout(CLOSE_BOUND, client.close()).await;
     examined
 }
 
-async fn examine_with(
-    client: &Requests,
+async fn run_session_checks(
+    client: &RequestSession,
     plan: &DoctorPlan,
     chroot: &str,
     facts: &servers::ServerFacts,
@@ -115,15 +115,17 @@ async fn examine_with(
 ) -> Result<(), Failure> {
     let service = &plan.service;
     let granted = client.timeout();
-    session::judge(service.session_timeout, granted, facts, report);
+    session::check_session(service.session_timeout, granted, facts, report);
     let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
     let root = if root.is_empty() { "/".to_owned() } else { root };
     let existing = deepest_existing(client, chroot, &service.root, &root, report).await?;
-    reporter.status("measuring");
-    timing::measure(client, &existing, granted, report).await;
-    let open = acl::judge_access(service, facts, &existing, report).await;
-    reporter.status("checking the locks");
-    let tree = tree::walk(client, root.clone(), plan.limit).await.map_err(|error| failed(&root, &error))?;
+    reporter.show_status("measuring");
+    timing::measure_latency(client, &existing, granted, report).await;
+    let open = acl::check_access(service, facts, &existing, report).await;
+    reporter.show_status("checking the locks");
+    let tree = tree::read_tree(client, root.clone(), plan.limit)
+        .await
+        .map_err(|error| request_failure(&root, &error))?;
     report.directories = tree.directories.len();
     if let Some(why) = &tree.stopped {
         report.add_incomplete("directories", why.clone(), "raise --limit, or name a --root with less in it");
@@ -133,10 +135,10 @@ async fn examine_with(
         (false, false) => WorldClients::Authenticated,
         (false, true) => WorldClients::ThisUser,
     };
-    acl::judge(&tree, chroot, &service.root, world_clients, report);
-    locks::judge_numbers(&tree, chroot, report);
+    acl::check_acls(&tree, chroot, &service.root, world_clients, report);
+    locks::check_sequence_numbers(&tree, chroot, report);
     if chroot.is_empty() || existing.starts_with(chroot) {
-        chroots::judge(client, chroot, &service.root, &tree, report).await;
+        chroots::check_chroot(client, chroot, &service.root, &tree, report).await;
     }
     match connect::connect(service, reporter).await {
         Ok(zoolock) => {
@@ -149,13 +151,13 @@ async fn examine_with(
     }
     // This user's server leaves no orphans: it ends a session and deletes its ephemeral znodes in one transaction.
     if !facts.is_local_server {
-        orphans::judge(facts, &root, chroot, report).await;
+        orphans::check_orphans(facts, &root, chroot, report).await;
     }
     Ok(())
 }
 
 /// Returns the servers of the connect string, each with its port, and the TLS settings.
-async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Failure> {
+async fn servers_of(service: &ConnectionSettings) -> Result<(Vec<String>, Option<Tls>), Failure> {
     match &service.endpoint {
         Endpoint::Local => {
             let server = local::find_or_start_server(service.connect_timeout).await?;
@@ -178,7 +180,7 @@ fn with_port(host: &str) -> String {
 
 /// Returns the deepest existing znode on the path to the root. Reports a missing chroot or root.
 async fn deepest_existing(
-    client: &Requests,
+    client: &RequestSession,
     chroot: &str,
     root_in_chroot: &str,
     root: &str,
@@ -186,10 +188,10 @@ async fn deepest_existing(
 ) -> Result<String, Failure> {
     let exists = async |path: &str| match client.exists(path).await {
         Ok(stat) => Ok(stat.is_some()),
-        Err(error) => Err(failed(path, &error)),
+        Err(error) => Err(request_failure(path, &error)),
     };
     if !chroot.is_empty() && !exists(chroot).await? {
-        chroots::judge_missing(client, chroot, root_in_chroot, report).await;
+        chroots::report_missing_chroot(client, chroot, root_in_chroot, report).await;
     } else if !exists(root).await? {
         report.note(
             "root",

@@ -9,19 +9,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::finding::Report;
-use super::locks::{first_names, without_chroot};
+use super::four_letter_words::{NoAnswer, ask_word};
+use super::locks::{abbreviate_list, without_chroot};
 use super::servers::ServerFacts;
-use super::words::{NoAnswer, ask};
 
 const CHECK: &str = "orphans";
 /// Maximum size of the answer to `dump`: enough for 100,000 sessions with one ephemeral znode each.
 const MAX_ANSWER: usize = 32 << 20;
 
 /// Asks a server twice, and reports the locks with orphans.
-pub(super) async fn judge(facts: &ServerFacts, root: &str, chroot: &str, report: &mut Report) {
+pub(super) async fn check_orphans(facts: &ServerFacts, root: &str, chroot: &str, report: &mut Report) {
     let mut asked = None;
     for address in &facts.reachable {
-        match dump(address, facts).await {
+        match request_dump(address, facts).await {
             Ok(first) => {
                 asked = Some((address, first));
                 break;
@@ -44,7 +44,7 @@ pub(super) async fn judge(facts: &ServerFacts, root: &str, chroot: &str, report:
             "allow `dump` on one server for a moment (4lw.commands.whitelist; `zoolock serve --words`), and run doctor again",
         );
     };
-    let second = match dump(address, facts).await {
+    let second = match request_dump(address, facts).await {
         Ok(second) => second,
         Err(_) => {
             return report.note(
@@ -54,7 +54,7 @@ pub(super) async fn judge(facts: &ServerFacts, root: &str, chroot: &str, report:
             );
         }
     };
-    let orphans = orphans(&first, &second, root);
+    let orphans = find_orphans(&first, &second, root);
     if orphans.is_empty() {
         let count = second.owned.keys().filter(|path| is_below(path, root)).count();
         return report.ok(CHECK, format!("all {count} znodes of contenders belong to live sessions"));
@@ -65,14 +65,14 @@ pub(super) async fn judge(facts: &ServerFacts, root: &str, chroot: &str, report:
     let locks: Vec<String> = locks.into_iter().map(|lock| without_chroot(lock, chroot).to_owned()).collect();
     report.error(
         CHECK,
-        format!("{} znodes belong to ended sessions and are never deleted: {}", orphans.len(), first_names(&locks)),
+        format!("{} znodes belong to ended sessions and are never deleted: {}", orphans.len(), abbreviate_list(&locks)),
         "make sure that no process works under these locks, delete the znodes (`zoolock show`, `zoolock break`), and upgrade \
          the servers",
     );
 }
 
-async fn dump(address: &str, facts: &ServerFacts) -> Result<Dump, NoAnswer> {
-    Dump::parse(&ask(address, facts.tls.as_ref(), "dump", MAX_ANSWER).await?).ok_or(NoAnswer::Refused)
+async fn request_dump(address: &str, facts: &ServerFacts) -> Result<Dump, NoAnswer> {
+    Dump::parse(&ask_word(address, facts.tls.as_ref(), "dump", MAX_ANSWER).await?).ok_or(NoAnswer::Refused)
 }
 
 /// The parts of the answer to `dump` that are needed. This type has no `Debug`, because an answer
@@ -89,26 +89,27 @@ impl Dump {
         let (sessions, rest) = text.split_once("ephemeral nodes dump:")?;
         let (nodes, _) = rest.split_once("Connections dump:").unwrap_or((rest, ""));
         // A leader prints each session id on a line of its own. A follower prints the timeout after it.
-        let live = sessions.lines().filter_map(|line| id(line.split_whitespace().next()?)).collect();
+        let live =
+            sessions.lines().filter_map(|line| parse_session_id(line.split_whitespace().next()?)).collect();
         let mut owner = None;
         let mut owned = BTreeMap::new();
         for line in nodes.lines() {
             if let Some(path) = line.strip_prefix('\t').filter(|path| path.starts_with('/')) {
                 owned.extend(owner.map(|owner| (path.to_owned(), owner)));
             } else {
-                owner = line.trim().strip_suffix(':').and_then(id);
+                owner = line.trim().strip_suffix(':').and_then(parse_session_id);
             }
         }
         Some(Self { live, owned })
     }
 }
 
-fn id(text: &str) -> Option<u64> {
+fn parse_session_id(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// Returns the znodes that belonged to the same session in both answers, if the session was live in neither.
-fn orphans<'a>(first: &'a Dump, second: &Dump, root: &str) -> Vec<&'a str> {
+fn find_orphans<'a>(first: &'a Dump, second: &Dump, root: &str) -> Vec<&'a str> {
     let is_dead = |dump: &Dump, owner: &u64| !dump.live.contains(owner);
     let dead = first.owned.iter().filter(|(path, owner)| {
         is_below(path, root)
@@ -141,9 +142,9 @@ mod tests {
     fn orphans_below_the_root_are_found() {
         let dump = || Dump::parse(LEADER).expect("well formed");
         assert_eq!(dump().owned.len(), 4);
-        assert_eq!(orphans(&dump(), &dump(), "/locks"), ["/locks/b/lock-0000000004"]);
-        assert_eq!(orphans(&dump(), &dump(), "/"), ["/elsewhere/x", "/locks/b/lock-0000000004"]);
-        assert!(orphans(&dump(), &dump(), "/lock").is_empty());
+        assert_eq!(find_orphans(&dump(), &dump(), "/locks"), ["/locks/b/lock-0000000004"]);
+        assert_eq!(find_orphans(&dump(), &dump(), "/"), ["/elsewhere/x", "/locks/b/lock-0000000004"]);
+        assert!(find_orphans(&dump(), &dump(), "/lock").is_empty());
     }
 
     #[test]
@@ -151,13 +152,13 @@ mod tests {
         let dump = || Dump::parse(LEADER).expect("well formed");
         let mut later = dump();
         later.live.insert(0x0100_0000_0000_00ff);
-        assert!(orphans(&dump(), &later, "/locks").is_empty());
+        assert!(find_orphans(&dump(), &later, "/locks").is_empty());
         let mut gone = dump();
         gone.owned.remove("/locks/b/lock-0000000004");
-        assert!(orphans(&dump(), &gone, "/locks").is_empty());
+        assert!(find_orphans(&dump(), &gone, "/locks").is_empty());
         let mut another = dump();
         another.owned.insert("/locks/b/lock-0000000004".to_owned(), 1);
-        assert!(orphans(&dump(), &another, "/locks").is_empty());
+        assert!(find_orphans(&dump(), &another, "/locks").is_empty());
     }
 
     #[test]

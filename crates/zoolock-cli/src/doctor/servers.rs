@@ -8,7 +8,7 @@ use zoolock::Tls;
 use zoolock_server::Server;
 
 use super::finding::Report;
-use super::words::{NoAnswer, ServerVersion, ask, configuration};
+use super::four_letter_words::{NoAnswer, ServerVersion, ask_word, parse_configuration};
 
 const CHECK: &str = "server";
 const CONNECTIONS: &str = "connections";
@@ -62,10 +62,11 @@ pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
 }
 
 /// Asks the servers for their settings and their state, and reports findings about each.
-pub(super) async fn check(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> ServerFacts {
-    let answers =
-        join_all(hosts.iter().filter(|host| !is_socket(host)).take(MAX_SERVERS).map(|host| query(host, tls)))
-            .await;
+pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> ServerFacts {
+    let answers = join_all(
+        hosts.iter().filter(|host| !is_socket(host)).take(MAX_SERVERS).map(|host| query_server(host, tls)),
+    )
+    .await;
     let loopback = hosts.iter().all(|host| is_loopback(host));
     let mut facts = ServerFacts { loopback, tls: tls.cloned(), ..ServerFacts::default() };
     let mut modes = Vec::new();
@@ -100,9 +101,9 @@ pub(super) async fn check(hosts: &[String], tls: Option<&Tls>, report: &mut Repo
             }
             Ok(Some(version)) => {
                 if let (Some(conf), Some(open)) = (&conf, version.connections) {
-                    judge_connections(&host, conf, open, report);
+                    check_connection_limit(&host, conf, open, report);
                 }
-                facts.zoolock = Some(facts.zoolock.unwrap_or(true) && version.zoolock().is_some());
+                facts.zoolock = Some(facts.zoolock.unwrap_or(true) && version.zoolock_version().is_some());
                 if version.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
                     report.warn(
                         CHECK,
@@ -158,8 +159,8 @@ pub(super) async fn check(hosts: &[String], tls: Option<&Tls>, report: &mut Repo
     facts
 }
 
-async fn query(host: &str, tls: Option<&Tls>) -> ServerAnswers {
-    let ask = async |word| ask(host, tls, word, MAX_ANSWER).await;
+async fn query_server(host: &str, tls: Option<&Tls>) -> ServerAnswers {
+    let ask = async |word| ask_word(host, tls, word, MAX_ANSWER).await;
     let version = match ask("srvr").await {
         Ok(text) => Ok(ServerVersion::of_srvr(&text)),
         Err(error @ (NoAnswer::Unreachable(_) | NoAnswer::Tls(_))) => Err(error),
@@ -178,8 +179,8 @@ async fn query(host: &str, tls: Option<&Tls>) -> ServerAnswers {
 }
 
 /// Reports the number of open connections, and the limit for one client address.
-fn judge_connections(host: &str, conf: &str, open: u32, report: &mut Report) {
-    let limit = configuration(conf).get("maxClientCnxns").and_then(|limit| limit.parse::<u32>().ok());
+fn check_connection_limit(host: &str, conf: &str, open: u32, report: &mut Report) {
+    let limit = parse_configuration(conf).get("maxClientCnxns").and_then(|limit| limit.parse::<u32>().ok());
     let Some(limit) = limit.filter(|limit| *limit > 0) else { return };
     let what = format!(
         "{host}: allows {limit} connections from one client address (maxClientCnxns); {open} are open from all addresses"
@@ -225,7 +226,7 @@ impl ServerFacts {
     /// Adds a server's answer to `conf`. The longest tick and the narrowest limits count, because any server may become
     /// the leader.
     fn add_configuration(&mut self, conf: &str) {
-        let conf = configuration(conf);
+        let conf = parse_configuration(conf);
         let number = |name: &str| conf.get(name).and_then(|text| text.parse::<u64>().ok());
         let time = |name: &str| number(name).map(Duration::from_millis);
         self.tick = self.tick.max(time("tickTime"));

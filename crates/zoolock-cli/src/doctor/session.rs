@@ -7,7 +7,7 @@ use zoolock_core::pace::Pace;
 
 use super::finding::{GrantedSession, Report};
 use super::servers::ServerFacts;
-use crate::base::duration::human_duration;
+use crate::base::duration::format_duration;
 
 const CHECK: &str = "session";
 
@@ -15,17 +15,17 @@ const CHECK: &str = "session";
 const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 /// Compares the granted timeout with the requested one, and with the minimum that a lease needs.
-pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, report: &mut Report) {
+pub(super) fn check_session(asked: Duration, granted: Duration, facts: &ServerFacts, report: &mut Report) {
     if granted != asked {
         let limits = match facts.limits {
             (Some(least), Some(most)) => {
-                format!(" (the server grants {} to {})", human_duration(least), human_duration(most))
+                format!(" (the server grants {} to {})", format_duration(least), format_duration(most))
             }
             _ => String::new(),
         };
         report.warn(
             CHECK,
-            format!("{} requested, {} granted{limits}", human_duration(asked), human_duration(granted)),
+            format!("{} requested, {} granted{limits}", format_duration(asked), format_duration(granted)),
             if granted < asked {
                 "raise maxSessionTimeout, which is 20 ticks by default, or request less with --session-timeout"
             } else {
@@ -39,10 +39,10 @@ pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, rep
             CHECK,
             format!(
                 "{} is less than three ticks ({}), so no lock can be held",
-                human_duration(granted),
-                human_duration(shortest)
+                format_duration(granted),
+                format_duration(shortest)
             ),
-            format!("let the server grant {} or more (maxSessionTimeout)", human_duration(shortest)),
+            format!("let the server grant {} or more (maxSessionTimeout)", format_duration(shortest)),
         );
         return;
     }
@@ -59,17 +59,17 @@ pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, rep
         CHECK,
         format!(
             "{} granted: a holder may rely on its lock for {} after a renewal, and renews every {}; --grace up to {}",
-            human_duration(granted),
-            human_duration(length),
-            human_duration(interval),
-            human_duration(spare)
+            format_duration(granted),
+            format_duration(length),
+            format_duration(interval),
+            format_duration(spare)
         ),
     );
-    judge_tick(facts, report);
+    check_tick(facts, report);
 }
 
 /// Checks that the minimum session timeout is at least two ticks, because a lease assumes that.
-fn judge_tick(facts: &ServerFacts, report: &mut Report) {
+fn check_tick(facts: &ServerFacts, report: &mut Report) {
     let Some(tick) = facts.tick else {
         return report.note(
             "ticks",
@@ -82,12 +82,12 @@ fn judge_tick(facts: &ServerFacts, report: &mut Report) {
             "ticks",
             format!(
                 "minSessionTimeout is {}, less than two ticks of {}: a holder may rely on its lock for too long",
-                human_duration(least),
-                human_duration(tick)
+                format_duration(least),
+                format_duration(tick)
             ),
-            format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", human_duration(tick * 2)),
+            format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", format_duration(tick * 2)),
         ),
-        _ => report.ok("ticks", format!("tickTime is {}, for which the lease is short enough", human_duration(tick))),
+        _ => report.ok("ticks", format!("tickTime is {}, for which the lease is short enough", format_duration(tick))),
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     fn judged(asked: u64, granted: u64, facts: &ServerFacts) -> Vec<(&'static str, Level, String)> {
         let mut report = Report::new("h", "/locks");
-        judge(Duration::from_secs(asked), Duration::from_secs(granted), facts, &mut report);
+        check_session(Duration::from_secs(asked), Duration::from_secs(granted), facts, &mut report);
         report.findings.into_iter().map(|finding| (finding.check, finding.level, finding.what)).collect()
     }
 

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::timeout;
-use zoolock_client::{RequestError, Requests};
+use zoolock_client::{RequestError, RequestSession};
 use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::{LatencyTimes, Report, RequestLatency};
-use crate::base::duration::{human_duration, in_two_units};
+use crate::base::duration::{format_duration, format_in_two_units};
 
 const CHECK: &str = "latency";
 /// Number of requests of each kind.
@@ -23,16 +23,21 @@ const CLOCK_WRONG: Duration = Duration::from_secs(10);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Measures requests to `place`, an existing znode, and to an ephemeral znode below it.
-pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, report: &mut Report) {
-    let read = repeat(async || client.exists(place).await.map(drop)).await;
-    let sync = repeat(async || client.sync(place).await).await;
+pub(super) async fn measure_latency(
+    client: &RequestSession,
+    place: &str,
+    granted: Duration,
+    report: &mut Report,
+) {
+    let read = time_requests(async || client.exists(place).await.map(drop)).await;
+    let sync = time_requests(async || client.sync(place).await).await;
     let probe = match getrandom::u64() {
         Ok(number) => format!("{}/.doctor-{number:016x}", place.trim_end_matches('/')),
         Err(_) => format!("{}/.doctor-{}", place.trim_end_matches('/'), std::process::id()),
     };
     let write = match create_and_check_clock(client, &probe, report).await {
         Ok(()) => {
-            let write = repeat(async || client.write(&probe, b"").await).await;
+            let write = time_requests(async || client.write(&probe, b"").await).await;
             // Deletes the znode now. Otherwise the server would delete it at the end of the session.
             let _ = timeout(PATIENCE, client.delete(&probe)).await;
             write
@@ -63,13 +68,13 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
             None
         }
     };
-    judge([("reading", read), ("sync", sync), ("writing", write)], granted, report);
+    report_latencies([("reading", read), ("sync", sync), ("writing", write)], granted, report);
     report.latency = Some(RequestLatency { read, sync, write });
 }
 
 /// Sends a request `REPEATS` times and measures each reply. Stops at an error or a timeout. Returns
 /// `None` if the first reply is an error.
-async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<LatencyTimes> {
+async fn time_requests(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<LatencyTimes> {
     let mut took = Vec::with_capacity(REPEATS);
     let all = async {
         for _ in 0..REPEATS {
@@ -86,10 +91,10 @@ async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> O
     if in_time.is_err() {
         took.push(PATIENCE);
     }
-    times(took)
+    summarize_times(took)
 }
 
-fn times(mut took: Vec<Duration>) -> Option<LatencyTimes> {
+fn summarize_times(mut took: Vec<Duration>) -> Option<LatencyTimes> {
     took.sort_unstable();
     let us = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let median = took.get(took.len() / 2).map(us)?;
@@ -98,7 +103,7 @@ fn times(mut took: Vec<Duration>) -> Option<LatencyTimes> {
 
 /// Compares the latencies with the maximum that the lease allows, an eighth of the session timeout
 /// (`docs/design/limits.md`).
-fn judge(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut Report) {
+fn report_latencies(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut Report) {
     let longest = granted / 8;
     let mut fine = Vec::new();
     for (name, times) in all {
@@ -113,14 +118,14 @@ fn judge(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut
                 ),
                 format!(
                     "find out what is slow (disk, network, load); the maximum for this session timeout is {}",
-                    human_duration(longest)
+                    format_duration(longest)
                 ),
             );
         } else if worst > longest {
             report.warn(
                 CHECK,
                 format!("{name} took up to {} (median {})", format_latency(worst), format_latency(median)),
-                format!("a lock may be lost if an answer takes more than {}", human_duration(longest)),
+                format!("a lock may be lost if an answer takes more than {}", format_duration(longest)),
             );
         } else {
             fine.push(format!("{name} {} ({})", format_latency(median), format_latency(worst)));
@@ -133,7 +138,7 @@ fn judge(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut
 
 /// Creates the znode, and compares its creation time with this machine's clock. The error `None` means no reply in time.
 async fn create_and_check_clock(
-    client: &Requests,
+    client: &RequestSession,
     probe: &str,
     report: &mut Report,
 ) -> Result<(), Option<RequestError>> {
@@ -147,12 +152,12 @@ async fn create_and_check_clock(
     }
     // Read with `exists`, because some releases leave the time out of the reply to the create (ZOOKEEPER-4026).
     let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.exists(probe)).await else { return Ok(()) };
-    judge_clock(before, stat.ctime, after, report);
+    check_clock(before, stat.ctime, after, report);
     Ok(())
 }
 
 /// Compares a time of the server's clock with the times of this machine's clock before and after it.
-fn judge_clock(before: SystemTime, server_time: i64, after: SystemTime, report: &mut Report) {
+fn check_clock(before: SystemTime, server_time: i64, after: SystemTime, report: &mut Report) {
     let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else {
         return report.error(
             "clock",
@@ -160,11 +165,11 @@ fn judge_clock(before: SystemTime, server_time: i64, after: SystemTime, report: 
             "set it by NTP; until then, certificates are not valid, and times in output and logs are wrong",
         );
     };
-    let (offset, uncertain) = offset(before, server_time, after);
+    let (offset, uncertain) = clock_offset(before, server_time, after);
     report.clock_ms = Some(offset);
     let off = Duration::from_millis(offset.unsigned_abs());
     let which = if offset > 0 { "ahead of" } else { "behind" };
-    let shown = if off < DAY { format_latency(off) } else { in_two_units(off) };
+    let shown = if off < DAY { format_latency(off) } else { format_in_two_units(off) };
     let what = format!("the server's clock is {shown} {which} this machine's (±{uncertain} ms)");
     let remedy =
         "synchronize both with NTP; locks do not depend on it, but times in output and logs are wrong";
@@ -186,7 +191,7 @@ fn judge_clock(before: SystemTime, server_time: i64, after: SystemTime, report: 
 /// Returns the difference of the clocks and its uncertainty, in milliseconds. The server's clock
 /// showed `server_time` between the local times `before` and `after`. A positive difference means
 /// that the server is ahead. The difference is 0 if `server_time` lies between the local times.
-fn offset(before: i64, server_time: i64, after: i64) -> (i64, u32) {
+fn clock_offset(before: i64, server_time: i64, after: i64) -> (i64, u32) {
     let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
     (server_time - server_time.clamp(before, after.max(before)), uncertain)
 }
@@ -203,7 +208,7 @@ fn format_latency(time: Duration) -> String {
     } else if us < 100_000 {
         format!("{}.{} ms", us / 1000, us % 1000 / 100)
     } else {
-        human_duration(time)
+        format_duration(time)
     }
 }
 
@@ -214,8 +219,12 @@ mod tests {
 
     fn levels(write: &[u64]) -> Vec<Level> {
         let mut report = Report::new("h", "/locks");
-        let times = times(write.iter().copied().map(Duration::from_millis).collect());
-        judge([("reading", None), ("sync", None), ("writing", times)], Duration::from_secs(8), &mut report);
+        let times = summarize_times(write.iter().copied().map(Duration::from_millis).collect());
+        report_latencies(
+            [("reading", None), ("sync", None), ("writing", times)],
+            Duration::from_secs(8),
+            &mut report,
+        );
         report.findings.iter().map(|finding| finding.level).collect()
     }
 
@@ -229,15 +238,15 @@ mod tests {
 
     #[test]
     fn clock_offset_excludes_the_round_trip() {
-        assert_eq!(offset(1000, 1005, 1010), (0, 10));
-        assert_eq!(offset(1000, 900, 1010), (-100, 10));
-        assert_eq!(offset(1000, 5010, 1010), (4000, 10));
+        assert_eq!(clock_offset(1000, 1005, 1010), (0, 10));
+        assert_eq!(clock_offset(1000, 900, 1010), (-100, 10));
+        assert_eq!(clock_offset(1000, 5010, 1010), (4000, 10));
     }
 
     /// Returns the finding for a server clock that is ahead of this machine's by this many milliseconds.
     fn clock_finding(ours: SystemTime, ahead_ms: i64) -> (Level, String) {
         let mut report = Report::new("h", "/locks");
-        judge_clock(ours, unix_ms(ours).unwrap_or(0) + ahead_ms, ours, &mut report);
+        check_clock(ours, unix_ms(ours).unwrap_or(0) + ahead_ms, ours, &mut report);
         let finding = report.findings.pop().expect("one finding");
         (finding.level, finding.what)
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use zoolock_client::{RequestError, Requests};
+use zoolock_client::{RequestError, RequestSession};
 use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names::{Family, Name};
 use zoolock_wire::{Acl, Code, Stat};
@@ -69,14 +69,14 @@ pub(super) struct ListedTree {
 
 impl ListedTree {
     /// Returns the number of directories whose children include contenders.
-    pub(super) fn queues(&self) -> usize {
+    pub(super) fn count_queues(&self) -> usize {
         self.directories.iter().filter(|directory| !directory.contenders.is_empty()).count()
     }
 }
 
 /// Reads `top` and the directories below it, at most `max_directories` of them.
-pub(super) async fn walk(
-    client: &Requests,
+pub(super) async fn read_tree(
+    client: &RequestSession,
     top: String,
     max_directories: usize,
 ) -> Result<ListedTree, RequestError> {
@@ -112,7 +112,7 @@ pub(super) async fn walk(
 /// Reads one directory. Returns the directory and the paths of children that may be directories, or `None` if the znode
 /// does not exist or is ephemeral.
 async fn read_directory(
-    client: &Requests,
+    client: &RequestSession,
     path: String,
 ) -> Result<Option<(ListedDirectory, Vec<String>)>, RequestError> {
     let (stat, acl) = (client.exists(&path), client.acl(&path));

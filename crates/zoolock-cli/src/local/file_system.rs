@@ -49,13 +49,13 @@ const LOCAL: [&str; 9] = [
 /// Returns the type of the file system of a directory, if other machines may share it.
 pub(super) fn shared_type(dir: &Path) -> Option<String> {
     // If `statfs` fails, the file system counts as local. `machine.rs` has a second check.
-    shared(rustix::fs::statfs(dir).ok()?.f_type as u32, || mount_type(dir))
+    find_shared_type(rustix::fs::statfs(dir).ok()?.f_type as u32, || mount_type(dir))
 }
 
 /// Returns the type of the file system with this number of `statfs`, if other machines may share
 /// it. All file systems in user space have one number, so `mount` reads their type from the list of
 /// mounts.
-fn shared(number: u32, mount: impl FnOnce() -> Option<String>) -> Option<String> {
+fn find_shared_type(number: u32, mount: impl FnOnce() -> Option<String>) -> Option<String> {
     if number == FUSE {
         let mount = mount().unwrap_or_else(|| "FUSE".to_owned());
         return Some(mount).filter(|mount| !LOCAL.contains(&mount.as_str()));
@@ -105,7 +105,7 @@ mod tests {
             (FUSE, None, Some("FUSE")),
         ] {
             assert_eq!(
-                shared(number, || mount.map(str::to_owned)).as_deref(),
+                find_shared_type(number, || mount.map(str::to_owned)).as_deref(),
                 found,
                 "{number:#x} {mount:?}"
             );

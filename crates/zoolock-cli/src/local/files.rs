@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Removes a file, if it exists.
 pub(super) fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
     match std::fs::remove_file(dir.file(name)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(dir.failed("delete", name, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(dir.file_failure("delete", name, &error)),
         _ => Ok(()),
     }
 }
@@ -39,11 +39,11 @@ pub(super) fn replace_file(dir: &StateDir, name: &str, content: &str, synced: bo
             if synced { file.sync_all() } else { Ok(()) }
         })
         .and_then(|()| std::fs::rename(&draft, dir.file(name)));
-    written.map_err(|error| dir.failed("write", name, &error))
+    written.map_err(|error| dir.file_failure("write", name, &error))
 }
 
 /// Opens a lock file, and creates it if it is missing.
-pub(super) fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
+pub(super) fn open_or_create(dir: &StateDir, name: &str) -> Result<File, Failure> {
     OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -51,17 +51,17 @@ pub(super) fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
         .write(true)
         .mode(0o600)
         .open(dir.file(name))
-        .map_err(|error| dir.failed("open", name, &error))
+        .map_err(|error| dir.file_failure("open", name, &error))
 }
 
 /// Takes the server's lock. Returns `None` if a server holds it.
 pub(super) async fn take_server_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
-    let lock = open_lock(dir, "lock")?;
+    let lock = open_or_create(dir, "lock")?;
     for _ in 0..LOCK_ATTEMPTS {
         match lock.try_lock() {
             Ok(()) => return Ok(Some(lock)),
             Err(TryLockError::WouldBlock) => tokio::time::sleep(PAUSE).await,
-            Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "lock", &error)),
+            Err(TryLockError::Error(error)) => return Err(dir.file_failure("lock", "lock", &error)),
         }
     }
     Ok(None)

@@ -21,7 +21,7 @@ use zoolock_server::ServerHandle;
 use super::machine::Machine;
 use super::paths::StateDir;
 use super::process::RecordedProcess;
-use crate::plan::{Endpoint, Service};
+use crate::plan::{ConnectionSettings, Endpoint};
 
 /// The directory with a file for each command.
 const HOLDERS: &str = "holders";
@@ -36,7 +36,7 @@ pub(crate) struct HolderFile {
 impl HolderFile {
     /// Creates the file in local mode. Returns `None` for another server, and if the file cannot be
     /// created. Without the file, the lock of a dead command is freed only at the session timeout.
-    pub(crate) fn of(service: &Service, session: i64) -> Option<Self> {
+    pub(crate) fn create_for(service: &ConnectionSettings, session: i64) -> Option<Self> {
         match service.endpoint {
             Endpoint::Local => Self::create(&StateDir::open().ok()?, session).ok(),
             Endpoint::Remote { .. } => None,
@@ -94,7 +94,7 @@ fn is_dead(path: &Path, has_rebooted: bool) -> bool {
     file.try_lock().is_ok()
         && file.read_to_string(&mut text).is_ok()
         && text.parse::<RecordedProcess>().is_ok_and(|process| {
-            !process.runs() && (has_rebooted || process.machine.is_same_boot(&Machine::current()))
+            !process.is_running() && (has_rebooted || process.machine.is_same_boot(&Machine::current()))
         })
 }
 

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::files::{open_lock, remove};
+use super::files::{open_or_create, remove};
 use super::log;
 use super::paths::StateDir;
 use super::start::ensure_started;
 use super::state::{LocalState, server_state};
 use crate::base::backoff::Backoff;
-use crate::base::duration::human_duration;
+use crate::base::duration::format_duration;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
-use crate::plan::{Endpoint, Service};
+use crate::plan::{ConnectionSettings, Endpoint};
 
 /// Interval between checks of the server. A lease lasts much longer, and sessions survive a crash
 /// of the server.
@@ -29,7 +29,7 @@ pub(crate) struct ServerKeeper(JoinHandle<()>);
 
 impl ServerKeeper {
     /// Returns a keeper for a command that holds a lock in local mode, or waits for one.
-    pub(crate) fn of(service: &Service, reporter: &Arc<Reporter>) -> Option<Self> {
+    pub(crate) fn start_for(service: &ConnectionSettings, reporter: &Arc<Reporter>) -> Option<Self> {
         match service.endpoint {
             Endpoint::Local => {
                 Some(Self(tokio::spawn(keep_running(service.connect_timeout, Arc::clone(reporter)))))
@@ -70,7 +70,7 @@ async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
         let why = log::last_failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
         let pause = backoff.next_pause(started.elapsed());
         reporter
-            .note(format_args!("this user's server {why}; starting it again in {}", human_duration(pause)));
+            .note(format_args!("this user's server {why}; starting it again in {}", format_duration(pause)));
         tokio::time::sleep(pause).await;
         let is_wanted = || dir.file(WANTED).exists();
         if !is_wanted() {
@@ -111,7 +111,7 @@ pub(crate) fn mark_stopped(dir: &StateDir) -> Result<(), Failure> {
 
 /// Lets keepers start the server again.
 pub(super) fn mark_wanted(dir: &StateDir) -> Result<(), Failure> {
-    open_lock(dir, WANTED).map(drop)
+    open_or_create(dir, WANTED).map(drop)
 }
 
 #[cfg(test)]

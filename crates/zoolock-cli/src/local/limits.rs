@@ -10,7 +10,7 @@ use crate::base::exit::{Exit, Failure};
 const OTHER_FILES: u64 = 64;
 
 /// Raises the limit on open files as far as allowed. Returns the maximum number of connections.
-pub(crate) fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
+pub(crate) fn raise_file_limit(asked: Option<usize>) -> Result<usize, Failure> {
     let limit = getrlimit(Resource::Nofile);
     // If this call fails, the present limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -26,7 +26,7 @@ pub(crate) fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
 }
 
 /// Returns the failure for a server that did not start.
-pub(crate) fn failure(error: &Error) -> Failure {
+pub(crate) fn server_start_failure(error: &Error) -> Failure {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let exit = match error {
         Error::Invalid { .. } | Error::Certificate { .. } => Exit::USAGE,
@@ -44,7 +44,9 @@ mod tests {
 
     #[test]
     fn only_a_limit_gets_advice_on_limits() {
-        let message = |errno: rustix::io::Errno| failure(&Error::Thread { source: errno.into() }).to_string();
+        let message = |errno: rustix::io::Errno| {
+            server_start_failure(&Error::Thread { source: errno.into() }).to_string()
+        };
         assert!(
             message(rustix::io::Errno::AGAIN)
                 .ends_with("; raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)")

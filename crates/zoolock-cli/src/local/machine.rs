@@ -83,7 +83,7 @@ pub(super) fn check_machine(dir: &StateDir) -> Result<Option<Machine>, Failure> 
     match read(dir)? {
         None => Ok(None),
         Some(Ok(machine)) if Machine::current().is_same_machine(&machine) => Ok(Some(machine)),
-        Some(Ok(machine)) => Err(belongs_to_another(dir, &machine)),
+        Some(Ok(machine)) => Err(other_machine_failure(dir, &machine)),
         Some(Err(())) => Err(Failure::unavailable(format!(
             "the file {} is damaged; if no other machine uses the directory, run: zoolock serve --adopt",
             dir.file(MACHINE).display()
@@ -97,7 +97,7 @@ fn read(dir: &StateDir) -> Result<Option<Result<Machine, ()>>, Failure> {
         Ok(text) => Ok(Some(text.parse())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(Err(()))),
-        Err(error) => Err(dir.failed("read", MACHINE, &error)),
+        Err(error) => Err(dir.file_failure("read", MACHINE, &error)),
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn adopt(reporter: &Reporter) -> Result<Exit, Failure> {
 }
 
 /// Returns the error for a directory of another machine.
-pub(super) fn belongs_to_another(dir: &StateDir, machine: &Machine) -> Failure {
+pub(super) fn other_machine_failure(dir: &StateDir, machine: &Machine) -> Failure {
     Failure::unavailable(format!(
         "the state directory {} belongs to another machine, {}; local mode works on one machine: set ZOOLOCK_STATE_DIR to a \
          directory of this machine, or name an ensemble with --connect; if {} no longer exists, or was the name of this \

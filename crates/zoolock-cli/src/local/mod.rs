@@ -35,7 +35,7 @@ pub(crate) use keep::{ServerKeeper, mark_stopped};
 pub(crate) use machine::adopt;
 pub(crate) use paths::StateDir;
 pub(crate) use server::{become_independent, serve};
-pub(crate) use start::{find_or_start_server, lock_starts};
+pub(crate) use start::{find_or_start_server, take_starting_lock};
 pub(crate) use state::{LocalState, server_state};
 
 use self::process::VERSION;
@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns the failure to report if a connection to this user's server gets no session. The message
 /// names the state of the server.
-pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
+pub(crate) fn session_failure(error: impl std::fmt::Display) -> Failure {
     let dir = match StateDir::open() {
         Ok(dir) => dir,
         Err(failure) => return failure,
@@ -80,7 +80,7 @@ pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Resolves when this user's server has ended.
-pub(crate) async fn ended() {
+pub(crate) async fn wait_for_server_end() {
     loop {
         tokio::time::sleep(LOOK).await;
         if StateDir::open().is_ok_and(|dir| server_state(&dir).ok() == Some(LocalState::Absent)) {

@@ -22,7 +22,7 @@ impl StateDir {
     pub(crate) fn open() -> Result<Self, Failure> {
         // Files in the directory name processes by pid and start time, which are read from `/proc`.
         check_proc()?;
-        let ChosenDirectory { path, base } = choose(|name| std::env::var_os(name))?;
+        let ChosenDirectory { path, base } = choose_state_directory(|name| std::env::var_os(name))?;
         let us = rustix::process::geteuid().as_raw();
         let is_ours = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == us);
         // This check is only for root. A user other than root cannot create a directory in the home
@@ -46,7 +46,7 @@ impl StateDir {
             Ok(()) => std::fs::metadata(&path),
             Err(error) => Err(error),
         };
-        let metadata = metadata.map_err(|error| not_created(&path, base, us, &error))?;
+        let metadata = metadata.map_err(|error| creation_failure(&path, base, us, &error))?;
         if !metadata.is_dir() {
             return Err(Failure::new(
                 Exit::UNAVAILABLE,
@@ -96,7 +96,7 @@ impl StateDir {
     }
 
     /// Returns the failure of the action `what` on a file in the directory.
-    pub(crate) fn failed(&self, what: &str, name: &str, error: &io::Error) -> Failure {
+    pub(crate) fn file_failure(&self, what: &str, name: &str, error: &io::Error) -> Failure {
         storage_failure(format!("cannot {what} {}: {error}", self.file(name).display()), error)
     }
 
@@ -107,7 +107,7 @@ impl StateDir {
 }
 
 /// Returns the failure of an attempt to create the directory `path`.
-fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> Failure {
+fn creation_failure(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> Failure {
     let parent = path.ancestors().skip(1).find_map(|at| Some((at, std::fs::metadata(at).ok()?)));
     let why = match parent {
         Some((at, metadata)) if !metadata.is_dir() => format!("{} is not a directory", at.display()),
@@ -139,7 +139,7 @@ struct ChosenDirectory {
 /// Chooses the directory by the rules of the XDG base directories. Uses the directory for state,
 /// because cron jobs have no runtime directory. A job with another directory would start a second
 /// server, and the locks of two servers do not exclude each other.
-fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<ChosenDirectory, Failure> {
+fn choose_state_directory(variable: impl Fn(&str) -> Option<OsString>) -> Result<ChosenDirectory, Failure> {
     let below = |name: &'static str, rest: &str| {
         let base = variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)?;
         base.is_absolute().then(|| ChosenDirectory { path: base.join(rest), base: Some((name, base)) })
@@ -186,7 +186,7 @@ mod tests {
     fn chosen(variables: &[(&str, &str)]) -> Option<String> {
         let lookup =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        choose(lookup).ok().map(|choice| choice.path.to_string_lossy().into_owned())
+        choose_state_directory(lookup).ok().map(|choice| choice.path.to_string_lossy().into_owned())
     }
 
     #[test]
@@ -211,7 +211,8 @@ mod tests {
         let path = dir.path().join("state/zoolock");
         let us = rustix::process::geteuid().as_raw();
         let home = dir.path().parent();
-        let message = |home, us, kind: io::ErrorKind| not_created(&path, home, us, &kind.into()).to_string();
+        let message =
+            |home, us, kind: io::ErrorKind| creation_failure(&path, home, us, &kind.into()).to_string();
         let denied = io::ErrorKind::PermissionDenied;
         let chown = format!("sudo chown -R {} {}", us + 1, dir.path().display());
         assert!(message(home, us + 1, denied).contains(&chown));

@@ -47,7 +47,7 @@ impl RecordedProcess {
     }
 
     /// Returns whether the process runs. Returns false for a process of another boot or another process namespace.
-    pub(super) fn runs(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         self.machine.is_same_boot(&Machine::current())
             && self.is_in_our_namespace()
             && start_time(self.pid) == Some(self.start_time)

@@ -18,12 +18,12 @@ use super::log::{STOPPED, timestamp};
 use super::machine::{self, Machine};
 use super::paths::StateDir;
 use super::process::RecordedProcess;
-use super::state::{lock_is_broken, recorded_server};
+use super::state::{recorded_server, unlocked_server_failure};
 use super::{holders, keep, log};
 use crate::base::exit::{Exit, Failure};
 use crate::base::inherited;
 use crate::base::reporter::Reporter;
-use crate::base::signals::{ServerSignals, name as signal_name};
+use crate::base::signals::{ServerSignals, signal_name};
 
 /// The name of the socket before the server is ready.
 const NEW_SOCKET: &str = "socket.new";
@@ -39,7 +39,7 @@ const LIMITS: [Resource; 5] = [Resource::Cpu, Resource::Fsize, Resource::As, Res
 /// Makes this process independent of the job and the terminal that started it. Must be called
 /// before the first thread starts, and before any file is opened.
 pub(crate) fn become_independent() {
-    inherited::close(inherited::files());
+    inherited::close(inherited::list_inherited());
     // `setsid` fails only for a server that was started by hand, in the foreground.
     let _ = setsid();
     let _ = SigSet::empty().thread_set_mask();
@@ -69,7 +69,7 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
         return Ok(Exit::OK);
     };
     let known = machine::check_machine(&dir)?;
-    if let Some(failure) = lock_is_broken(&dir) {
+    if let Some(failure) = unlocked_server_failure(&dir) {
         return Err(failure);
     }
     // A crashed server leaves these files behind.
@@ -88,9 +88,9 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     // The machine is recorded before the first session, so that the next server does not end sessions of this boot.
     machine::record_machine(&dir, known.as_ref())?;
     let ready = std::fs::rename(dir.file(NEW_SOCKET), dir.file(SOCKET));
-    ready.map_err(|error| dir.failed("rename", NEW_SOCKET, &error))?;
+    ready.map_err(|error| dir.file_failure("rename", NEW_SOCKET, &error))?;
     replace_file(&dir, "sessions", "0", false)?;
-    publish(&dir)?;
+    write_server_file(&dir)?;
     if ended > 0 {
         reporter.note(format_args!("{} expired {ended} sessions of processes that have ended", timestamp()));
     }
@@ -112,13 +112,14 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
 /// Starts the server on the socket with the temporary name.
 async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     let path = SocketPath::new(&dir.file(NEW_SOCKET));
-    let listener =
-        path.and_then(UnixListener::bind).map_err(|error| dir.failed("listen on", NEW_SOCKET, &error))?;
+    let listener = path
+        .and_then(UnixListener::bind)
+        .map_err(|error| dir.file_failure("listen on", NEW_SOCKET, &error))?;
     let server = Server::builder()
         .unix(listener)
         .data_dir(dir.file("data"))
-        .max_connections(super::limits::most_connections(None)?);
-    server.start().await.map_err(|error| super::limits::failure(&error))
+        .max_connections(super::limits::raise_file_limit(None)?);
+    server.start().await.map_err(|error| super::limits::server_start_failure(&error))
 }
 
 /// Serves until there is a reason to stop. Returns the reason.
@@ -132,8 +133,8 @@ async fn wait_until_done(
     let mut known = 0;
     loop {
         tokio::select! {
-            signal = signals.end() => return Ok(format!("{STOPPED} by {}", signal_name(signal))),
-            why = server.failed() => return Err(Failure::unavailable(why)),
+            signal = signals.next_end_signal() => return Ok(format!("{STOPPED} by {}", signal_name(signal))),
+            why = server.wait_for_failure() => return Err(Failure::unavailable(why)),
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
         if !is_still_at(lock, &dir.file("lock")) || matches!(dir.file(SOCKET).try_exists(), Ok(false)) {
@@ -148,7 +149,7 @@ async fn wait_until_done(
         }
         // Writes the file again if it was deleted, or could not be written at the last check.
         if !dir.file("server").exists() {
-            let _ = publish(dir);
+            let _ = write_server_file(dir);
         }
         let sessions = server.sessions();
         // Only `serve --status` reads the file, so a failed write on a full disk is no reason to stop.
@@ -166,7 +167,7 @@ async fn wait_until_done(
             return Ok(format!("{STOPPED}: there was no session for some time"));
         }
         // If this fails, for example on a full disk, the next check tries again.
-        let _ = publish(dir);
+        let _ = write_server_file(dir);
     }
 }
 
@@ -186,6 +187,6 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 }
 
 /// Writes the file `server`, so that commands find the server.
-fn publish(dir: &StateDir) -> Result<(), Failure> {
+fn write_server_file(dir: &StateDir) -> Result<(), Failure> {
     replace_file(dir, "server", &RecordedProcess::current().to_string(), false)
 }

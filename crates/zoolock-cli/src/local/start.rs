@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::files::{SOCKET, open_lock, remove};
+use super::files::{SOCKET, open_or_create, remove};
 use super::log;
 use super::paths::StateDir;
-use super::state::{LocalState, lock_is_broken, server_state};
-use crate::base::exit::{Exit, Failure, refused};
+use super::state::{LocalState, server_state, unlocked_server_failure};
+use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::reaper::zombies::SpawnedChild;
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -50,12 +50,12 @@ pub(crate) async fn find_or_start_server(patience: Duration) -> Result<LocalServ
 
 /// Takes the file lock `starting`, which a command holds while it starts the server. Returns `None`
 /// if another command holds the file lock.
-pub(crate) fn lock_starts(dir: &StateDir) -> Result<Option<File>, Failure> {
-    let lock = open_lock(dir, "starting")?;
+pub(crate) fn take_starting_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
+    let lock = open_or_create(dir, "starting")?;
     match lock.try_lock() {
         Ok(()) => Ok(Some(lock)),
         Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(dir.failed("lock", "starting", &error)),
+        Err(TryLockError::Error(error)) => Err(dir.file_failure("lock", "starting", &error)),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn ensure_started(
         match server_state(dir)? {
             LocalState::Listening(_) => return Ok(()),
             _ if is_last_look => {
-                return Err(lock_is_broken(dir).unwrap_or_else(|| {
+                return Err(unlocked_server_failure(dir).unwrap_or_else(|| {
                     Failure::unavailable(format!(
                         "this user's server was not ready within {patience:?}; run the command again, or raise \
                          --connect-timeout; see {}",
@@ -82,7 +82,7 @@ pub(super) async fn ensure_started(
             LocalState::Busy => {}
             LocalState::Absent => {
                 // Another command may be starting the server, or may have started it between the check and the lock.
-                if let Some(_lock) = lock_starts(dir)?
+                if let Some(_lock) = take_starting_lock(dir)?
                     && server_state(dir)? == LocalState::Absent
                 {
                     // Checked under the file lock. So `serve --stop` has either deleted the file
@@ -92,7 +92,7 @@ pub(super) async fn ensure_started(
                     }
                     // A server that has lost its files ends within a second. Until then, no other
                     // server is started.
-                    if lock_is_broken(dir).is_none() {
+                    if unlocked_server_failure(dir).is_none() {
                         // A crashed server leaves this file behind. Commands could mistake it for
                         // the file of the new server.
                         remove(dir, "server")?;
@@ -109,9 +109,9 @@ pub(super) async fn ensure_started(
 /// Starts a server, and waits until it listens, has ended, or the deadline has passed.
 async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"));
-    let log = log.map_err(|error| dir.failed("open", "log", &error))?;
+    let log = log.map_err(|error| dir.file_failure("open", "log", &error))?;
     let written = log::size(dir);
-    let mut server = launch(dir, log).map_err(|error| refused("this user's server", error))?;
+    let mut server = launch(dir, log).map_err(|error| cannot_start("this user's server", error))?;
     loop {
         if matches!(server_state(dir)?, LocalState::Listening(_)) || Instant::now() >= deadline {
             return Ok(());
@@ -182,10 +182,10 @@ mod tests {
     fn only_one_command_starts_the_server() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
-        let first = lock_starts(&state).expect("lock file is created");
+        let first = take_starting_lock(&state).expect("lock file is created");
         assert!(first.is_some());
-        assert!(lock_starts(&state).expect("lock file is opened").is_none());
+        assert!(take_starting_lock(&state).expect("lock file is opened").is_none());
         drop(first);
-        assert!(lock_starts(&state).expect("lock file is opened").is_some());
+        assert!(take_starting_lock(&state).expect("lock file is opened").is_some());
     }
 }

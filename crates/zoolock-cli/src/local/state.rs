@@ -27,19 +27,19 @@ pub(crate) fn server_state(dir: &StateDir) -> Result<LocalState, Failure> {
     machine::check_machine(dir)?;
     let lock = match File::open(dir.file("lock")) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LocalState::Absent),
-        lock => lock.map_err(|error| dir.failed("open", "lock", &error))?,
+        lock => lock.map_err(|error| dir.file_failure("open", "lock", &error))?,
     };
     match lock.try_lock_shared() {
         Ok(()) => return Ok(LocalState::Absent),
         Err(TryLockError::WouldBlock) => {}
-        Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "lock", &error)),
+        Err(TryLockError::Error(error)) => return Err(dir.file_failure("lock", "lock", &error)),
     }
     match recorded_server(dir) {
         None => Ok(LocalState::Busy),
         Some(process) if process.machine.boot == Machine::current().boot => {
             Ok(LocalState::Listening(process))
         }
-        Some(process) => Err(machine::belongs_to_another(dir, &process.machine)),
+        Some(process) => Err(machine::other_machine_failure(dir, &process.machine)),
     }
 }
 
@@ -50,9 +50,9 @@ pub(super) fn recorded_server(dir: &StateDir) -> Option<RecordedProcess> {
 
 /// Returns an error if a server runs although its file lock is free. Such a server does not exclude
 /// another server.
-pub(super) fn lock_is_broken(dir: &StateDir) -> Option<Failure> {
+pub(super) fn unlocked_server_failure(dir: &StateDir) -> Option<Failure> {
     let process = recorded_server(dir)
-        .filter(|process| process.runs() && !process.is_same(&RecordedProcess::current()))?;
+        .filter(|process| process.is_running() && !process.is_same(&RecordedProcess::current()))?;
     Some(Failure::unavailable(format!(
         "process {} serves the state directory {} without its file lock; if the file `lock` was deleted, stop the process; if \
          the directory is mounted twice, set ZOOLOCK_STATE_DIR to a directory that is mounted once",
@@ -64,7 +64,7 @@ pub(super) fn lock_is_broken(dir: &StateDir) -> Option<Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::files::open_lock;
+    use crate::local::files::open_or_create;
     use crate::reaper::table::start_time;
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
         assert_eq!(server_state(&state).expect("readable"), LocalState::Absent);
-        let lock = open_lock(&state, "lock").expect("created");
+        let lock = open_or_create(&state, "lock").expect("created");
         lock.lock().expect("locked");
         assert_eq!(server_state(&state).expect("readable"), LocalState::Busy);
         let ours = RecordedProcess::current();
@@ -98,7 +98,7 @@ mod tests {
         let later = RecordedProcess { start_time: parent.start_time + 1, ..parent.clone() };
         for (process, broken) in [(&ours, false), (&parent, true), (&later, false)] {
             std::fs::write(state.file("server"), process.to_string()).expect("file written");
-            assert_eq!(lock_is_broken(&state).is_some(), broken, "{process}");
+            assert_eq!(unlocked_server_failure(&state).is_some(), broken, "{process}");
         }
     }
 }

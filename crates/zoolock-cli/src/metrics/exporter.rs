@@ -66,7 +66,12 @@ impl Exporter {
         }
         let since = SystemTime::now();
         if let Some(collector) = export.otlp.clone() {
-            tasks.push(tokio::spawn(push(collector, registry.clone(), since, Arc::clone(reporter))));
+            tasks.push(tokio::spawn(push_repeatedly(
+                collector,
+                registry.clone(),
+                since,
+                Arc::clone(reporter),
+            )));
         }
         Ok(Some(Self { registry, since, collector: export.otlp.clone(), tasks }))
     }
@@ -89,7 +94,12 @@ impl Drop for Exporter {
 }
 
 /// Pushes metrics until the task is aborted. Prints a note when pushes begin to fail, and when they succeed again.
-async fn push(collector: Collector, registry: Registry, since: SystemTime, reporter: Arc<Reporter>) {
+async fn push_repeatedly(
+    collector: Collector,
+    registry: Registry,
+    since: SystemTime,
+    reporter: Arc<Reporter>,
+) {
     let mut ticks = tokio::time::interval(PUSH_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut fails = false;

@@ -72,7 +72,7 @@ impl Registry {
         self.state().described.insert(key.as_str().to_owned(), (unit, description.into_owned()));
     }
 
-    fn cell(&self, key: &Key, new: impl FnOnce(Option<Unit>) -> SeriesCell) -> SeriesCell {
+    fn get_or_create_cell(&self, key: &Key, new: impl FnOnce(Option<Unit>) -> SeriesCell) -> SeriesCell {
         let mut labels: Vec<_> =
             key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
         labels.sort_unstable();
@@ -115,7 +115,7 @@ impl Recorder for Registry {
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        match self.cell(key, |_| SeriesCell::Counter(Arc::default())) {
+        match self.get_or_create_cell(key, |_| SeriesCell::Counter(Arc::default())) {
             SeriesCell::Counter(cell) => Counter::from_arc(cell),
             // The name is already registered with another type.
             SeriesCell::Gauge(_) | SeriesCell::Histogram(_) => Counter::noop(),
@@ -123,7 +123,7 @@ impl Recorder for Registry {
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        match self.cell(key, |_| SeriesCell::Gauge(Arc::default())) {
+        match self.get_or_create_cell(key, |_| SeriesCell::Gauge(Arc::default())) {
             SeriesCell::Gauge(cell) => Gauge::from_arc(cell),
             SeriesCell::Counter(_) | SeriesCell::Histogram(_) => Gauge::noop(),
         }
@@ -135,7 +135,7 @@ impl Recorder for Registry {
             let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
             SeriesCell::Histogram(Arc::new(HistogramBuckets { bounds, counts, sum: AtomicU64::new(0) }))
         };
-        match self.cell(key, new) {
+        match self.get_or_create_cell(key, new) {
             SeriesCell::Histogram(buckets) => Histogram::from_arc(buckets),
             SeriesCell::Counter(_) | SeriesCell::Gauge(_) => Histogram::noop(),
         }

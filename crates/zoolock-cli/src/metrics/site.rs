@@ -24,7 +24,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// error prevents the work.
 pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
-        Failure::listen(&error, format!("--metrics {address}: cannot listen there: {error}"))
+        Failure::cannot_listen(&error, format!("--metrics {address}: cannot listen there: {error}"))
     })
 }
 
@@ -38,11 +38,11 @@ pub(super) async fn serve(listener: TcpListener, registry: Registry) {
         }),
     );
     let serve = move |stream: TcpStream, _: SocketAddr| {
-        let answering = http::answer(stream, router.clone());
+        let answering = http::serve_one_request(stream, router.clone());
         async move {
             // A client that sends or reads nothing must not occupy a slot for ever.
             let _ = timeout(REQUEST_TIMEOUT, answering).await;
         }
     };
-    http::accept(listener, MAX_CONNECTIONS, pending(), serve).await;
+    http::serve_connections(listener, MAX_CONNECTIONS, pending(), serve).await;
 }

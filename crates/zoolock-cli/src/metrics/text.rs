@@ -21,28 +21,34 @@ pub(super) fn render(families: &[MetricFamily]) -> String {
         let _ = writeln!(text, "# TYPE {name} {kind}");
         for SeriesPoint { labels, value } in points {
             match value {
-                SeriesValue::Counter(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
-                SeriesValue::Gauge(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
-                SeriesValue::Histogram(distribution) => histogram(&mut text, name, labels, distribution),
+                SeriesValue::Counter(value) => {
+                    _ = writeln!(text, "{name}{} {value}", format_labels(labels, None))
+                }
+                SeriesValue::Gauge(value) => {
+                    _ = writeln!(text, "{name}{} {value}", format_labels(labels, None))
+                }
+                SeriesValue::Histogram(distribution) => {
+                    write_histogram(&mut text, name, labels, distribution)
+                }
             }
         }
     }
     text
 }
 
-fn histogram(text: &mut String, name: &str, labels: &[(String, String)], distribution: &Distribution) {
+fn write_histogram(text: &mut String, name: &str, labels: &[(String, String)], distribution: &Distribution) {
     let Distribution { bounds, counts, sum } = distribution;
     let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
     let mut so_far = 0;
     for (bound, count) in bounds.zip(counts) {
         so_far += count;
-        let _ = writeln!(text, "{name}_bucket{} {so_far}", labelled(labels, Some(&bound)));
+        let _ = writeln!(text, "{name}_bucket{} {so_far}", format_labels(labels, Some(&bound)));
     }
-    let labels = labelled(labels, None);
+    let labels = format_labels(labels, None);
     let _ = writeln!(text, "{name}_sum{labels} {sum}\n{name}_count{labels} {so_far}");
 }
 
-fn labelled(labels: &[(String, String)], bound: Option<&str>) -> String {
+fn format_labels(labels: &[(String, String)], bound: Option<&str>) -> String {
     let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let labels = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
     let all: Vec<String> = labels.chain(bound.map(|bound| format!("le=\"{bound}\""))).collect();
@@ -75,7 +81,7 @@ mod tests {
     #[test]
     fn label_values_are_escaped() {
         let labels = [("lock".to_owned(), "a\"} 7\n\\".to_owned())];
-        assert_eq!(labelled(&labels, None), "{lock=\"a\\\"} 7\\n\\\\\"}");
-        assert_eq!(labelled(&[], None), "");
+        assert_eq!(format_labels(&labels, None), "{lock=\"a\\\"} 7\\n\\\\\"}");
+        assert_eq!(format_labels(&[], None), "");
     }
 }

@@ -20,10 +20,10 @@ use zeroize::Zeroizing;
 use zoolock::Tls;
 
 use crate::args::Global;
-use crate::base::duration::human_duration;
-use crate::base::exit::{Exit, Failure, refused};
+use crate::base::duration::format_duration;
+use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::terminal::Terminal;
-use crate::plan::kerberos::{Kerberos, kerberos};
+use crate::plan::kerberos::{Kerberos, parse_kerberos};
 
 /// Maximum size of credentials in bytes.
 const LIMIT: u64 = 4096;
@@ -44,7 +44,7 @@ pub(crate) enum Auth {
 }
 
 /// Splits USER:PASSWORD at the first colon.
-pub(crate) fn user_and_password(secret: &[u8]) -> Result<(&str, &str), Failure> {
+pub(crate) fn split_user_and_password(secret: &[u8]) -> Result<(&str, &str), Failure> {
     let parts = str::from_utf8(secret).ok().and_then(|text| text.split_once(':'));
     parts.ok_or_else(|| Failure::usage("--auth sasl: user and password must be UTF-8 text"))
 }
@@ -60,13 +60,13 @@ impl fmt::Debug for Auth {
 }
 
 /// Reads the credentials that `SCHEME:SOURCE` names.
-pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
+pub(crate) fn read_credentials(text: &str) -> Result<Auth, Failure> {
     let hint = "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND, with sasl instead of digest for SASL; \
                 or as kerberos, kerberos:SERVICE or kerberos:SERVICE/HOST";
     if let Some(service) =
         text.strip_prefix("kerberos").filter(|rest| rest.is_empty() || rest.starts_with(':'))
     {
-        return Ok(Auth::Kerberos(Arc::new(kerberos(service.strip_prefix(':'))?)));
+        return Ok(Auth::Kerberos(Arc::new(parse_kerberos(service.strip_prefix(':'))?)));
     }
     let Some((scheme, source)) = text.split_once(':') else {
         return Err(Failure::usage(format!("--auth: {hint}")));
@@ -78,7 +78,7 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
         _ => return Err(Failure::usage(format!("--auth: unknown scheme before the first colon; {hint}"))),
     };
     let (content, source) = if let Some(file) = source.strip_prefix('@') {
-        (private("--auth", Path::new(file), LIMIT)?, file.to_owned())
+        (read_private_file("--auth", Path::new(file), LIMIT)?, file.to_owned())
     } else if let Some(name) = source.strip_prefix("env:") {
         (from_environment(name)?, format!("the environment variable {name}"))
     } else if let Some(command) = source.strip_prefix("command:") {
@@ -95,7 +95,7 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
     }
     let auth = to_auth(content);
     if let Auth::Sasl(secret) = &auth {
-        user_and_password(secret)?;
+        split_user_and_password(secret)?;
     }
     Ok(auth)
 }
@@ -113,11 +113,11 @@ fn from_environment(name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
 /// terminal.
 fn from_command(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let can_ask = Terminal::open().is_some_and(|terminal| terminal.is_foreground());
-    command_output(command, (!can_ask).then_some(COMMAND_BOUND))
+    run_command(command, (!can_ask).then_some(COMMAND_BOUND))
 }
 
 /// Runs a shell command and returns its output. Kills the command if it does not end within `bound`.
-fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn run_command(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failed = |why: &dyn fmt::Display| {
         Failure::usage(format!("--auth: the command that prints the credentials {why}"))
     };
@@ -130,8 +130,9 @@ fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Ve
         // cannot ask a question on the terminal.
         shell.process_group(0);
     }
-    let mut child =
-        shell.spawn().map_err(|error| refused("the command that prints the credentials (--auth)", error))?;
+    let mut child = shell
+        .spawn()
+        .map_err(|error| cannot_start("the command that prints the credentials (--auth)", error))?;
     let deadline = bound.map(|bound| Instant::now() + bound);
     // `read_output` closes the pipe when it returns. A command that still prints is then ended by
     // SIGPIPE.
@@ -149,7 +150,7 @@ fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Ve
             let _ = child.wait();
             return Err(failed(&format_args!(
                 "did not end within {}; if it needs to ask a question, start zoolock on a terminal",
-                human_duration(bound)
+                format_duration(bound)
             )));
         }
         (Err(error), _) => return Err(failed(&format_args!("gives no output: {error}"))),
@@ -212,7 +213,7 @@ fn trim_newlines(content: Vec<u8>) -> Zeroizing<Vec<u8>> {
 }
 
 /// Checks `--cacert`, `--cert` and `--key`. The library checks the certificates before it connects.
-pub(crate) fn tls(global: &Global) -> Result<Option<Tls>, Failure> {
+pub(crate) fn check_tls_flags(global: &Global) -> Result<Option<Tls>, Failure> {
     // An empty environment variable counts as unset.
     let file = |path: &Option<PathBuf>| path.clone().filter(|path| is_set(Some(path)));
     let (authorities, certificate, key) = (file(&global.cacert), file(&global.cert), file(&global.key));
@@ -259,7 +260,7 @@ fn check_key_mode(flag: &str, path: &Path) -> Result<(), Failure> {
 }
 
 /// Reads a secret from a file, without newlines at its end. Refuses a file that group or others may access.
-pub(crate) fn private(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Failure> {
+pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failed = |error: std::io::Error| {
         let exit =
             if error.kind() == std::io::ErrorKind::PermissionDenied { Exit::DENIED } else { Exit::USAGE };
@@ -294,8 +295,8 @@ mod tests {
 
     #[test]
     fn credentials_from_a_command_are_never_shown() {
-        let auth =
-            credentials("digest:command:printf 'me:%s\\n' hunter2").expect("the command prints credentials");
+        let auth = read_credentials("digest:command:printf 'me:%s\\n' hunter2")
+            .expect("the command prints credentials");
         assert_eq!(auth, Auth::Digest(Zeroizing::new(b"me:hunter2".to_vec())));
         assert_eq!(format!("{auth:?}"), "Digest(..)");
         for (command, fragment) in [
@@ -304,7 +305,8 @@ mod tests {
             ("echo me:hunter2; echo more", "one line"),
             ("yes hunter2:", "more than 4096"),
         ] {
-            let failure = credentials(&format!("digest:command:{command}")).expect_err(command).to_string();
+            let failure =
+                read_credentials(&format!("digest:command:{command}")).expect_err(command).to_string();
             assert!(failure.contains(fragment) && !failure.contains("hunter2"), "{failure}");
         }
     }
@@ -316,7 +318,7 @@ mod tests {
         // One command keeps its output open, one closes it.
         for close_output in ["", "exec >&-; "] {
             let command = format!("{close_output}sleep 1000 & echo $! >{}; wait", file.display());
-            let failure = command_output(&command, Some(Duration::from_millis(300)))
+            let failure = run_command(&command, Some(Duration::from_millis(300)))
                 .expect_err("the command hangs")
                 .to_string();
             assert!(failure.contains("did not end within 300ms"), "{failure}");

@@ -5,7 +5,7 @@ pub(crate) use zoolock_gssapi::Kerberos;
 use crate::base::exit::Failure;
 
 /// Parses the part of `--auth` after `kerberos:`: SERVICE or SERVICE/HOST.
-pub(crate) fn kerberos(principal: Option<&str>) -> Result<Kerberos, Failure> {
+pub(crate) fn parse_kerberos(principal: Option<&str>) -> Result<Kerberos, Failure> {
     if principal.is_some_and(|principal| principal.contains([':', '@'])) {
         // The text may be a user name and a password, which must not be sent to the KDC.
         return Err(Failure::usage(
@@ -28,7 +28,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::credentials::{Auth, credentials};
+    use crate::plan::credentials::{Auth, read_credentials};
 
     #[test]
     fn service_and_host_are_parsed() {
@@ -37,7 +37,7 @@ mod tests {
             ("kerberos:zk", Kerberos::new().service("zk")),
             ("kerberos:zk/elsewhere", Kerberos::new().service("zk").host("elsewhere")),
         ] {
-            assert_eq!(credentials(text).expect(text), Auth::Kerberos(Arc::new(kerberos)));
+            assert_eq!(read_credentials(text).expect(text), Auth::Kerberos(Arc::new(kerberos)));
         }
         for wrong in [
             "kerberos:",
@@ -48,7 +48,7 @@ mod tests {
             "kerberos:me@REALM:hunter2",
             "Kerberos",
         ] {
-            let message = credentials(wrong).expect_err(wrong).to_string();
+            let message = read_credentials(wrong).expect_err(wrong).to_string();
             assert!(message.contains("SERVICE/HOST") && !message.contains("hunter2"), "{message}");
         }
     }

@@ -33,17 +33,17 @@ use crate::base::executable;
 use crate::base::exit::Failure;
 use crate::base::proc::check_proc;
 
-use run::{file_name, grace, new_owner};
+use run::{file_name, new_owner, parse_grace};
 use serve::ServePlan;
 use service::{check_name, check_prefix};
-use top::top;
+use top::plan_top;
 #[cfg(feature = "ui")]
 use ui::UiPlan;
-use waiting::{export, owner, set_naming, wanted};
+use waiting::{check_export, check_owner, plan_locks, set_naming};
 
 pub(crate) use run::{HoldPlan, RunPlan};
-pub(crate) use service::{Endpoint, Service, service};
-pub(crate) use top::Top;
+pub(crate) use service::{ConnectionSettings, Endpoint, plan_connection};
+pub(crate) use top::TopPlan;
 pub(crate) use waiting::{AcquireTimeout, WantedLocks};
 
 /// A checked command line.
@@ -52,44 +52,44 @@ pub(crate) enum Plan {
     Run(RunPlan),
     Hold(HoldPlan),
     Ls {
-        service: Service,
+        service: ConnectionSettings,
         prefix: Option<String>,
         json: bool,
     },
     Show {
-        service: Service,
+        service: ConnectionSettings,
         name: String,
         json: bool,
     },
     Watch {
-        service: Service,
+        service: ConnectionSettings,
         name: String,
         json: bool,
     },
-    Top(Top),
+    Top(TopPlan),
     Why {
-        service: Service,
+        service: ConnectionSettings,
         name: String,
         json: bool,
     },
     Deadlocks {
-        service: Service,
+        service: ConnectionSettings,
         prefix: Option<String>,
         json: bool,
     },
     /// Without a ticket, all holders are asked to release the lock.
     Revoke {
-        service: Service,
+        service: ConnectionSettings,
         name: String,
         ticket: Option<Ticket>,
     },
     Break {
-        service: Service,
+        service: ConnectionSettings,
         name: String,
         ticket: Ticket,
     },
     Resize {
-        service: Service,
+        service: ConnectionSettings,
         name: String,
         permits: u32,
     },
@@ -114,7 +114,7 @@ pub(crate) enum Plan {
 /// Checked arguments of `zoolock doctor`.
 #[derive(Debug)]
 pub(crate) struct DoctorPlan {
-    pub(crate) service: Service,
+    pub(crate) service: ConnectionSettings,
     pub(crate) strict: bool,
     pub(crate) limit: usize,
     pub(crate) json: bool,
@@ -127,15 +127,15 @@ impl Plan {
         match command {
             Command::Run(run) => {
                 refuse_json(&global, "run")?;
-                let mut service = service(&global, run.waiting.note.clone())?;
+                let mut service = plan_connection(&global, run.waiting.note.clone())?;
                 set_naming(&mut service, &run.waiting.kind)?;
-                service.owner = Some(match owner(&run.waiting)? {
+                service.owner = Some(match check_owner(&run.waiting)? {
                     Some(owner) => owner,
                     None => new_owner()?,
                 });
-                let wanted = wanted(&run.names, &run.waiting, &service)?;
-                service.connect_timeout = wanted.patience.limit(service.connect_timeout);
-                let grace = grace(run.grace.as_deref(), service.session_timeout)?;
+                let wanted = plan_locks(&run.names, &run.waiting, &service)?;
+                service.connect_timeout = wanted.patience.shorten(service.connect_timeout);
+                let grace = parse_grace(run.grace.as_deref(), service.session_timeout)?;
                 // This is `None` without --grace. The grace period then depends on the negotiated
                 // session timeout.
                 service.grace = grace;
@@ -150,7 +150,7 @@ impl Plan {
                         "--keep with --on-lost warn: CMD would continue while another host starts its own",
                     ));
                 }
-                let export = export(&run.waiting.export)?;
+                let export = check_export(&run.waiting.export)?;
                 service.metrics_by_lock = run.waiting.export.metrics_by_lock;
                 Ok(Self::Run(RunPlan {
                     service,
@@ -164,57 +164,57 @@ impl Plan {
                 }))
             }
             Command::Hold(hold) => {
-                let mut service = service(&global, hold.waiting.note.clone())?;
+                let mut service = plan_connection(&global, hold.waiting.note.clone())?;
                 set_naming(&mut service, &hold.waiting.kind)?;
-                service.owner = owner(&hold.waiting)?;
-                let wanted = wanted(&hold.names, &hold.waiting, &service)?;
-                service.connect_timeout = wanted.patience.limit(service.connect_timeout);
-                let export = export(&hold.waiting.export)?;
+                service.owner = check_owner(&hold.waiting)?;
+                let wanted = plan_locks(&hold.names, &hold.waiting, &service)?;
+                service.connect_timeout = wanted.patience.shorten(service.connect_timeout);
+                let export = check_export(&hold.waiting.export)?;
                 service.metrics_by_lock = hold.waiting.export.metrics_by_lock;
                 Ok(Self::Hold(HoldPlan { service, wanted, export, json: global.json }))
             }
             Command::Ls(ls) => {
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_prefix(ls.prefix.as_deref(), &service.root)?;
                 Ok(Self::Ls { service, prefix: ls.prefix, json: global.json })
             }
             Command::Show(show) => {
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_name(&show.name, &service.root)?;
                 Ok(Self::Show { service, name: show.name, json: global.json })
             }
             Command::Watch(watch) => {
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_name(&watch.name, &service.root)?;
                 Ok(Self::Watch { service, name: watch.name, json: global.json })
             }
-            Command::Top(asked) => top(&global, asked).map(Self::Top),
+            Command::Top(asked) => plan_top(&global, asked).map(Self::Top),
             Command::Why(why) => {
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_name(&why.name, &service.root)?;
                 Ok(Self::Why { service, name: why.name, json: global.json })
             }
             Command::Deadlocks(deadlocks) => {
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_prefix(deadlocks.prefix.as_deref(), &service.root)?;
                 Ok(Self::Deadlocks { service, prefix: deadlocks.prefix, json: global.json })
             }
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_name(&revoke.name, &service.root)?;
-                let ticket = revoke.token.as_deref().map(ticket).transpose()?;
+                let ticket = revoke.token.as_deref().map(parse_ticket).transpose()?;
                 Ok(Self::Revoke { service, name: revoke.name, ticket })
             }
             Command::Break(broken) => {
                 refuse_json(&global, "break")?;
-                let service = service(&global, broken.note)?;
+                let service = plan_connection(&global, broken.note)?;
                 check_name(&broken.name, &service.root)?;
-                Ok(Self::Break { service, name: broken.name, ticket: ticket(&broken.token)? })
+                Ok(Self::Break { service, name: broken.name, ticket: parse_ticket(&broken.token)? })
             }
             Command::Resize(resize) => {
                 refuse_json(&global, "resize")?;
-                let service = service(&global, None)?;
+                let service = plan_connection(&global, None)?;
                 check_name(&resize.name, &service.root)?;
                 if resize.permits == 0 {
                     return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
@@ -226,7 +226,7 @@ impl Plan {
                     return Err(Failure::usage("--limit 0: must be at least 1; the default is 2000"));
                 }
                 Ok(Self::Doctor(DoctorPlan {
-                    service: service(&global, None)?,
+                    service: plan_connection(&global, None)?,
                     strict,
                     limit,
                     json: global.json,
@@ -239,7 +239,7 @@ impl Plan {
                 refuse_json(&global, "completions")?;
                 Ok(Self::Completions(asked.shell))
             }
-            Command::Man(asked) => man(&global, asked),
+            Command::Man(asked) => plan_man(&global, asked),
         }
     }
 }
@@ -253,7 +253,7 @@ pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure>
     Ok(())
 }
 
-fn man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
+fn plan_man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
     refuse_json(global, "man")?;
     if let Some(directory) = asked.write {
         return Ok(Plan::WriteManual(directory));
@@ -268,7 +268,7 @@ fn man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
     Ok(Plan::Man(page))
 }
 
-fn ticket(text: &str) -> Result<Ticket, Failure> {
+fn parse_ticket(text: &str) -> Result<Ticket, Failure> {
     text.parse().map_err(|error| Failure::usage(format!("--token {error}; `zoolock show` prints it")))
 }
 

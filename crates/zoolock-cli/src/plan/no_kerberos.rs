@@ -18,7 +18,7 @@ impl Mechanism for Kerberos {
 }
 
 /// Returns an error that says how to build with Kerberos.
-pub(crate) fn kerberos(_: Option<&str>) -> Result<Kerberos, Failure> {
+pub(crate) fn parse_kerberos(_: Option<&str>) -> Result<Kerberos, Failure> {
     Err(Failure::usage(
         "--auth kerberos: this zoolock was built without Kerberos; in the repository, run: cargo install --locked \
          --path crates/zoolock-cli --features gssapi",
@@ -27,15 +27,15 @@ pub(crate) fn kerberos(_: Option<&str>) -> Result<Kerberos, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use crate::plan::credentials::credentials;
+    use crate::plan::credentials::read_credentials;
 
     #[test]
     fn message_says_how_to_build_with_kerberos() {
         for text in ["kerberos", "kerberos:zk/elsewhere"] {
-            let message = credentials(text).expect_err(text).to_string();
+            let message = read_credentials(text).expect_err(text).to_string();
             assert!(message.contains("--features gssapi"), "{message}");
         }
-        let message = credentials("kerberos5:@f").expect_err("an unknown scheme").to_string();
+        let message = read_credentials("kerberos5:@f").expect_err("an unknown scheme").to_string();
         assert!(message.contains("digest:@FILE"), "{message}");
     }
 }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use super::service::Service;
+use super::service::ConnectionSettings;
 use super::waiting::WantedLocks;
 use crate::args::{OnLost, OnRevoke};
-use crate::base::duration::{duration, human_duration};
+use crate::base::duration::{format_duration, parse_duration};
 use crate::base::exit::Failure;
 use crate::metrics::Export;
 
@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Checked arguments of `zoolock run`.
 #[derive(Debug)]
 pub(crate) struct RunPlan {
-    pub(crate) service: Service,
+    pub(crate) service: ConnectionSettings,
     pub(crate) wanted: WantedLocks,
     /// The value of `--grace`, if it is given.
     pub(crate) grace: Option<Duration>,
@@ -38,7 +38,7 @@ impl RunPlan {
 /// Checked arguments of `zoolock hold`.
 #[derive(Debug)]
 pub(crate) struct HoldPlan {
-    pub(crate) service: Service,
+    pub(crate) service: ConnectionSettings,
     pub(crate) wanted: WantedLocks,
     pub(crate) export: Export,
     pub(crate) json: bool,
@@ -52,14 +52,17 @@ pub(super) fn new_owner() -> Result<String, Failure> {
 
 /// Parses `--grace`. Refuses more than a third of the session timeout before connecting. The
 /// library checks the exact maximum, which is about a sixth of the session timeout.
-pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
+pub(super) fn parse_grace(
+    asked: Option<&str>,
+    session_timeout: Duration,
+) -> Result<Option<Duration>, Failure> {
     let Some(text) = asked else { return Ok(None) };
-    let grace = duration("--grace", text)?;
+    let grace = parse_duration("--grace", text)?;
     if grace > session_timeout / 3 {
         return Err(Failure::usage(format!(
             "--grace {text}: too long for a session timeout of {}, which allows about a sixth; raise --session-timeout \
              or lower --grace",
-            human_duration(session_timeout)
+            format_duration(session_timeout)
         )));
     }
     Ok(Some(grace))
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn grace_without_room_for_renewals_is_refused() {
-        assert!(grace(Some("10s"), Duration::from_secs(30)).is_ok());
+        assert!(parse_grace(Some("10s"), Duration::from_secs(30)).is_ok());
         assert!(refused(&["run", "--grace", "11s", "x", "--", "true"]).contains("--grace 11s"));
     }
 }

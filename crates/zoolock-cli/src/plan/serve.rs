@@ -9,9 +9,9 @@ use zoolock_server::{
 };
 
 use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
-use crate::base::duration::{duration, human_duration};
+use crate::base::duration::{format_duration, parse_duration};
 use crate::base::exit::Failure;
-use crate::plan::credentials::private;
+use crate::plan::credentials::read_private_file;
 use crate::plan::{Plan, refuse_json};
 
 /// Minimum of `--idle`: the command that starts a server needs time to connect.
@@ -60,7 +60,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         return Ok(Plan::ServeAdopt);
     }
     if serve.local {
-        let idle = duration("--idle", &serve.idle)?;
+        let idle = parse_duration("--idle", &serve.idle)?;
         if idle < MIN_IDLE {
             return Err(Failure::usage(format!(
                 "--idle (or ZOOLOCK_LOCAL_IDLE) {}: the server would end before a client connects; choose 100ms or more",
@@ -69,31 +69,32 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         }
         return Ok(Plan::ServeLocal { idle });
     }
-    let tick = duration("--tick", &serve.limits.tick)?;
+    let tick = parse_duration("--tick", &serve.limits.tick)?;
     let mut builder =
         Server::builder().tick(tick).max_connections_per_address(serve.limits.max_connections_per_address);
     builder = match &serve.listen {
-        Some(listen) => builder.listen(address("--listen", listen)?),
+        Some(listen) => builder.listen(resolve_address("--listen", listen)?),
         None => builder.tls_only(),
     };
     if let Some(listen) = &serve.tls.tls_listen {
-        builder = builder.tls(address("--tls-listen", listen)?, tls(&serve.tls)?);
+        builder = builder.tls(resolve_address("--tls-listen", listen)?, tls(&serve.tls)?);
     }
-    let time = |flag: &str, text: &Option<String>| text.as_ref().map(|text| duration(flag, text)).transpose();
+    let time =
+        |flag: &str, text: &Option<String>| text.as_ref().map(|text| parse_duration(flag, text)).transpose();
     let min = time("--min-session-timeout", &serve.limits.min_session_timeout)?;
     let max = time("--max-session-timeout", &serve.limits.max_session_timeout)?;
     let (shortest, longest) = (min.unwrap_or(tick.saturating_mul(2)), max.unwrap_or(tick.saturating_mul(20)));
     if max.is_some() && shortest > longest {
         return Err(Failure::usage(format!(
             "--max-session-timeout {}: is below the shortest one, {}; lower --min-session-timeout or --tick",
-            human_duration(longest),
-            human_duration(shortest)
+            format_duration(longest),
+            format_duration(shortest)
         )));
     }
     builder = builder.limits(Limits { min_session_timeout: min, ..Limits::default() });
     builder = max.into_iter().fold(builder, Builder::max_session_timeout);
     if let Some(listen) = &serve.operation.metrics {
-        builder = builder.metrics(address("--metrics", listen)?);
+        builder = builder.metrics(resolve_address("--metrics", listen)?);
     }
     if let Some(words) = &serve.operation.words {
         let words: Result<Vec<FourLetterWord>, String> =
@@ -101,10 +102,10 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         builder = builder.words(words.map_err(|error| Failure::usage(format!("--words: {error}")))?);
     }
     if let Some(path) = &serve.access.users {
-        builder = builder.users(users(path)?);
+        builder = builder.users(read_users(path)?);
     }
     if let Some(path) = &serve.access.super_digest_file {
-        let text = private("--super-digest-file", path, 4096)?;
+        let text = read_private_file("--super-digest-file", path, 4096)?;
         let text =
             str::from_utf8(&text).ok().filter(|text| Users::parse(text).is_ok_and(|users| users.len() == 1));
         let text = text.ok_or_else(|| {
@@ -155,8 +156,8 @@ fn tls(args: &TlsArgs) -> Result<TlsConfig, Failure> {
     Ok(config.client_ca(authorities, clients))
 }
 
-fn users(path: &Path) -> Result<Users, Failure> {
-    let text = private("--users", path, MAX_USERS_FILE)?;
+fn read_users(path: &Path) -> Result<Users, Failure> {
+    let text = read_private_file("--users", path, MAX_USERS_FILE)?;
     let text = str::from_utf8(&text)
         .map_err(|_| Failure::usage(format!("--users: {} is not UTF-8 text", path.display())))?;
     let users = Users::parse(text).map_err(|line| {
@@ -171,7 +172,7 @@ fn users(path: &Path) -> Result<Users, Failure> {
     Ok(users)
 }
 
-pub(crate) fn address(flag: &str, text: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn resolve_address(flag: &str, text: &str) -> Result<SocketAddr, Failure> {
     let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use zoolock::{ConnectString, LockPath, Naming, Tls};
 
 use crate::args::Global;
-use crate::base::duration::duration;
+use crate::base::duration::parse_duration;
 use crate::base::exit::Failure;
-use crate::plan::credentials::{Auth, credentials, tls};
+use crate::plan::credentials::{Auth, check_tls_flags, read_credentials};
 
 /// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
@@ -16,7 +16,7 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 
 /// Connection settings, and the defaults for the locks of the session.
 #[derive(Debug, Clone)]
-pub(crate) struct Service {
+pub(crate) struct ConnectionSettings {
     pub(crate) endpoint: Endpoint,
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -72,19 +72,19 @@ impl std::fmt::Debug for Endpoint {
 }
 
 /// Checks the global flags.
-pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
-    let session_timeout = duration("--session-timeout", &global.session_timeout)?;
+pub(crate) fn plan_connection(global: &Global, note: Option<String>) -> Result<ConnectionSettings, Failure> {
+    let session_timeout = parse_duration("--session-timeout", &global.session_timeout)?;
     if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session_timeout) {
         return Err(Failure::usage(format!(
             "--session-timeout {}: choose a time from 6s to 1h",
             global.session_timeout
         )));
     }
-    let connect_timeout = duration("--connect-timeout", &global.connect_timeout)?;
+    let connect_timeout = parse_duration("--connect-timeout", &global.connect_timeout)?;
     if connect_timeout.is_zero() {
         return Err(Failure::usage("--connect-timeout 0s: no time to connect; the default is 10s"));
     }
-    let tls = tls(global)?;
+    let tls = check_tls_flags(global)?;
     if tls.is_some() && global.connect.is_none() {
         return Err(Failure::usage(
             "--cacert (or ZOOLOCK_CACERT) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own \
@@ -114,8 +114,9 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         }
         (Some(hosts), auth) => {
             ConnectString::parse(hosts)?;
-            let readers: Vec<_> = global.reader.iter().map(|text| reader(text)).collect::<Result<_, _>>()?;
-            let auth = auth.map(credentials).transpose()?;
+            let readers: Vec<_> =
+                global.reader.iter().map(|text| parse_reader(text)).collect::<Result<_, _>>()?;
+            let auth = auth.map(read_credentials).transpose()?;
             let world_writable = global.world_writable;
             Endpoint::Remote { hosts: hosts.clone(), auth, tls, readers, world_writable }
         }
@@ -127,7 +128,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
             global.root
         ))
     })?;
-    Ok(Service {
+    Ok(ConnectionSettings {
         endpoint,
         session_timeout,
         connect_timeout,
@@ -144,7 +145,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
 }
 
 /// Parses `--reader`. The library refuses readers if this client has no credentials.
-fn reader(text: &str) -> Result<(String, String), Failure> {
+fn parse_reader(text: &str) -> Result<(String, String), Failure> {
     match text.split_once(':') {
         Some((scheme, id)) => Ok((scheme.to_owned(), id.to_owned())),
         None => Err(Failure::usage(format!(
@@ -154,7 +155,7 @@ fn reader(text: &str) -> Result<(String, String), Failure> {
 }
 
 /// Parses `--naming`.
-pub(super) fn naming(text: &str) -> Result<Naming, Failure> {
+pub(super) fn parse_naming(text: &str) -> Result<Naming, Failure> {
     // An empty environment variable counts as unset.
     let text = if text.is_empty() { Naming::default().as_str() } else { text };
     text.parse().map_err(|error| Failure::usage(format!("--{error} (--naming, or ZOOLOCK_NAMING)")))

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::refuse_json;
-use super::service::{Service, check_prefix, service};
+use super::service::{ConnectionSettings, check_prefix, plan_connection};
 use crate::args::{Global, TopArgs};
-use crate::base::duration::duration;
+use crate::base::duration::parse_duration;
 use crate::base::exit::Failure;
 
 /// Minimum interval. A shorter interval shows nothing more, and loads the server.
@@ -15,8 +15,8 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Checked arguments of `zoolock top`.
 #[derive(Debug, Clone)]
-pub(crate) struct Top {
-    pub(crate) service: Service,
+pub(crate) struct TopPlan {
+    pub(crate) service: ConnectionSettings,
     pub(crate) prefix: Option<String>,
     pub(crate) interval: Duration,
     pub(crate) read_only: bool,
@@ -24,16 +24,16 @@ pub(crate) struct Top {
     pub(crate) logs: bool,
 }
 
-pub(super) fn top(global: &Global, asked: TopArgs) -> Result<Top, Failure> {
+pub(super) fn plan_top(global: &Global, asked: TopArgs) -> Result<TopPlan, Failure> {
     let TopArgs { prefix, interval: text, read_only } = asked;
     refuse_json(global, "top")?;
-    let service = service(global, None)?;
+    let service = plan_connection(global, None)?;
     check_prefix(prefix.as_deref(), &service.root)?;
-    let interval = duration("--interval", &text)?;
+    let interval = parse_duration("--interval", &text)?;
     if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
         return Err(Failure::usage(format!("--interval {text}: must be between 100ms and 1h")));
     }
-    Ok(Top { service, prefix, interval, read_only, logs: global.verbose > 0 })
+    Ok(TopPlan { service, prefix, interval, read_only, logs: global.verbose > 0 })
 }
 
 #[cfg(test)]

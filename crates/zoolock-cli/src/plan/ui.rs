@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 
 use crate::args::{Global, UiArgs};
 use crate::base::exit::Failure;
-use crate::plan::credentials::private;
-use crate::plan::serve::address;
-use crate::plan::{Plan, Service, refuse_json, service};
+use crate::plan::credentials::read_private_file;
+use crate::plan::serve::resolve_address;
+use crate::plan::{ConnectionSettings, Plan, plan_connection, refuse_json};
 
 /// Minimum length of the login token. A shorter token could be guessed.
 const MIN_TOKEN: usize = 16;
@@ -20,7 +20,7 @@ const TOKEN_LIMIT: u64 = 1024;
 /// Checked settings of `zoolock ui`.
 #[derive(Debug)]
 pub(crate) struct UiPlan {
-    pub(crate) service: Service,
+    pub(crate) service: ConnectionSettings,
     pub(crate) listen: SocketAddr,
     /// Accepted host names, in lower case.
     pub(crate) hosts: Vec<String>,
@@ -42,8 +42,8 @@ pub(crate) fn plan(global: &Global, args: UiArgs) -> Result<Plan, Failure> {
     refuse_json(global, "ui")?;
     let hosts = args.host.iter().map(|host| host_name(host)).collect::<Result<_, _>>()?;
     let token = args.token_file.as_deref().map(token).transpose()?;
-    let listen = address("--listen", &args.listen)?;
-    Ok(Plan::Ui(Box::new(UiPlan { service: service(global, None)?, listen, hosts, token })))
+    let listen = resolve_address("--listen", &args.listen)?;
+    Ok(Plan::Ui(Box::new(UiPlan { service: plan_connection(global, None)?, listen, hosts, token })))
 }
 
 /// Checks a host name, and converts it to lower case. Refuses a port, because requests are accepted with any port.
@@ -60,7 +60,7 @@ fn host_name(host: &str) -> Result<String, Failure> {
 
 /// Reads the login token.
 fn token(path: &Path) -> Result<Token, Failure> {
-    let token = private("--token-file", path, TOKEN_LIMIT + 1)?;
+    let token = read_private_file("--token-file", path, TOKEN_LIMIT + 1)?;
     if token.len() as u64 > TOKEN_LIMIT {
         return Err(Failure::usage(format!(
             "--token-file: {} contains more than {TOKEN_LIMIT} characters; choose a shorter token",

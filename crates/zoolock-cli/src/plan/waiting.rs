@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use zoolock::Zoolock;
 
-use super::service::{Service, check_name, naming};
-use crate::args::{ExportArgs, KindArgs, Waiting, WantedKind};
-use crate::base::duration::duration;
+use super::service::{ConnectionSettings, check_name, parse_naming};
+use crate::args::{AcquireArgs, ExportArgs, KindArgs, WantedKind};
+use crate::base::duration::parse_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
 use crate::plan::serve;
@@ -25,7 +25,7 @@ pub(crate) enum AcquireTimeout {
 
 impl AcquireTimeout {
     /// Returns `other`, or the time limit if it is shorter.
-    pub(super) fn limit(self, other: Duration) -> Duration {
+    pub(super) fn shorten(self, other: Duration) -> Duration {
         match self {
             AcquireTimeout::For(patience) => patience.min(other),
             AcquireTimeout::Try | AcquireTimeout::Forever => other,
@@ -50,13 +50,17 @@ pub(crate) struct WantedLocks {
 }
 
 /// Checks the names and the flags that say what to acquire and how long to wait.
-pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<WantedLocks, Failure> {
+pub(super) fn plan_locks(
+    names: &[String],
+    waiting: &AcquireArgs,
+    service: &ConnectionSettings,
+) -> Result<WantedLocks, Failure> {
     for name in names {
         check_name(name, &service.root)?;
     }
     let patience = match (&waiting.timeout, waiting.try_once) {
         (_, true) => AcquireTimeout::Try,
-        (Some(text), false) => match duration("--timeout", text)? {
+        (Some(text), false) => match parse_duration("--timeout", text)? {
             // With --timeout 0s, a free lock is still acquired.
             Duration::ZERO => AcquireTimeout::Try,
             patience => AcquireTimeout::For(patience),
@@ -64,30 +68,30 @@ pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> 
         (None, false) => AcquireTimeout::Forever,
     };
     let lock_delay = match &waiting.kind.lock_delay {
-        Some(text) => duration("--lock-delay", text)?,
+        Some(text) => parse_duration("--lock-delay", text)?,
         None => Duration::ZERO,
     };
     Ok(WantedLocks {
         name: names.join(" and "),
         names: names.to_vec(),
-        kind: waiting.kind.wanted(names).map_err(Failure::usage)?,
+        kind: waiting.kind.check_kind(names).map_err(Failure::usage)?,
         crash_detection: waiting.kind.crash_detection,
         lock_delay,
         patience,
-        on_busy: Exit::code(waiting.on_busy_exit),
+        on_busy: Exit::from_code(waiting.on_busy_exit),
         outer: outer_acquisitions(),
     })
 }
 
 /// Sets the znode naming of the session.
-pub(super) fn set_naming(service: &mut Service, args: &KindArgs) -> Result<(), Failure> {
-    service.naming = naming(&args.naming)?;
+pub(super) fn set_naming(service: &mut ConnectionSettings, args: &KindArgs) -> Result<(), Failure> {
+    service.naming = parse_naming(&args.naming)?;
     service.kazoo_pattern = args.kazoo_pattern;
     Ok(())
 }
 
 /// Returns the checked owner id. An empty `ZOOLOCK_OWNER` counts as unset.
-pub(super) fn owner(waiting: &Waiting) -> Result<Option<String>, Failure> {
+pub(super) fn check_owner(waiting: &AcquireArgs) -> Result<Option<String>, Failure> {
     let Some(owner) = waiting.owner.as_ref().filter(|owner| !owner.is_empty()) else { return Ok(None) };
     let checked = Zoolock::builder().owner_id(owner);
     checked.map_err(|error| Failure::usage(format!("--{error} (--owner, or ZOOLOCK_OWNER)")))?;
@@ -95,13 +99,13 @@ pub(super) fn owner(waiting: &Waiting) -> Result<Option<String>, Failure> {
 }
 
 /// Checks the flags that export metrics.
-pub(super) fn export(args: &ExportArgs) -> Result<Export, Failure> {
+pub(super) fn check_export(args: &ExportArgs) -> Result<Export, Failure> {
     if args.metrics_by_lock && args.metrics.is_none() && args.otlp.is_none() {
         return Err(Failure::usage(
             "--metrics-by-lock needs --metrics or --otlp: without them no metrics are exported",
         ));
     }
-    let address = |text: &String| serve::address("--metrics", text);
+    let address = |text: &String| serve::resolve_address("--metrics", text);
     let metrics = args.metrics.as_ref().map(address).transpose()?;
     let collector = |text: &String| {
         text.parse::<Collector>().map_err(|error| Failure::usage(format!("--otlp {text:?}: {error}")))

@@ -34,14 +34,14 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     };
     let mut command = Command::new(program);
     command.args(arguments);
-    take_over_variables(&mut command, args.main);
+    set_systemd_variables(&mut command, args.main);
     let error = command.exec();
     executable::exec_failure(program, error)
 }
 
 /// Puts the pid of this process into the variables that systemd has set for `zoolock run`, the
 /// process with the pid `main`. Then the command can use the sockets and the watchdog of systemd.
-fn take_over_variables(command: &mut Command, main: i32) {
+fn set_systemd_variables(command: &mut Command, main: i32) {
     for name in ["LISTEN_PID", "WATCHDOG_PID"] {
         if std::env::var(name).is_ok_and(|pid| pid == main.to_string()) {
             command.env(name, getpid().to_string()).env_remove("LISTEN_PIDFDID");

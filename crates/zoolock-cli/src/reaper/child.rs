@@ -23,7 +23,7 @@ use zoolock_client::start_thread;
 
 use crate::base::clock::now;
 use crate::base::executable;
-use crate::base::exit::{Exit, Failure, refused};
+use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::reaper::ending::{Ending, own_program};
 use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport};
 use crate::reaper::table::ProcessTable;
@@ -82,7 +82,7 @@ pub(crate) struct CommandStart<'a> {
 
 /// A command that runs in a process group of its own, and its reaper.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub(crate) struct RunningCommand {
     pid: Pid,
     socket: Arc<OwnedFd>,
     reaper: Option<OwnedFd>,
@@ -90,17 +90,17 @@ pub(crate) struct Child {
     events: mpsc::Receiver<CommandEvent>,
 }
 
-impl Child {
+impl RunningCommand {
     /// Starts the command through its reaper.
     pub(crate) async fn start(start: CommandStart<'_>) -> Result<Self, Failure> {
-        let unable = |error| refused("the process that watches over the command", error);
+        let unable = |error| cannot_start("the process that watches over the command", error);
         let program = start.command.first().cloned().unwrap_or_default();
         // Descendants that exist already do not belong to the command. A process that became zoolock by `exec` may have
         // had children.
         let earlier_descendants = if zombies::has_no_children() {
             HashSet::new()
         } else {
-            ProcessTable::read().all_below(getpid())
+            ProcessTable::read().descendant_ids(getpid())
         };
         // Makes this process inherit the children of a killed reaper.
         let _ = set_child_subreaper(Some(getpid()));
@@ -116,7 +116,7 @@ impl Child {
                 listener.listen();
             }
         })
-        .map_err(|error| refused("a thread that watches the command", error))?;
+        .map_err(|error| cannot_start("a thread that watches the command", error))?;
         let mut process = reaper_command(&start, theirs);
         let reaper = SpawnedChild::start(&mut process).map_err(unable)?;
         // Closes the reaper's end of the socket in this process. The `Command` has kept that end
@@ -163,12 +163,12 @@ impl Child {
         let Some(pid) = pid else {
             // The reaper is dead or stopped, and may have started the command. Once the reaper is dead, the listener
             // kills the command and its descendants, and then drops its sender.
-            kill(pidfd.as_ref());
+            kill_reaper_process(pidfd.as_ref());
             while let Some(event) = events.recv().await {
                 if let CommandEvent::Reported(ReaperReport::Started(pid)) = event
                     && let Some(pid) = Pid::from_raw(pid)
                 {
-                    zombies::release(pid);
+                    zombies::unreserve(pid);
                 }
             }
             return Err(start_failure());
@@ -182,7 +182,7 @@ impl Child {
     }
 
     /// Waits for the next event.
-    pub(crate) async fn event(&mut self) -> CommandEvent {
+    pub(crate) async fn next_event(&mut self) -> CommandEvent {
         match self.events.recv().await {
             Some(event) => event,
             None => std::future::pending().await,
@@ -197,37 +197,37 @@ impl Child {
     }
 
     /// Sends an order to the reaper.
-    pub(crate) fn order(&self, order: ReaperOrder) {
+    pub(crate) fn send_order(&self, order: ReaperOrder) {
         // If the reaper has died, an event reports it.
         let _ = order.send(&self.socket);
     }
 
     /// Kills a reaper that does not answer. The listener then does the reaper's work.
     pub(crate) fn kill_reaper(&self) {
-        kill(self.reaper.as_ref());
+        kill_reaper_process(self.reaper.as_ref());
     }
 
     /// Dismisses the reaper of a command that has ended. Leaves the remaining descendants of the
     /// command alone.
     pub(crate) async fn dismiss(mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
-        self.order(ReaperOrder::Dismiss);
-        if tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await.is_err() {
+        self.send_order(ReaperOrder::Dismiss);
+        if tokio::time::timeout(REAPER_END_BOUND, self.wait_for_reaper_end()).await.is_err() {
             self.kill_reaper();
-            let _ = tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await;
+            let _ = tokio::time::timeout(REAPER_END_BOUND, self.wait_for_reaper_end()).await;
         }
         // This comes last, because this process must inherit the command if the reaper was killed.
         let _ = set_child_subreaper(None);
     }
 
-    async fn reaper_ended(&mut self) {
+    async fn wait_for_reaper_end(&mut self) {
         while self.events.recv().await.is_some() {}
     }
 }
 
-impl Drop for Child {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
-        zombies::release(self.pid);
+        zombies::unreserve(self.pid);
     }
 }
 
@@ -239,7 +239,7 @@ fn is_closed(error: &io::Error) -> bool {
 
 fn start_failure() -> Failure {
     Failure::new(
-        Exit::signal(Signal::KILL),
+        Exit::from_signal(Signal::KILL),
         "the process that watches over the command was ended, or did not start it in time",
     )
 }
@@ -252,11 +252,11 @@ async fn stop_unused_reaper(
     events: &mut mpsc::Receiver<CommandEvent>,
 ) {
     dismissed.store(true, Ordering::SeqCst);
-    kill(reaper);
+    kill_reaper_process(reaper);
     while events.recv().await.is_some() {}
 }
 
-fn kill(reaper: Option<&OwnedFd>) {
+fn kill_reaper_process(reaper: Option<&OwnedFd>) {
     if let Some(reaper) = reaper {
         let _ = pidfd_send_signal(reaper, Signal::KILL);
     }
@@ -304,7 +304,7 @@ fn command_line_file(command: &[OsString]) -> io::Result<OwnedFd> {
 }
 
 /// Returns the ending of the command `leader`, if it has ended. Does not reap the command, because
-/// signals use its pid as long as the [`Child`] exists.
+/// signals use its pid as long as the [`RunningCommand`] exists.
 fn ending_of(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
     let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
@@ -337,14 +337,14 @@ impl ReportListener {
         }
         let _ = self.reaper.wait();
         if !self.dismissed.load(Ordering::SeqCst) {
-            self.take_over(leader, ended);
+            self.kill_after_reaper_death(leader, ended);
         }
     }
 
     /// Kills the command and its descendants after the reaper has died. They are descendants of
     /// this process now. `leader` is the command's own process, or `None` if the reaper died before
     /// it reported the pid.
-    fn take_over(&self, leader: Option<Pid>, mut ended: bool) {
+    fn kill_after_reaper_death(&self, leader: Option<Pid>, mut ended: bool) {
         let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
         kill_group();
         let _ = self.sender.blocking_send(CommandEvent::ReaperDied);

@@ -32,8 +32,8 @@ impl Ending {
     /// Returns the exit code with which zoolock ends in place of the command.
     pub(crate) fn exit(self) -> Exit {
         match self {
-            Self::Code(code) => Exit::code(code),
-            Self::Signal(signal) => Exit::raw_signal(signal),
+            Self::Code(code) => Exit::from_code(code),
+            Self::Signal(signal) => Exit::from_signal_number(signal),
         }
     }
 }
@@ -43,7 +43,7 @@ impl std::fmt::Display for Ending {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => match Signal::from_named_raw(*signal) {
-                Some(signal) => write!(f, "signal {}", signals::name(signal)),
+                Some(signal) => write!(f, "signal {}", signals::signal_name(signal)),
                 None => write!(f, "signal {signal}"),
             },
         }

@@ -70,7 +70,7 @@ impl KillSchedule {
 
     /// Records that the command's own process has ended. Later, KILL at the end of the grace period
     /// is sent to `scope` only.
-    pub(crate) fn finish(&mut self, scope: Scope) {
+    pub(crate) fn record_end(&mut self, scope: Scope) {
         self.scope = scope;
     }
 
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(schedule.take_due(at(7)), Some(KillAction::SendKill(Scope::All)));
         // A shorter lease also counts while the group is being killed.
         let mut schedule = KillSchedule::new(Some(at(100)), GRACE);
-        schedule.finish(Scope::Group);
+        schedule.record_end(Scope::Group);
         schedule.begin_grace(at(10));
         assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendKill(Scope::Group)));
         schedule.set_lease(Some(at(20)));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn only_group_is_killed_before_lease_ends() {
         let mut schedule = KillSchedule::new(Some(at(100)), GRACE);
-        schedule.finish(Scope::Group);
+        schedule.record_end(Scope::Group);
         assert_eq!(schedule.begin_grace(at(10)), Some(KillAction::SendTerm));
         assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendKill(Scope::Group)));
         assert_eq!(schedule.take_due(at(99)), None);

@@ -30,4 +30,4 @@ mod process;
 pub(crate) mod table;
 pub(crate) mod zombies;
 
-pub(crate) use process::reap;
+pub(crate) use process::run_reaper;

@@ -41,8 +41,8 @@ const STUCK: Duration = Duration::from_secs(2);
 /// Runs the reaper of one command. Standard input is a socket, through which zoolock sends the
 /// command line and its orders. Must be called before the first thread starts, and before any file
 /// is opened.
-pub(crate) fn reap(args: &ReapArgs) -> Exit {
-    let files = inherited::files();
+pub(crate) fn run_reaper(args: &ReapArgs) -> Exit {
+    let files = inherited::list_inherited();
     // `killall zoolock` must not find the reaper.
     let _ = rustix::thread::set_name(c"lock-reaper");
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK) else { return Exit::UNAVAILABLE };
@@ -165,7 +165,7 @@ impl Reaper {
         loop {
             // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
             while !self.zoolock_ended && has_message() {
-                if self.listen() {
+                if self.handle_order() {
                     // Reaps the command's process and orphans. Otherwise they could stay zombies,
                     // because pid 1 of a container may not reap its children.
                     zombies::reap_all();
@@ -206,7 +206,7 @@ impl Reaper {
     }
 
     /// Receives and handles an order. Returns true if the reaper is dismissed.
-    fn listen(&mut self) -> bool {
+    fn handle_order(&mut self) -> bool {
         match ReaperOrder::receive(io::stdin()) {
             Ok(Some((ReaperOrder::Lease(lease), _))) => self.schedule.set_lease(lease),
             Ok(Some((ReaperOrder::Grace(grace), _))) => self.schedule.set_grace(grace),
@@ -215,7 +215,7 @@ impl Reaper {
                     self.perform(action);
                 }
             }
-            Ok(Some((ReaperOrder::Finish(scope), _))) => self.finish(scope),
+            Ok(Some((ReaperOrder::Finish(scope), _))) => self.handle_finish_order(scope),
             Ok(Some((ReaperOrder::Kill | ReaperOrder::Start(_), _))) => {
                 let action = self.schedule.begin_kill();
                 self.perform(action);
@@ -256,8 +256,8 @@ impl Reaper {
 
     /// Handles an order to end the processes that the command left behind. Gives them a grace
     /// period.
-    fn finish(&mut self, scope: Scope) {
-        self.schedule.finish(scope);
+    fn handle_finish_order(&mut self, scope: Scope) {
+        self.schedule.record_end(scope);
         let left = self.live_processes(scope);
         self.terminate(&left);
         if self.schedule.killed_scope().is_none() {
@@ -287,7 +287,7 @@ impl Reaper {
         // Most commands leave no process behind. The list of children shows that without a read of all processes, because
         // every descendant descends from a child.
         let is_only_leader = |children: Vec<i32>| children == [self.leader.as_raw_nonzero().get()];
-        if self.ending.is_some() && table::children().is_some_and(is_only_leader) {
+        if self.ending.is_some() && table::list_children().is_some_and(is_only_leader) {
             return Vec::new();
         }
         let table = ProcessTable::read();

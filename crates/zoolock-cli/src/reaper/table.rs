@@ -67,7 +67,7 @@ pub(crate) fn start_time(pid: Pid) -> Option<u64> {
 
 /// Returns the pids of this process's children, ended ones included, or `None` if the system does not list them. A child
 /// leaves the list when it is reaped.
-pub(crate) fn children() -> Option<Vec<i32>> {
+pub(crate) fn list_children() -> Option<Vec<i32>> {
     // A thread may end during the read. Its children then move to another thread, whose list may
     // have been read already. The list of the ended thread cannot be read, so the whole read is
     // repeated.
@@ -101,19 +101,19 @@ impl ProcessTable {
     /// that this process has no permission to signal.
     pub(crate) fn of_group(&self, group: Pid) -> Vec<ProcessEntry> {
         let group = group.as_raw_nonzero().get();
-        self.0.values().filter(|it| it.group == group && must_end(it)).copied().collect()
+        self.0.values().filter(|it| it.group == group && is_ours_to_kill(it)).copied().collect()
     }
 
     /// Returns the living descendants of `root`. Leaves out `excluded` and their descendants, this
     /// user's local server, and processes that this process has no permission to signal.
     pub(crate) fn living_descendants(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<ProcessEntry> {
         let mut below: Vec<_> = self.descendants(root, excluded);
-        below.retain(must_end);
+        below.retain(is_ours_to_kill);
         below
     }
 
     /// Returns the pids and start times of all descendants of `root`.
-    pub(crate) fn all_below(&self, root: Pid) -> HashSet<(i32, u64)> {
+    pub(crate) fn descendant_ids(&self, root: Pid) -> HashSet<(i32, u64)> {
         self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.start_time)).collect()
     }
 
@@ -145,7 +145,7 @@ impl ProcessTable {
     }
 }
 
-fn must_end(process: &ProcessEntry) -> bool {
+fn is_ours_to_kill(process: &ProcessEntry) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
@@ -218,9 +218,9 @@ mod tests {
     fn children_are_listed_until_reaped() {
         let mut child = std::process::Command::new("true").spawn().expect("`true` starts");
         let pid = i32::try_from(child.id()).expect("a process id");
-        assert!(children().is_none_or(|children| children.contains(&pid)));
+        assert!(list_children().is_none_or(|children| children.contains(&pid)));
         child.wait().expect("the child is reaped");
-        assert!(children().is_none_or(|children| !children.contains(&pid)));
+        assert!(list_children().is_none_or(|children| !children.contains(&pid)));
     }
 
     #[test]

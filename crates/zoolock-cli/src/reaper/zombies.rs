@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, getpid, waitid};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::reaper::table::{ProcessTable, children};
+use crate::reaper::table::{ProcessTable, list_children};
 
 /// Children that other code waits for. This module must not reap them.
 static RESERVED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-fn reserved() -> MutexGuard<'static, BTreeSet<i32>> {
+fn lock_reserved() -> MutexGuard<'static, BTreeSet<i32>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +32,7 @@ impl SpawnedChild {
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         // `RESERVED` is locked from before the start. Otherwise the child could end and be reaped
         // before it is reserved.
-        let mut reserved = reserved();
+        let mut reserved = lock_reserved();
         let child = command.spawn()?;
         reserved.insert(Pid::from_child(&child).as_raw_pid());
         Ok(Self(child))
@@ -55,7 +55,7 @@ impl DerefMut for SpawnedChild {
 
 impl Drop for SpawnedChild {
     fn drop(&mut self) {
-        let mut reserved = reserved();
+        let mut reserved = lock_reserved();
         // If the child has not ended yet, it is reaped later like an inherited child.
         let _ = self.0.try_wait();
         reserved.remove(&Pid::from_child(&self.0).as_raw_pid());
@@ -63,14 +63,14 @@ impl Drop for SpawnedChild {
 }
 
 /// Reserves a process that this process may inherit, so that this module does not reap it.
-/// [`release`] ends the reservation.
+/// [`unreserve`] ends the reservation.
 pub(crate) fn reserve(pid: Pid) {
-    reserved().insert(pid.as_raw_pid());
+    lock_reserved().insert(pid.as_raw_pid());
 }
 
 /// Ends the reservation of a child. The child is reaped now if it has ended, and otherwise when it ends.
-pub(crate) fn release(pid: Pid) {
-    reserved().remove(&pid.as_raw_pid());
+pub(crate) fn unreserve(pid: Pid) {
+    lock_reserved().remove(&pid.as_raw_pid());
     reap(pid);
 }
 
@@ -81,11 +81,11 @@ pub(crate) fn reap(pid: Pid) {
 
 /// Reaps all children that have ended and are not reserved.
 pub(crate) fn reap_all() {
-    let reserved = reserved();
-    if !matches!(ended_child(), Ok(Some(_))) {
+    let reserved = lock_reserved();
+    if !matches!(peek_ended_child(), Ok(Some(_))) {
         return;
     }
-    let children: Vec<Pid> = match children() {
+    let children: Vec<Pid> = match list_children() {
         Some(children) => children.into_iter().filter_map(Pid::from_raw).collect(),
         None => ProcessTable::read().ended_children(getpid()).collect(),
     };
@@ -94,7 +94,7 @@ pub(crate) fn reap_all() {
 
 /// Returns whether this process has no children, ended ones included.
 pub(crate) fn has_no_children() -> bool {
-    matches!(ended_child(), Err(Errno::CHILD))
+    matches!(peek_ended_child(), Err(Errno::CHILD))
 }
 
 /// Returns a child that has ended, without reaping it. This takes one system call. A list of the
@@ -103,7 +103,7 @@ pub(crate) fn has_no_children() -> bool {
 ///
 /// # Errors
 /// `ECHILD` if there are no children.
-fn ended_child() -> Result<Option<WaitIdStatus>, Errno> {
+fn peek_ended_child() -> Result<Option<WaitIdStatus>, Errno> {
     waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zoolock::{Entry, Glance, LockPoller, Snapshot, Zoolock};
+use zoolock::{Entry, LockPoller, PolledSnapshot, Snapshot, Zoolock};
 
-use crate::base::duration::human_duration;
-use crate::base::reporter::{Reporter, printable};
+use crate::base::duration::format_duration;
+use crate::base::reporter::{Reporter, escape_unprintable};
 
 /// Delay before the status line is shown.
 const FIRST_LINE_AFTER: Duration = Duration::from_millis(700);
@@ -17,23 +17,27 @@ const TICK: Duration = Duration::from_secs(1);
 const MAX_READ_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Shows the status line and updates it until the task is aborted. Without a terminal, prints the holder once.
-pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Reporter>) {
+pub(crate) async fn update_status_line(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Reporter>) {
     let began = Instant::now();
     tokio::time::sleep(FIRST_LINE_AFTER).await;
     let mut locks = AwaitedLocks::new(&zoolock, &names);
     loop {
         // Errors are ignored, because the acquisition reports its own errors.
         let seen = locks.blocking_lock().await;
-        if let (Some((name, glance)), false) = (&seen, reporter.can_show_status()) {
-            reporter.note(single_message(name, &glance.lock));
+        if let (Some((name, snapshot)), false) = (&seen, reporter.can_show_status()) {
+            reporter.note(single_message(name, &snapshot.lock));
             return;
         }
         let next = Instant::now() + read_interval(began.elapsed());
         while Instant::now() < next {
-            reporter.status(&match &seen {
-                Some((name, glance)) => line(name, glance, began.elapsed()),
+            reporter.show_status(&match &seen {
+                Some((name, snapshot)) => format_status_line(name, snapshot, began.elapsed()),
                 None => {
-                    format!("zoolock: waiting for {} · {}", names.join(" and "), seconds(began.elapsed()))
+                    format!(
+                        "zoolock: waiting for {} · {}",
+                        names.join(" and "),
+                        format_seconds(began.elapsed())
+                    )
                 }
             });
             tokio::time::sleep(TICK).await;
@@ -49,7 +53,7 @@ pub(crate) fn read_interval(waited: Duration) -> Duration {
 
 /// Returns the first lock that is held, and a description of its holder.
 pub(crate) async fn held_lock(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
-    let (name, Glance { lock, .. }) = AwaitedLocks::new(zoolock, names).blocking_lock().await?;
+    let (name, PolledSnapshot { lock, .. }) = AwaitedLocks::new(zoolock, names).blocking_lock().await?;
     Some((name, lock.holder.as_ref().map(describe_contender)?))
 }
 
@@ -58,21 +62,21 @@ struct AwaitedLocks(Vec<(String, LockPoller)>);
 
 impl AwaitedLocks {
     fn new(zoolock: &Zoolock, names: &[String]) -> Self {
-        let with_glances = |name: &String| (name.clone(), zoolock.mutex(name).glances(0).with_position());
-        Self(names.iter().map(with_glances).collect())
+        let with_poller = |name: &String| (name.clone(), zoolock.mutex(name).poller(0).with_position());
+        Self(names.iter().map(with_poller).collect())
     }
 
     /// Returns the first lock that another process holds. Otherwise returns the first lock that can
     /// be read.
-    async fn blocking_lock(&mut self) -> Option<(String, Glance)> {
+    async fn blocking_lock(&mut self) -> Option<(String, PolledSnapshot)> {
         let mut first = None;
-        for (name, glances) in &mut self.0 {
-            let Ok(glance) = glances.look().await else { continue };
-            let is_foreign = glance.lock.holder.as_ref().is_some_and(|holder| !is_this_process(holder));
+        for (name, poller) in &mut self.0 {
+            let Ok(snapshot) = poller.snapshot().await else { continue };
+            let is_foreign = snapshot.lock.holder.as_ref().is_some_and(|holder| !is_this_process(holder));
             if is_foreign {
-                return Some((name.clone(), glance));
+                return Some((name.clone(), snapshot));
             }
-            first.get_or_insert((name.clone(), glance));
+            first.get_or_insert((name.clone(), snapshot));
         }
         first
     }
@@ -80,31 +84,39 @@ impl AwaitedLocks {
 
 fn single_message(name: &str, lock: &Snapshot) -> String {
     match &lock.holder {
-        Some(holder) => format!("waiting for {name}, held by {}{}", describe_contender(holder), others(lock)),
+        Some(holder) => format!(
+            "waiting for {name}, held by {}{}",
+            describe_contender(holder),
+            format_other_holders(lock)
+        ),
         None => format!("waiting for {name}"),
     }
 }
 
-fn line(name: &str, Glance { lock, place, .. }: &Glance, waited: Duration) -> String {
-    let mut line = format!("zoolock: waiting for {name} · {}", seconds(waited));
+fn format_status_line(
+    name: &str,
+    PolledSnapshot { lock, place, .. }: &PolledSnapshot,
+    waited: Duration,
+) -> String {
+    let mut line = format!("zoolock: waiting for {name} · {}", format_seconds(waited));
     if let Some(before) = place {
         line.push_str(&format!(" · position {} of {}", before + 1, lock.waiting));
     }
     if let Some(holder) = &lock.holder {
-        line.push_str(&format!(" · held by {}{}", describe_contender(holder), others(lock)));
+        line.push_str(&format!(" · held by {}{}", describe_contender(holder), format_other_holders(lock)));
     }
     line
 }
 
-fn others(lock: &Snapshot) -> String {
+fn format_other_holders(lock: &Snapshot) -> String {
     match lock.beside.len() {
         0 => String::new(),
         others => format!(" and {others} more"),
     }
 }
 
-fn seconds(duration: Duration) -> String {
-    human_duration(Duration::from_secs(duration.as_secs()))
+fn format_seconds(duration: Duration) -> String {
+    format_duration(Duration::from_secs(duration.as_secs()))
 }
 
 /// Returns whether the contender belongs to this process.
@@ -135,7 +147,7 @@ pub(crate) fn describe_contender(entry: &Entry) -> String {
     if let Some(said) = entry.note.as_ref().or(entry.identifier.as_ref()) {
         words.push_str(&format!(": {said}"));
     }
-    printable(&words)
+    escape_unprintable(&words)
 }
 
 /// Returns whether the contender's znode has the details that zoolock writes, regardless of the znode's name.

@@ -7,9 +7,9 @@ use serde::Serialize;
 use zoolock::Entry;
 
 use crate::args::ColorWhen;
-use crate::base::duration::in_two_units;
+use crate::base::duration::format_in_two_units;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{printable_json, terminal_width, use_color};
+use crate::base::reporter::{escape_unprintable_json, terminal_width, use_color};
 
 /// Returns the name of a lock below the root, or its path if it lies elsewhere.
 pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
@@ -18,7 +18,7 @@ pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
 }
 
 /// Describes the role of a contender.
-pub(crate) fn role(entry: &Entry) -> String {
+pub(crate) fn describe_role(entry: &Entry) -> String {
     match entry.role {
         "shared" => "reader".to_owned(),
         "upgradable" => "upgradable reader".to_owned(),
@@ -40,20 +40,20 @@ struct JsonDocument<'a, T> {
 }
 
 /// Formats a value as a JSON document with the name of its schema. `docs/JSON.md` describes the documents.
-pub(crate) fn document(content: &impl Serialize) -> String {
+pub(crate) fn format_json(content: &impl Serialize) -> String {
     to_json(&JsonDocument { schema: SCHEMA, content })
 }
 
-/// Formats a value like [`document`], but on one line.
-pub(crate) fn document_line(content: &impl Serialize) -> String {
+/// Formats a value like [`format_json`], but on one line.
+pub(crate) fn format_json_line(content: &impl Serialize) -> String {
     let text = serde_json::to_string(&JsonDocument { schema: SCHEMA, content });
     text.expect("output serializes to JSON") + "\n"
 }
 
 /// Returns the time since a contender joined the queue. The contender's clock may differ from the clock of this machine.
-pub(crate) fn age(entry: &Entry) -> Option<String> {
+pub(crate) fn format_age(entry: &Entry) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
-    Some(in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
+    Some(format_in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
 }
 
 /// Style of the output.
@@ -76,18 +76,22 @@ impl TextStyle {
     }
 
     pub(crate) fn bold(&self, text: &str) -> String {
-        self.painted("1", text)
+        self.colorize("1", text)
     }
 
     /// Adds the color if colors are enabled. `color` is the parameter of the escape sequence.
-    pub(crate) fn painted(&self, color: &str, text: &str) -> String {
+    pub(crate) fn colorize(&self, color: &str, text: &str) -> String {
         if self.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
 /// Formats a table. Each column is as wide as its widest cell. On a terminal, lines are cut at its
 /// edge.
-pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], style: &TextStyle) -> String {
+pub(crate) fn format_table<const N: usize>(
+    header: &[String; N],
+    rows: &[[String; N]],
+    style: &TextStyle,
+) -> String {
     let mut widths = header.each_ref().map(|cell| cell.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -124,7 +128,7 @@ pub(crate) fn cut_to_width(line: &str, width: Option<usize>) -> String {
 }
 
 /// Wraps text at the width of the terminal, and indents all lines but the first.
-pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
+pub(crate) fn wrap_text(text: &str, indent: usize, width: Option<usize>) -> String {
     let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
     let mut lines = String::new();
     // The caller prints two columns before the first line.
@@ -146,7 +150,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
 /// Formats a value as indented JSON. Escapes control characters and invisible characters.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("output serializes to JSON");
-    let mut text = printable_json(&text);
+    let mut text = escape_unprintable_json(&text);
     text.push('\n');
     text
 }
@@ -177,20 +181,20 @@ mod tests {
     fn table_is_cut_at_terminal_width() {
         let header = ["A", "B", "C", "D"].map(str::to_owned);
         let rows = [["long name", "1", "2", "somebody far away"].map(str::to_owned)];
-        let text = table(&header, &rows, &TextStyle { color: false, width: Some(20) });
+        let text = format_table(&header, &rows, &TextStyle { color: false, width: Some(20) });
         assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
-        let text = table(&header, &rows, &TextStyle { color: false, width: None });
+        let text = format_table(&header, &rows, &TextStyle { color: false, width: None });
         assert!(text.contains("somebody far away"), "{text}");
     }
 
     #[test]
     fn text_is_wrapped_between_words() {
         let text = "danger    one two three four";
-        assert_eq!(wrapped(text, 12, None), text);
-        assert_eq!(wrapped(text, 12, Some(25)), "danger    one two three\n            four");
-        assert_eq!(wrapped(text, 12, Some(26)), "danger    one two three\n            four");
+        assert_eq!(wrap_text(text, 12, None), text);
+        assert_eq!(wrap_text(text, 12, Some(25)), "danger    one two three\n            four");
+        assert_eq!(wrap_text(text, 12, Some(26)), "danger    one two three\n            four");
         assert_eq!(
-            wrapped("danger    a-word-longer-than-the-line b", 4, Some(12)),
+            wrap_text("danger    a-word-longer-than-the-line b", 4, Some(12)),
             "danger\n    a-word-longer-than-the-line\n    b"
         );
     }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use zoolock::{LossReason, Zoolock};
 
-use crate::base::duration::human_duration;
+use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
-use crate::base::signals::{Signals, name as signal_name};
-use crate::plan::{AcquireTimeout, Endpoint, Service, WantedLocks};
+use crate::base::signals::{Signals, signal_name};
+use crate::plan::{AcquireTimeout, ConnectionSettings, Endpoint, WantedLocks};
 use crate::render::status;
-use crate::run::holder::Holder;
+use crate::run::any_guard::AnyGuard;
 use crate::run::outer;
 use crate::run::release::release;
 use crate::service::connect::{close, connect};
@@ -33,14 +33,14 @@ const MIN_WAIT_TO_END: Duration = Duration::from_millis(500);
 /// An acquired lock and its client.
 pub(crate) struct Acquired {
     pub(crate) zoolock: Zoolock,
-    pub(crate) holder: Holder,
+    pub(crate) holder: AnyGuard,
 }
 
 /// Acquires the lock, and waits for as long as `wanted` allows. Leaves the queue and returns a
 /// failure if the input ends, or if a signal asks zoolock to end. Sets `reached` once a server was
 /// reached.
 pub(crate) async fn acquire(
-    service: &Service,
+    service: &ConnectionSettings,
     wanted: &WantedLocks,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
@@ -51,7 +51,7 @@ pub(crate) async fn acquire(
     loop {
         let zoolock = tokio::select! {
             biased;
-            signal = signals.end() => return Err(interrupted(signal, "connecting")),
+            signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
             connected = connect(service, reporter) => connected?,
         };
         *reached = true;
@@ -62,16 +62,20 @@ pub(crate) async fn acquire(
         };
         deadline = until;
         let began = Instant::now();
-        let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.names.clone(), Arc::clone(reporter)));
+        let watcher = tokio::spawn(status::update_status_line(
+            zoolock.clone(),
+            wanted.names.clone(),
+            Arc::clone(reporter),
+        ));
         let waited = tokio::select! {
             biased;
-            signal = signals.end() => Err(WaitEnd::Signal(signal)),
-            answer = Holder::acquire(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
+            signal = signals.next_end_signal() => Err(WaitEnd::Signal(signal)),
+            answer = AnyGuard::acquire(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
             failure = outer::wait_for_conflict(&zoolock, wanted) => Err(WaitEnd::OuterConflict(failure)),
             // With --try, the end of the input is ignored, because there is no wait.
             () = async {
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
-                input.ended().await;
+                input.wait_until_ended().await;
             }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(WaitEnd::EndOfInput),
         };
         watcher.abort();
@@ -87,14 +91,14 @@ pub(crate) async fn acquire(
                     reporter.note(format_args!(
                         "got {} after {}",
                         wanted.name,
-                        human_duration(began.elapsed())
+                        format_duration(began.elapsed())
                     ));
                 }
                 return Ok(Acquired { zoolock, holder });
             }
             Ok(None) => busy_failure(&zoolock, wanted).await,
             Err(WaitEnd::Signal(signal)) => {
-                interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
+                interruption_failure(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
             Err(WaitEnd::EndOfInput) => Failure::new(
                 wanted.on_busy,
@@ -115,7 +119,7 @@ pub(crate) async fn acquire(
                 ));
                 tokio::select! {
                     () = async { tokio::join!(close(zoolock), tokio::time::sleep(PAUSE)); } => continue,
-                    signal = signals.end() => return Err(interrupted(signal, "waiting")),
+                    signal = signals.next_end_signal() => return Err(interruption_failure(signal, "waiting")),
                 }
             }
             Err(WaitEnd::OuterConflict(failure)) => failure,
@@ -126,7 +130,7 @@ pub(crate) async fn acquire(
         // on the server.
         tokio::select! {
             () = close(zoolock) => {}
-            _ = signals.end() => {}
+            _ = signals.next_end_signal() => {}
         }
         return Err(failure);
     }
@@ -142,14 +146,14 @@ enum WaitEnd {
 
 /// Returns whether the lock was revoked during the wait. The caller then releases the lock, and
 /// starts no command, because the command would be ended at once.
-async fn was_revoked_while_waiting(holder: &Holder, waited: Duration) -> bool {
+async fn was_revoked_while_waiting(holder: &AnyGuard, waited: Duration) -> bool {
     waited > MIN_WAIT_TO_CHECK
         && tokio::time::timeout(CHECK_TIMEOUT, holder.revoked_by_now()).await == Ok(true)
 }
 
 /// Returns whether to join the queue again. Reasons are: the znode was deleted, the session ended
 /// although this process did not close it, or this user's server has ended.
-fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
+fn should_rejoin(error: &zoolock::Error, service: &ConnectionSettings) -> bool {
     match error {
         zoolock::Error::Removed { .. } => true,
         zoolock::Error::Lost { reason, .. } => *reason != LossReason::Closed,
@@ -161,8 +165,8 @@ fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
 
 /// Returns the failure of a zoolock process that ends because of `signal`. `what` says what the
 /// process was doing.
-pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
-    Failure::new(Exit::signal(signal), format!("ended by {} while {what}", signal_name(signal)))
+pub(crate) fn interruption_failure(signal: rustix::process::Signal, what: &str) -> Failure {
+    Failure::new(Exit::from_signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }
 
 async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks) -> Failure {
@@ -176,7 +180,7 @@ async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks) -> Failure {
     };
     let message = match wanted.patience {
         AcquireTimeout::For(patience) => {
-            format!("{}: not acquired within {}; {held}", wanted.name, human_duration(patience))
+            format!("{}: not acquired within {}; {held}", wanted.name, format_duration(patience))
         }
         AcquireTimeout::Try | AcquireTimeout::Forever => held,
     };

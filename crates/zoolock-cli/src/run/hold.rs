@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::{InputEnd, has_end_of_input};
-use crate::base::reporter::{Reporter, printable_json};
-use crate::base::signals::{Signals, name as signal_name};
+use crate::base::reporter::{Reporter, escape_unprintable_json};
+use crate::base::signals::{Signals, signal_name};
 use crate::local::ServerKeeper;
 use crate::plan::HoldPlan;
 use crate::run::acquire::{Acquired, acquire};
-use crate::run::holder::Holder;
-use crate::run::release::{loss_reason, release};
-use crate::service::connect::{abandon, close};
+use crate::run::any_guard::AnyGuard;
+use crate::run::release::{describe_loss, release};
+use crate::service::connect::{close, close_quickly};
 
 /// The output of `hold --json`.
 #[derive(Serialize)]
@@ -34,13 +34,13 @@ struct HeldReport<'a> {
 /// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
 pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let _keeper = ServerKeeper::of(&plan.service, reporter);
+    let _keeper = ServerKeeper::start_for(&plan.service, reporter);
     // The input thread starts before the lock is acquired, because the system may refuse a thread.
-    let mut input = InputEnd::listen()?;
+    let mut input = InputEnd::watch_stdin()?;
     let Acquired { zoolock, holder } =
         acquire(&plan.service, &plan.wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = plan.wanted.name.as_str();
-    if let Err(error) = print(&holder, name, plan.json)
+    if let Err(error) = print_token(&holder, name, plan.json)
         // A reader that has closed the pipe does not need the token. The lock stays held.
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
@@ -60,15 +60,15 @@ pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exi
             reporter.note(format_args!("{name} was revoked; releasing it"));
             None
         }
-        signal = signals.end() => {
+        signal = signals.next_end_signal() => {
             reporter.detail(format_args!("{} received", signal_name(signal)));
             None
         }
-        () = input.ended() => None,
+        () = input.wait_until_ended() => None,
     };
     if let Some(reason) = lost {
-        reporter.error(format_args!("lost {name}: {}", loss_reason(reason)));
-        abandon(zoolock).await;
+        reporter.error(format_args!("lost {name}: {}", describe_loss(reason)));
+        close_quickly(zoolock).await;
         return Ok(Exit::LOST);
     }
     let goodbye = async {
@@ -78,12 +78,12 @@ pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exi
     };
     tokio::select! {
         () = goodbye => {}
-        _ = signals.end() => {}
+        _ = signals.next_end_signal() => {}
     }
     Ok(Exit::OK)
 }
 
-fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
+fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()> {
     let token = holder.ticket();
     let line = if json {
         let held = HeldReport {
@@ -95,7 +95,7 @@ fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
             alone: holder.token().is_some(),
             previous: holder.previous(),
         };
-        printable_json(&serde_json::to_string(&held).expect("strings serialize to JSON"))
+        escape_unprintable_json(&serde_json::to_string(&held).expect("strings serialize to JSON"))
     } else {
         token
     };

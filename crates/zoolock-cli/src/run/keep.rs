@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
-use crate::base::duration::human_duration;
+use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
-use crate::base::signals::{Signals, name as signal_name};
+use crate::base::signals::{Signals, signal_name};
 use crate::plan::RunPlan;
 use crate::run::acquire::{Acquired, acquire};
-use crate::run::release::{loss_reason, release_and_close};
+use crate::run::release::{describe_loss, release_and_close};
 use crate::run::run_once::{command_name, run_once};
 
 /// Acquires the lock and runs the command, again and again, until a signal ends zoolock. Returns
 /// the exit code of the command that was running, or the code of the signal if none was running.
 /// Returns [`Exit::LOST`] if the lock was lost, too.
-pub(crate) async fn run_kept(
+pub(crate) async fn run_with_restarts(
     plan: &RunPlan,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
@@ -36,17 +36,17 @@ pub(crate) async fn run_kept(
             Err(failure) if reached && is_transient(failure.exit, plan) => {
                 let pause = unreached.next_pause(Duration::ZERO);
                 reporter
-                    .note(format_args!("{failure}; waiting for {name} again in {}", human_duration(pause)));
+                    .note(format_args!("{failure}; waiting for {name} again in {}", format_duration(pause)));
                 tokio::select! {
                     () = tokio::time::sleep(pause) => continue,
-                    signal = signals.end() => return Ok(Exit::signal(signal)),
+                    signal = signals.next_end_signal() => return Ok(Exit::from_signal(signal)),
                 }
             }
             Err(failure) => return Err(failure),
         };
         unreached = Backoff::default();
         reporter.note(format_args!("acquired {name}; starting {}", command_name(plan)));
-        let result = restart_loop(plan, &acquired, reporter, signals).await;
+        let result = restart_until_lock_ends(plan, &acquired, reporter, signals).await;
         let Acquired { zoolock, holder } = acquired;
         release_and_close(zoolock, holder, name, reporter).await;
         if let Some(exit) = result {
@@ -62,7 +62,7 @@ fn is_transient(exit: Exit, plan: &RunPlan) -> bool {
 
 /// Runs the command again and again under the lock. Returns the exit code if a signal has asked
 /// zoolock to end. Returns `None` after the lock was lost or revoked.
-async fn restart_loop(
+async fn restart_until_lock_ends(
     plan: &RunPlan,
     acquired: &Acquired,
     reporter: &Reporter,
@@ -100,15 +100,15 @@ async fn restart_loop(
             }
         };
         let pause = backoff.next_pause(begun.elapsed());
-        reporter.note(format_args!("{what}; starting it again in {}", human_duration(pause)));
+        reporter.note(format_args!("{what}; starting it again in {}", format_duration(pause)));
         tokio::select! {
             biased;
-            signal = signals.end() => {
+            signal = signals.next_end_signal() => {
                 reporter.note(format_args!("ended by {}", signal_name(signal)));
-                return Some(Exit::signal(signal));
+                return Some(Exit::from_signal(signal));
             }
             reason = holder.lost() => {
-                reporter.error(format_args!("lost {name}: {}; waiting for it again", loss_reason(reason)));
+                reporter.error(format_args!("lost {name}: {}; waiting for it again", describe_loss(reason)));
                 return None;
             }
             () = holder.revoked() => {

@@ -1,8 +1,8 @@
 //! `zoolock run`: runs a command under a lock.
 
 pub(crate) mod acquire;
+mod any_guard;
 pub(crate) mod hold;
-mod holder;
 mod keep;
 mod outer;
 mod release;
@@ -19,16 +19,16 @@ use crate::local::ServerKeeper;
 use crate::plan::RunPlan;
 use crate::reaper::ending::Ending;
 use crate::run::acquire::{Acquired, acquire};
-use crate::run::keep::run_kept;
+use crate::run::keep::run_with_restarts;
 use release::release_and_close;
 use run_once::{command_name, run_once};
 
 /// Acquires the lock, runs the command and releases the lock. With `--keep`, repeats that.
 pub(crate) async fn run(plan: RunPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let _keeper = ServerKeeper::of(&plan.service, reporter);
+    let _keeper = ServerKeeper::start_for(&plan.service, reporter);
     if plan.keep {
-        return run_kept(&plan, reporter, &mut signals).await;
+        return run_with_restarts(&plan, reporter, &mut signals).await;
     }
     let input = &mut InputEnd::never();
     let acquired = acquire(&plan.service, &plan.wanted, reporter, &mut signals, input, &mut false).await?;

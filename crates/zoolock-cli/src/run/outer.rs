@@ -29,7 +29,7 @@ pub(crate) async fn wait_for_conflict(zoolock: &Zoolock, wanted: &WantedLocks) -
     let began = Instant::now();
     let mut locks = OuterLocks::new(zoolock, wanted);
     loop {
-        if let Some(failure) = locks.look().await {
+        if let Some(failure) = locks.read_and_check().await {
             return failure;
         }
         tokio::time::sleep(read_interval(began.elapsed())).await;
@@ -44,7 +44,7 @@ pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &WantedLocks) -> Op
     let mut locks = OuterLocks::new(zoolock, wanted);
     let looked = async {
         loop {
-            let found = locks.look().await;
+            let found = locks.read_and_check().await;
             if found.is_some() || locks.blocking_waiter.is_none() {
                 return found;
             }
@@ -56,14 +56,14 @@ pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &WantedLocks) -> Op
 
 struct OuterLocks<'a> {
     wanted: &'a WantedLocks,
-    glances: Vec<(&'a str, LockPoller)>,
+    pollers: Vec<(&'a str, LockPoller)>,
     /// A waiter that is ahead of this command in the queue, and that waits for an outer command.
     /// The values are its znode and the time at which it was first seen.
     blocking_waiter: Option<(String, Instant)>,
 }
 
 /// The reason why this command waits for an outer command.
-enum Waits {
+enum OuterWait {
     /// This command cannot hold the lock together with the outer commands.
     Itself,
     /// A waiter ahead of this command cannot hold the lock together with the outer commands. The value is its znode.
@@ -74,20 +74,20 @@ impl<'a> OuterLocks<'a> {
     fn new(zoolock: &Zoolock, wanted: &'a WantedLocks) -> Self {
         // An exclusive contender waits for every holder. Only the other kinds need a look at the waiters.
         let waiters = if wanted.kind.role() == Role::Exclusive { 0 } else { usize::MAX };
-        let glances = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).glances(waiters)));
-        Self { wanted, glances: glances.collect(), blocking_waiter: None }
+        let pollers = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).poller(waiters)));
+        Self { wanted, pollers: pollers.collect(), blocking_waiter: None }
     }
 
     /// Reads each lock once, and returns the failure if this command waits for an outer command. Ignores errors, because
     /// the acquisition reports them.
-    async fn look(&mut self) -> Option<Failure> {
+    async fn read_and_check(&mut self) -> Option<Failure> {
         let mut blocking_waiter = None;
-        for (name, glances) in &mut self.glances {
-            let Ok(glance) = glances.look().await else { continue };
-            match waits_for_outer(&glance.lock, self.wanted) {
+        for (name, poller) in &mut self.pollers {
+            let Ok(snapshot) = poller.snapshot().await else { continue };
+            match waits_for_outer(&snapshot.lock, self.wanted) {
                 None => continue,
-                Some(Waits::Itself) => {}
-                Some(Waits::BehindWaiter(waiter)) => {
+                Some(OuterWait::Itself) => {}
+                Some(OuterWait::BehindWaiter(waiter)) => {
                     let known = self.blocking_waiter.take().filter(|(known, _)| *known == waiter);
                     let (waiter, since) = known.unwrap_or_else(|| (waiter, Instant::now()));
                     if since.elapsed() < MIN_STAY {
@@ -108,7 +108,7 @@ impl<'a> OuterLocks<'a> {
 
 /// Returns the reason why the lock cannot be granted to this command before an outer command
 /// releases it. Returns `None` if the lock can be granted.
-fn waits_for_outer(lock: &Snapshot, wanted: &WantedLocks) -> Option<Waits> {
+fn waits_for_outer(lock: &Snapshot, wanted: &WantedLocks) -> Option<OuterWait> {
     let is_outer = |entry: &&Entry| entry.id.as_ref().is_some_and(|id| wanted.outer.contains(id));
     let outer: Vec<&Entry> = lock.holders().filter(is_outer).collect();
     if outer.is_empty() || lock.holders().any(is_this_process) {
@@ -120,13 +120,13 @@ fn waits_for_outer(lock: &Snapshot, wanted: &WantedLocks) -> Option<Waits> {
         _ => outer.iter().any(|entry| role.waits_for(role_of(entry))),
     };
     if waits(wanted.kind.role(), wanted.kind.weight()) {
-        return Some(Waits::Itself);
+        return Some(OuterWait::Itself);
     }
     let mut before = lock.waiters.iter().take_while(|waiter| !is_this_process(waiter));
     let waiter = before.find(|waiter| waits(role_of(waiter), waiter.weight))?;
-    Some(Waits::BehindWaiter(waiter.node.clone()))
+    Some(OuterWait::BehindWaiter(waiter.node.clone()))
 }
 
 fn role_of(entry: &Entry) -> Role {
-    Role::named(entry.role).unwrap_or(Role::Exclusive)
+    Role::from_name(entry.role).unwrap_or(Role::Exclusive)
 }

@@ -5,24 +5,24 @@ use std::time::Duration;
 use zoolock::{LossReason, Zoolock};
 
 use crate::base::reporter::Reporter;
-use crate::run::holder::Holder;
-use crate::service::connect::{abandon, close};
+use crate::run::any_guard::AnyGuard;
+use crate::service::connect::{close, close_quickly};
 
 /// Maximum time for the server to confirm a release.
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
 
 /// Releases the lock if it is still held, and closes the session.
-pub(crate) async fn release_and_close(zoolock: Zoolock, holder: Holder, name: &str, reporter: &Reporter) {
+pub(crate) async fn release_and_close(zoolock: Zoolock, holder: AnyGuard, name: &str, reporter: &Reporter) {
     if holder.is_valid() {
         release(holder, name, reporter).await;
         close(zoolock).await;
     } else {
-        abandon(zoolock).await;
+        close_quickly(zoolock).await;
     }
 }
 
 /// Releases the lock. Waits at most [`RELEASE_BOUND`], because the end of the session frees the lock, too.
-pub(crate) async fn release(holder: Holder, name: &str, reporter: &Reporter) {
+pub(crate) async fn release(holder: AnyGuard, name: &str, reporter: &Reporter) {
     match tokio::time::timeout(RELEASE_BOUND, holder.release()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => reporter
@@ -34,7 +34,7 @@ pub(crate) async fn release(holder: Holder, name: &str, reporter: &Reporter) {
 }
 
 /// Returns the reason of a loss, for messages.
-pub(crate) fn loss_reason(reason: LossReason) -> &'static str {
+pub(crate) fn describe_loss(reason: LossReason) -> &'static str {
     match reason {
         LossReason::SessionExpired => "the session expired",
         LossReason::Broken => "another client deleted its znode",

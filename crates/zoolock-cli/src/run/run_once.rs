@@ -3,12 +3,12 @@
 use crate::args::OnLost;
 use crate::base::clock;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, printable};
+use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::Signals;
 use crate::base::terminal::{self, Terminal};
 use crate::local::HolderFile;
 use crate::plan::RunPlan;
-use crate::reaper::child::{Child, CommandStart, Environment};
+use crate::reaper::child::{CommandStart, Environment, RunningCommand};
 use crate::run::acquire::Acquired;
 use crate::run::supervisor::{RunOutcome, Supervisor};
 
@@ -44,7 +44,7 @@ pub(crate) async fn run_once(
     }
     let lease = (plan.on_lost == OnLost::Kill).then(|| clock::boot_time_of(holder.valid_until()));
     let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
-    let file = HolderFile::of(&plan.service, holder.session_id());
+    let file = HolderFile::create_for(&plan.service, holder.session_id());
     let start = CommandStart {
         command: &plan.command,
         environment: &environment,
@@ -53,12 +53,12 @@ pub(crate) async fn run_once(
         lease,
         held: file.as_ref().map(HolderFile::file),
     };
-    let child = Child::start(start).await?;
+    let child = RunningCommand::start(start).await?;
     let supervisor = Supervisor::new(plan, acquired, grace, reporter, child, lease, terminal.as_ref());
     Ok(supervisor.supervise(signals).await)
 }
 
 /// Returns the command's name, for messages.
 pub(crate) fn command_name(plan: &RunPlan) -> String {
-    plan.command.first().map(|program| printable(&program.to_string_lossy())).unwrap_or_default()
+    plan.command.first().map(|program| escape_unprintable(&program.to_string_lossy())).unwrap_or_default()
 }

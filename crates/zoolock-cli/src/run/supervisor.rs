@@ -8,17 +8,17 @@ use zoolock::{Connection, LossReason, Zoolock};
 
 use crate::args::{OnLost, OnRevoke};
 use crate::base::clock;
-use crate::base::duration::human_duration;
+use crate::base::duration::format_duration;
 use crate::base::reporter::Reporter;
-use crate::base::signals::{Signals, name as signal_name};
+use crate::base::signals::{Signals, signal_name};
 use crate::base::terminal::{self, Terminal};
 use crate::plan::RunPlan;
-use crate::reaper::child::{Child, CommandEvent};
+use crate::reaper::child::{CommandEvent, RunningCommand};
 use crate::reaper::ending::Ending;
 use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport, Scope};
 use crate::run::acquire::Acquired;
-use crate::run::holder::Holder;
-use crate::run::release::loss_reason;
+use crate::run::any_guard::AnyGuard;
+use crate::run::release::describe_loss;
 
 /// Maximum time between two checks of the clock. A longer timer could miss the end of the lease,
 /// because timers stop while the machine sleeps, but the lease continues.
@@ -48,7 +48,7 @@ pub(crate) struct RunOutcome {
     pub(crate) revoked: bool,
 }
 
-fn processes(count: i32) -> String {
+fn format_process_count(count: i32) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct Supervisor<'a> {
     grace: Duration,
     on_lost: OnLost,
     on_revoke: OnRevoke,
-    guard: &'a Holder,
+    guard: &'a AnyGuard,
     reporter: &'a Reporter,
-    child: Child,
+    child: RunningCommand,
     terminal: Option<&'a Terminal>,
     phase: CommandPhase,
     /// The end of the lease that was last sent to the reaper.
@@ -107,7 +107,7 @@ impl<'a> Supervisor<'a> {
         acquired: &'a Acquired,
         grace: Duration,
         reporter: &'a Reporter,
-        child: Child,
+        child: RunningCommand,
         lease: LeaseEnd,
         terminal: Option<&'a Terminal>,
     ) -> Self {
@@ -159,7 +159,7 @@ impl<'a> Supervisor<'a> {
             let next_check = self.time_to_next_check();
             tokio::select! {
                 biased;
-                event = self.child.event() => match event {
+                event = self.child.next_event() => match event {
                     CommandEvent::Reported(ReaperReport::Stopped(signal)) => self.handle_stop(signal, signals).await,
                     CommandEvent::Reported(report) => if let Some(ending) = self.handle_report(report) {
                         break self.finish(ending).await;
@@ -200,12 +200,15 @@ impl<'a> Supervisor<'a> {
             ReaperReport::Ended(ending) => self.handle_end(ending),
             ReaperReport::LeftoversTerminated(count) => self.reporter.note(format_args!(
                 "{} of the command left behind; TERM sent, KILL in {}",
-                processes(count),
-                human_duration(self.grace.min(self.remaining()))
+                format_process_count(count),
+                format_duration(self.grace.min(self.remaining_lease()))
             )),
             ReaperReport::Stuck(count) => {
                 if !std::mem::replace(&mut self.stuck, true) {
-                    self.reporter.error(format_args!("{} of the command cannot be killed", processes(count)));
+                    self.reporter.error(format_args!(
+                        "{} of the command cannot be killed",
+                        format_process_count(count)
+                    ));
                 }
                 // After a loss, zoolock keeps no lock for the processes that are left, so it does
                 // not wait for them.
@@ -228,7 +231,7 @@ impl<'a> Supervisor<'a> {
             }
         }
         self.finishing = Some(Instant::now());
-        self.child.order(if !self.is_lost() {
+        self.child.send_order(if !self.is_lost() {
             ReaperOrder::Finish(self.scope)
         } else if self.guard.is_valid() && matches!(self.phase, CommandPhase::Terminating(_)) {
             // Processes that the command left behind have the rest of the grace period.
@@ -268,7 +271,7 @@ impl<'a> Supervisor<'a> {
         let is_later = lease > known + LEASE_CHANGE && self.phase == CommandPhase::Running;
         if is_later || lease + LEASE_CHANGE < known {
             self.lease = Some(lease);
-            self.child.order(ReaperOrder::Lease(self.lease));
+            self.child.send_order(ReaperOrder::Lease(self.lease));
         }
     }
 
@@ -280,13 +283,13 @@ impl<'a> Supervisor<'a> {
         if timeout / 6 < self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
             self.timeout = timeout;
             self.grace = timeout / 6;
-            self.child.order(ReaperOrder::Grace(self.grace));
+            self.child.send_order(ReaperOrder::Grace(self.grace));
         }
     }
 
     /// Returns the rest of the lease. Returns [`Duration::MAX`] for a broken lock: TERM is sent to the command at once,
     /// and only the grace period counts.
-    fn remaining(&self) -> Duration {
+    fn remaining_lease(&self) -> Duration {
         match self.guard.loss() {
             Some(LossReason::Broken | LossReason::Closed) => Duration::MAX,
             _ => self.guard.valid_until().remaining(),
@@ -294,7 +297,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn time_to_next_check(&self) -> Duration {
-        let remaining = self.remaining();
+        let remaining = self.remaining_lease();
         let next = match self.phase {
             CommandPhase::Running => (remaining.saturating_sub(self.grace) / 8).max(MIN_CHECK_INTERVAL),
             CommandPhase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
@@ -310,11 +313,11 @@ impl<'a> Supervisor<'a> {
         if self.on_lost == OnLost::Warn {
             return;
         }
-        let (name, remaining) = (self.name, self.remaining());
+        let (name, remaining) = (self.name, self.remaining_lease());
         match self.phase {
             CommandPhase::Killed => {}
-            _ if remaining.is_zero() => self.kill(),
-            CommandPhase::Terminating(since) if since.elapsed() >= self.grace => self.kill(),
+            _ if remaining.is_zero() => self.end_grace_period(),
+            CommandPhase::Terminating(since) if since.elapsed() >= self.grace => self.end_grace_period(),
             CommandPhase::Running if remaining <= self.grace => {
                 self.terminate(format_args!("{name} could not be renewed in time"));
             }
@@ -349,12 +352,12 @@ impl<'a> Supervisor<'a> {
             (OnLost::Warn, _) => {
                 self.warned = true;
                 self.reporter
-                    .error(format_args!("lost {name}: {}; the command continues", loss_reason(reason)));
+                    .error(format_args!("lost {name}: {}; the command continues", describe_loss(reason)));
             }
             (OnLost::Kill, CommandPhase::Killed) => {}
-            (OnLost::Kill, _) if self.remaining().is_zero() => self.kill(),
+            (OnLost::Kill, _) if self.remaining_lease().is_zero() => self.end_grace_period(),
             (OnLost::Kill, CommandPhase::Running) => {
-                self.terminate(format_args!("lost {name}: {}", loss_reason(reason)))
+                self.terminate(format_args!("lost {name}: {}", describe_loss(reason)))
             }
             (OnLost::Kill, CommandPhase::Terminating(_)) => {}
         }
@@ -377,16 +380,16 @@ impl<'a> Supervisor<'a> {
 
     fn terminate(&mut self, reason: impl std::fmt::Display) {
         self.phase = CommandPhase::Terminating(Instant::now());
-        let left = self.grace.min(self.remaining());
+        let left = self.grace.min(self.remaining_lease());
         // The order is sent before the message is printed, because printing can take time. The
         // reaper sends TERM, unless it has sent TERM already.
-        self.child.order(ReaperOrder::Terminate);
+        self.child.send_order(ReaperOrder::Terminate);
         self.stopped = false;
         self.reporter
-            .error(format_args!("{reason}; TERM sent to the command, KILL in {}", human_duration(left)));
+            .error(format_args!("{reason}; TERM sent to the command, KILL in {}", format_duration(left)));
     }
 
-    fn kill(&mut self) {
+    fn end_grace_period(&mut self) {
         self.phase = CommandPhase::Killed;
         self.kill_all();
         self.reporter
@@ -396,7 +399,7 @@ impl<'a> Supervisor<'a> {
     /// Kills the group, and orders the reaper to kill the processes that have left the group.
     fn kill_all(&mut self) {
         self.child.signal(Signal::KILL);
-        self.child.order(ReaperOrder::Kill);
+        self.child.send_order(ReaperOrder::Kill);
         self.killed.get_or_insert_with(Instant::now);
     }
 
@@ -418,7 +421,7 @@ impl<'a> Supervisor<'a> {
             Connection::Suspect => self.reporter.note(format_args!(
                 "disconnected from the server; {} stays held for {} without a renewal",
                 self.name,
-                human_duration(self.remaining())
+                format_duration(self.remaining_lease())
             )),
             Connection::Connected => {
                 self.reporter.note(format_args!("reconnected; {} is still held", self.name))
@@ -468,7 +471,7 @@ impl<'a> Supervisor<'a> {
         // Meanwhile no process renews the lock, and the command is stopped, too.
         terminal.restore_foreground(self.child.group());
         if terminal::has_job_control_shell() {
-            let left = human_duration(self.remaining());
+            let left = format_duration(self.remaining_lease());
             self.reporter.note(match self.on_lost {
                 OnLost::Kill => {
                     format!("stopped; if it does not continue within {left}, {} is lost and the command is killed", self.name)
@@ -481,11 +484,11 @@ impl<'a> Supervisor<'a> {
             }
             terminal::stop_this_process();
             tokio::time::sleep(STOP_BOUND).await;
-            signals.forget(Signal::TSTP);
+            signals.discard(Signal::TSTP);
         }
         if self.on_lost == OnLost::Kill && !self.guard.is_valid() {
             // The command must not run again, not even to clean up.
-            self.kill();
+            self.end_grace_period();
             return;
         }
         if terminal.is_foreground() && (had_terminal || wants_terminal) {

@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use zoolock::{Tls, Zoolock};
-use zoolock_client::Requests;
+use zoolock_client::RequestSession;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
-use crate::base::start::starting_threads;
+use crate::base::start::start_threads_or_exit;
 use crate::local::{self, LocalState, StateDir};
-use crate::plan::credentials::{Auth, user_and_password};
-use crate::plan::{Endpoint, Service};
+use crate::plan::credentials::{Auth, split_user_and_password};
+use crate::plan::{ConnectionSettings, Endpoint};
 
 /// Maximum number of attempts to connect to this user's server. If the server stops during an attempt, the next attempt
 /// starts it again.
@@ -22,9 +22,9 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
-pub(crate) async fn connect(service: &Service, reporter: &Reporter) -> Result<Zoolock, Failure> {
+pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
     static TIMERS: OnceLock<std::io::Result<()>> = OnceLock::new();
-    if let Err(error) = TIMERS.get_or_init(|| starting_threads(zoolock::start_timers)) {
+    if let Err(error) = TIMERS.get_or_init(|| start_threads_or_exit(zoolock::start_timers)) {
         return Err(Failure::unavailable(format!("cannot start the timers: {error}")));
     }
     match &service.endpoint {
@@ -49,8 +49,8 @@ pub(crate) async fn connect(service: &Service, reporter: &Reporter) -> Result<Zo
 }
 
 /// Connects, makes one request, and closes the session.
-pub(crate) async fn request<T>(
-    service: &Service,
+pub(crate) async fn connect_and_request<T>(
+    service: &ConnectionSettings,
     reporter: &Reporter,
     request: impl AsyncFnOnce(&Zoolock) -> Result<T, zoolock::Error>,
 ) -> Result<T, Failure> {
@@ -60,7 +60,7 @@ pub(crate) async fn request<T>(
     Ok(result?)
 }
 
-async fn connect_locally(service: &Service, reporter: &Reporter) -> Result<Zoolock, Failure> {
+async fn connect_locally(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
     let began = Instant::now();
     let mut attempt = 1;
     loop {
@@ -72,9 +72,9 @@ async fn connect_locally(service: &Service, reporter: &Reporter) -> Result<Zoolo
         }
         let connected = tokio::select! {
             connected = builder(service)?.connect(&address) => connected,
-            () = local::ended() => {
+            () = local::wait_for_server_end() => {
                 if attempt == LOCAL_ATTEMPTS || began.elapsed() >= service.connect_timeout {
-                    return Err(local::no_session("no session"));
+                    return Err(local::session_failure("no session"));
                 }
                 attempt += 1;
                 continue;
@@ -82,7 +82,7 @@ async fn connect_locally(service: &Service, reporter: &Reporter) -> Result<Zoolo
         };
         match connected {
             Ok(zoolock) => return Ok(zoolock),
-            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(local::no_session(error)),
+            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(local::session_failure(error)),
             Err(error) => return Err(error.into()),
         }
     }
@@ -95,10 +95,10 @@ fn listens_locally() -> Result<bool, Failure> {
 /// Opens a session to the server of `service`, for ZooKeeper requests instead of locks. The session
 /// ignores the chroot, so the caller adds it to the paths. In local mode, fails if this user's
 /// server does not run.
-pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failure> {
+pub(crate) async fn connect_for_requests(service: &ConnectionSettings) -> Result<RequestSession, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
-            connect_as(hosts, auth.as_ref(), tls.as_ref(), service).await
+            connect_hosts_for_requests(hosts, auth.as_ref(), tls.as_ref(), service).await
         }
         Endpoint::Local => {
             if !listens_locally()? {
@@ -107,9 +107,9 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failu
                 ));
             }
             let server = local::find_or_start_server(service.connect_timeout).await?;
-            let connected = connect_as(&server.address()?, None, None, service).await;
+            let connected = connect_hosts_for_requests(&server.address()?, None, None, service).await;
             connected.map_err(|failure| match failure.exit {
-                Exit::UNAVAILABLE => local::no_session(failure),
+                Exit::UNAVAILABLE => local::session_failure(failure),
                 _ => failure,
             })
         }
@@ -123,12 +123,12 @@ pub(crate) fn chroot_of(hosts: &str) -> String {
 
 /// Opens a session to the servers `hosts`, for ZooKeeper requests instead of locks. Uses the given
 /// credentials and TLS settings, or none.
-pub(crate) async fn connect_as(
+pub(crate) async fn connect_hosts_for_requests(
     hosts: &str,
     auth: Option<&Auth>,
     tls: Option<&Tls>,
-    service: &Service,
-) -> Result<Requests, Failure> {
+    service: &ConnectionSettings,
+) -> Result<RequestSession, Failure> {
     let mut builder = builder(service)?;
     if let Some(tls) = tls {
         builder = builder.tls(tls.clone());
@@ -143,7 +143,7 @@ fn with_auth(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder,
     Ok(match auth {
         Auth::Digest(secret) => builder.auth("digest", secret.to_vec()),
         Auth::Sasl(secret) => {
-            let (user, password) = user_and_password(secret)?;
+            let (user, password) = split_user_and_password(secret)?;
             builder.sasl_digest_md5(user, password)
         }
         Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
@@ -151,7 +151,7 @@ fn with_auth(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder,
 }
 
 /// Returns a builder with the settings of the command line.
-fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
+fn builder(service: &ConnectionSettings) -> Result<zoolock::Builder, Failure> {
     let mut builder = Zoolock::builder()
         .session_timeout(service.session_timeout)
         .connect_timeout(service.connect_timeout)
@@ -186,6 +186,6 @@ pub(crate) async fn close(zoolock: Zoolock) {
 
 /// Closes the session like [`close`] after a lock was lost. Waits for a shorter time, because the
 /// server is probably unreachable.
-pub(crate) async fn abandon(zoolock: Zoolock) {
+pub(crate) async fn close_quickly(zoolock: Zoolock) {
     let _ = tokio::time::timeout(ABANDON_BOUND, zoolock.close()).await;
 }

@@ -42,7 +42,7 @@ pub(super) enum KeyEffect {
 
 impl Confirmation {
     /// Handles a key that is pressed while the confirmation is shown.
-    pub(super) fn key(&mut self, key: KeyPress) -> KeyEffect {
+    pub(super) fn handle_key(&mut self, key: KeyPress) -> KeyEffect {
         match (self.request.action, key) {
             (AdminAction::Revoke, KeyPress::Char('y' | 'Y')) => KeyEffect::Yes,
             (AdminAction::Revoke, _) => KeyEffect::No,

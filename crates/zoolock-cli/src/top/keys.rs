@@ -19,7 +19,7 @@ pub(super) enum TerminalInput {
 
 /// Starts the thread, which reads until the receiver is dropped. The thread notices the drop only
 /// at the next input, so it may run until the process ends.
-pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
+pub(super) fn start_key_thread() -> io::Result<mpsc::Receiver<TerminalInput>> {
     // Keys that are typed during drawing wait in the channel, or in the terminal if the channel is full.
     let (sender, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("zoolock-keys".to_owned()).spawn(move || {

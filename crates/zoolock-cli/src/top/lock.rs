@@ -3,7 +3,7 @@
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
 use crate::render::status::describe_contender;
-use crate::render::text::{lock_name, role};
+use crate::render::text::{describe_role, lock_name};
 
 /// A lock, as the list and the queue show it.
 #[derive(Debug, Clone, Default)]
@@ -88,7 +88,7 @@ impl ContenderRow {
     fn of(entry: Entry) -> Self {
         Self {
             description: describe_contender(&entry),
-            role: role(&entry),
+            role: describe_role(&entry),
             revoked: entry.revoked,
             node: entry.node,
             token: entry.token,

@@ -23,13 +23,13 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use zoolock::{Ticket, Zoolock};
 
 use crate::args::ColorWhen;
-use crate::base::exit::{Exit, Failure, refused};
-use crate::base::reporter::{Reporter, printable, use_color};
-use crate::base::signals::{Signals, ends};
+use crate::base::exit::{Exit, Failure, cannot_start};
+use crate::base::reporter::{Reporter, escape_unprintable, use_color};
+use crate::base::signals::{Signals, is_end_signal};
 use crate::base::terminal;
-use crate::plan::{Endpoint, Top};
+use crate::plan::{Endpoint, TopPlan};
 use crate::render::status::describe_contender;
-use crate::service::connect::{abandon, connect};
+use crate::service::connect::{close_quickly, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
 
 use confirmation::ActionRequest;
@@ -46,7 +46,7 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
 const SIGNAL_DELAY: Duration = Duration::from_millis(50);
 
 /// Shows the screen until the user quits, or until a signal ends zoolock.
-pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Reporter) -> Result<Exit, Failure> {
+pub(crate) async fn top(plan: TopPlan, color: ColorWhen, reporter: &Reporter) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
             "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json` and \
@@ -64,11 +64,11 @@ pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Reporter) -> Res
     // Connects before switching to full-screen mode, so that errors are printed as usual and ^C ends the process.
     let zoolock = connect(&plan.service, reporter).await?;
     let outcome = show(plan, zoolock.clone(), color).await;
-    abandon(zoolock).await;
+    close_quickly(zoolock).await;
     outcome
 }
 
-async fn show(plan: Top, zoolock: Zoolock, color: ColorWhen) -> Result<Exit, Failure> {
+async fn show(plan: TopPlan, zoolock: Zoolock, color: ColorWhen) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     for signal in [Signal::TSTP, Signal::CONT] {
         signals.add_unless_ignored(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
@@ -78,26 +78,27 @@ async fn show(plan: Top, zoolock: Zoolock, color: ColorWhen) -> Result<Exit, Fai
     let (instructions, receiver) =
         watch::channel(Instructions { subject: model.subject(), read_requests: 0 });
     let (sender, results) = mpsc::channel(4);
-    let screen = RawTerminal::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
-    let keys = keys::listen().map_err(|error| refused("a thread", error))?;
+    let screen =
+        RawTerminal::enter_full_screen(use_color(color, true)).map_err(|error| terminal_failure(&error))?;
+    let keys = keys::start_key_thread().map_err(|error| cannot_start("a thread", error))?;
     let reader = ScreenReader { plan, zoolock: zoolock.clone(), instructions: receiver, results: sender };
     // The reader is a task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends
     // with this function, because dropping a `JoinSet` aborts its tasks.
     let mut reading = JoinSet::new();
-    reading.spawn(reader.read());
+    reading.spawn(reader.run());
     let event_loop =
         EventLoop { screen, keys, signals, results, actions: JoinSet::new(), zoolock, instructions, started };
     event_loop.run(&mut model).await
 }
 
-fn setting(plan: &Top) -> Setting {
+fn setting(plan: &TopPlan) -> Setting {
     let service = match &plan.service.endpoint {
         Endpoint::Local => "this user's server",
         Endpoint::Remote { hosts, .. } => hosts,
     };
     let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
     Setting {
-        title: printable(&format!("{service} · {below}")),
+        title: escape_unprintable(&format!("{service} · {below}")),
         read_only: plan.read_only,
         zone: TimeZone::system(),
     }
@@ -124,15 +125,15 @@ impl EventLoop {
             if RawTerminal::panicked() {
                 return Err(Failure::unavailable("`top` failed, see the error above; start it again"));
             }
-            let (width, height) = self.screen.size().map_err(|error| no_terminal(&error))?;
+            let (width, height) = self.screen.size().map_err(|error| terminal_failure(&error))?;
             model.resize(width, height);
-            self.screen.draw(model).map_err(|error| no_terminal(&error))?;
+            self.screen.draw(model).map_err(|error| terminal_failure(&error))?;
             // Keys come before read results, so that reading does not delay input.
             let typed = tokio::select! {
                 biased;
                 signal = self.signals.next() => {
-                    if ends(signal) {
-                        return Ok(Exit::signal(signal));
+                    if is_end_signal(signal) {
+                        return Ok(Exit::from_signal(signal));
                     }
                     self.handle_signal(signal).await?;
                     None
@@ -143,7 +144,7 @@ impl EventLoop {
                     // If `done` is an error, the task has panicked. The screen then shows the panic
                     // message.
                     if let Ok(outcome) = done {
-                        model.done(outcome);
+                        model.show_action_result(outcome);
                     }
                     self.read_now();
                     None
@@ -161,18 +162,18 @@ impl EventLoop {
                 let keys = match typed {
                     TerminalInput::Keys(keys) => keys,
                     TerminalInput::Resized => continue,
-                    TerminalInput::Gone(error) => return Err(no_terminal(&error)),
+                    TerminalInput::Gone(error) => return Err(terminal_failure(&error)),
                 };
                 for key in keys {
-                    match model.key(key) {
+                    match model.handle_key(key) {
                         None => {}
                         Some(TopCommand::Quit) => return Ok(Exit::OK),
-                        Some(TopCommand::Stop) => stop(model),
+                        Some(TopCommand::Stop) => suspend(model),
                         Some(TopCommand::Redraw) => {
-                            self.screen.clear().map_err(|error| no_terminal(&error))?
+                            self.screen.clear().map_err(|error| terminal_failure(&error))?
                         }
                         Some(TopCommand::Read) => self.read_now(),
-                        Some(TopCommand::Do(request)) => self.begin(request),
+                        Some(TopCommand::Do(request)) => self.start_action(request),
                     }
                 }
             }
@@ -190,7 +191,7 @@ impl EventLoop {
     }
 
     /// Starts a confirmed action in the background.
-    fn begin(&mut self, request: ActionRequest) {
+    fn start_action(&mut self, request: ActionRequest) {
         let zoolock = self.zoolock.clone();
         self.actions.spawn(async move {
             let unknown =
@@ -201,22 +202,22 @@ impl EventLoop {
 
     async fn handle_signal(&mut self, signal: Signal) -> Result<(), Failure> {
         if signal == Signal::TSTP {
-            self.screen.give_back();
+            self.screen.leave_full_screen();
             terminal::stop_this_process();
             sleep(SIGNAL_DELAY).await;
-            self.signals.forget(Signal::TSTP);
-            self.signals.forget(Signal::CONT);
+            self.signals.discard(Signal::TSTP);
+            self.signals.discard(Signal::CONT);
         } else if signal != Signal::CONT {
             return Ok(());
         }
         // If this process is in the background, the kernel stops this process here until it is in
         // the foreground again.
-        self.screen.take_again().map_err(|error| no_terminal(&error))
+        self.screen.reenter_full_screen().map_err(|error| terminal_failure(&error))
     }
 }
 
 /// Handles ^Z by sending a signal, because a terminal in raw mode sends none.
-fn stop(model: &mut ScreenModel) {
+fn suspend(model: &mut ScreenModel) {
     if terminal::has_job_control_shell() {
         // Stops the whole process group, as the terminal would.
         let _ = kill_current_process_group(Signal::TSTP);
@@ -248,6 +249,6 @@ fn now(started: Instant) -> ScreenTime {
     ScreenTime { running: started.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
 }
 
-fn no_terminal(error: &std::io::Error) -> Failure {
+fn terminal_failure(error: &std::io::Error) -> Failure {
     Failure::new(Exit::OUTPUT, format!("the terminal cannot be used: {error}"))
 }

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 
 use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
 use super::lock::{ContenderRow, LockRow};
-use super::order::{SortOrder, arranged};
+use super::order::{SortOrder, filter_and_sort};
 use crate::verbs::operate::AdminAction;
 
 /// Minimum size of the terminal.
@@ -223,15 +223,15 @@ impl ScreenModel {
 
     /// Returns the time for which ages are computed: now, or the time of the last read while
     /// reading fails.
-    pub(super) fn as_of(&self) -> u64 {
-        match (&self.failure, self.read()) {
+    pub(super) fn age_reference_ms(&self) -> u64 {
+        match (&self.failure, self.last_read()) {
             (Some(_), Some(read)) => read.at.unix_ms,
             _ => self.now.unix_ms,
         }
     }
 
     /// Returns the last read of the list or queue that is shown.
-    pub(super) fn read(&self) -> Option<LastRead> {
+    pub(super) fn last_read(&self) -> Option<LastRead> {
         self.queue.as_ref().map_or(self.read, |queue| queue.read)
     }
 
@@ -279,7 +279,7 @@ impl ScreenModel {
     }
 
     /// Shows the result of an action.
-    pub(super) fn done(&mut self, outcome: Result<String, String>) {
+    pub(super) fn show_action_result(&mut self, outcome: Result<String, String>) {
         match outcome {
             Ok(text) => self.show_message(text),
             Err(text) => self.show_warning(text),
@@ -287,7 +287,7 @@ impl ScreenModel {
     }
 
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyPress) -> Option<TopCommand> {
+    pub(super) fn handle_key(&mut self, key: KeyPress) -> Option<TopCommand> {
         match key {
             KeyPress::Interrupt => return Some(TopCommand::Quit),
             KeyPress::Stop => return Some(TopCommand::Stop),
@@ -299,7 +299,7 @@ impl ScreenModel {
             return (key == KeyPress::Char('q')).then_some(TopCommand::Quit);
         }
         if let Some(confirmation) = &mut self.confirmation {
-            let answer = confirmation.key(key);
+            let answer = confirmation.handle_key(key);
             return self.handle_answer(answer);
         }
         if self.help {
@@ -307,29 +307,29 @@ impl ScreenModel {
             return None;
         }
         if self.editing.is_some() {
-            self.edit(key);
+            self.edit_filter(key);
             return None;
         }
         self.message = None;
         match key {
             KeyPress::Char('q') => return Some(TopCommand::Quit),
             KeyPress::Char('?' | 'h') => self.help = true,
-            KeyPress::Char('r') => self.ask(AdminAction::Revoke),
-            KeyPress::Char('b') => self.ask(AdminAction::Break),
+            KeyPress::Char('r') => self.ask_for_confirmation(AdminAction::Revoke),
+            KeyPress::Char('b') => self.ask_for_confirmation(AdminAction::Break),
             KeyPress::Char(' ') => return Some(TopCommand::Read),
-            KeyPress::Up | KeyPress::Char('k') => self.step(|at, _| at.saturating_sub(1)),
-            KeyPress::Down | KeyPress::Char('j') => self.step(|at, _| at.saturating_add(1)),
-            KeyPress::PageUp => self.step(usize::saturating_sub),
-            KeyPress::PageDown => self.step(usize::saturating_add),
-            KeyPress::Home | KeyPress::Char('g') => self.step(|_, _| 0),
-            KeyPress::End | KeyPress::Char('G') => self.step(|_, _| usize::MAX),
+            KeyPress::Up | KeyPress::Char('k') => self.move_cursor(|at, _| at.saturating_sub(1)),
+            KeyPress::Down | KeyPress::Char('j') => self.move_cursor(|at, _| at.saturating_add(1)),
+            KeyPress::PageUp => self.move_cursor(usize::saturating_sub),
+            KeyPress::PageDown => self.move_cursor(usize::saturating_add),
+            KeyPress::Home | KeyPress::Char('g') => self.move_cursor(|_, _| 0),
+            KeyPress::End | KeyPress::Char('G') => self.move_cursor(|_, _| usize::MAX),
             KeyPress::Esc | KeyPress::Backspace if self.queue.is_some() => {
                 self.queue = None;
                 self.scroll();
             }
             _ if self.queue.is_some() => {}
             KeyPress::Enter => {
-                let (lock, read) = (self.lock().cloned(), self.read);
+                let (lock, read) = (self.selected_lock().cloned(), self.read);
                 self.queue = lock.map(|lock| QueuePane { lock, cursor: Cursor::default(), read });
             }
             KeyPress::Char('s') => self.sort(self.order.next()),
@@ -344,7 +344,7 @@ impl ScreenModel {
     }
 
     /// Returns the selected lock, or the lock whose queue is shown.
-    pub(super) fn lock(&self) -> Option<&LockRow> {
+    pub(super) fn selected_lock(&self) -> Option<&LockRow> {
         match &self.queue {
             Some(queue) => Some(&queue.lock),
             None => self.rows.get(self.cursor.at).and_then(|place| self.locks.get(*place)),
@@ -367,7 +367,7 @@ impl ScreenModel {
         self.arrange();
     }
 
-    fn edit(&mut self, key: KeyPress) {
+    fn edit_filter(&mut self, key: KeyPress) {
         match key {
             KeyPress::Enter => self.editing = None,
             KeyPress::Esc => {
@@ -383,14 +383,14 @@ impl ScreenModel {
                 self.filter_by(format!("{}{c}", self.filter));
             }
             // The cursor can move while the filter is typed.
-            KeyPress::Up => self.step(|at, _| at.saturating_sub(1)),
-            KeyPress::Down => self.step(|at, _| at.saturating_add(1)),
+            KeyPress::Up => self.move_cursor(|at, _| at.saturating_sub(1)),
+            KeyPress::Down => self.move_cursor(|at, _| at.saturating_add(1)),
             _ => {}
         }
     }
 
     fn arrange(&mut self) {
-        self.rows = arranged(&self.locks, self.order, &self.filter);
+        self.rows = filter_and_sort(&self.locks, self.order, &self.filter);
         let place = self
             .cursor
             .on
@@ -401,7 +401,7 @@ impl ScreenModel {
     }
 
     /// Moves the cursor. `to` maps the index of the selected row and the length of a page to the new index.
-    fn step(&mut self, to: impl Fn(usize, usize) -> usize) {
+    fn move_cursor(&mut self, to: impl Fn(usize, usize) -> usize) {
         let visible_rows = self.visible_rows();
         match &mut self.queue {
             Some(QueuePane { lock, cursor, .. }) => {
@@ -430,11 +430,11 @@ impl ScreenModel {
         }
     }
 
-    fn ask(&mut self, action: AdminAction) {
+    fn ask_for_confirmation(&mut self, action: AdminAction) {
         if self.setting.read_only {
             return self.show_warning("--read-only is set: revoke and break are disabled".to_owned());
         }
-        let Some(lock) = self.lock() else { return };
+        let Some(lock) = self.selected_lock() else { return };
         let selected = match &self.queue {
             Some(queue) => lock.at(queue.cursor.at),
             None if lock.holders.len() > 1 => {

@@ -3,7 +3,7 @@ use super::*;
 
 fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
-        assert_eq!(model.key(KeyPress::Char(c)), None, "{c}");
+        assert_eq!(model.handle_key(KeyPress::Char(c)), None, "{c}");
     }
 }
 
@@ -12,7 +12,7 @@ fn names(model: &ScreenModel) -> Vec<&str> {
 }
 
 fn selected(model: &ScreenModel) -> &str {
-    model.lock().map_or("", |lock| lock.name.as_str())
+    model.selected_lock().map_or("", |lock| lock.name.as_str())
 }
 
 fn message(model: &ScreenModel) -> &str {
@@ -53,7 +53,7 @@ fn cursor_follows_its_lock_when_rows_move() {
     model.handle_read(ReadResult::Locks(Vec::new(), pace()));
     assert_eq!((selected(&model), model.cursor.at), ("", 0));
     for key in [KeyPress::Down, KeyPress::End, KeyPress::Enter, KeyPress::Char('r'), KeyPress::PageUp] {
-        assert_eq!(model.key(key), None);
+        assert_eq!(model.handle_key(key), None);
     }
 }
 
@@ -80,7 +80,7 @@ fn scrolling_keeps_the_cursor_visible() {
         (KeyPress::PageUp, 0, 0),
         (KeyPress::Char('G'), 99, 100 - visible_rows),
     ] {
-        assert_eq!(model.key(key), None);
+        assert_eq!(model.handle_key(key), None);
         assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
     }
     // A larger screen leaves no gap below the last row. A smaller screen keeps the cursor visible.
@@ -95,18 +95,18 @@ fn filter_is_typed_kept_and_restored() {
     let mut model = model();
     keys(&mut model, "/QN");
     assert!(names(&model).is_empty());
-    assert_eq!(model.key(KeyPress::Backspace), None);
-    assert_eq!(model.key(KeyPress::Backspace), None);
+    assert_eq!(model.handle_key(KeyPress::Backspace), None);
+    assert_eq!(model.handle_key(KeyPress::Backspace), None);
     keys(&mut model, "night");
     assert_eq!(names(&model), ["nightly"]);
-    assert_eq!(model.key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyPress::Enter), None);
     // Letters are commands again.
     keys(&mut model, "j2");
     assert_eq!((names(&model), model.order), (vec!["nightly"], SortOrder::Longest));
     keys(&mut model, "/x");
-    assert_eq!(model.key(KeyPress::Esc), None);
+    assert_eq!(model.handle_key(KeyPress::Esc), None);
     assert_eq!(model.filter, "night");
-    assert_eq!(model.key(KeyPress::Esc), None);
+    assert_eq!(model.handle_key(KeyPress::Esc), None);
     assert_eq!(names(&model).len(), 4);
     keys(&mut model, "/");
     keys(&mut model, &"x".repeat(1000));
@@ -117,7 +117,7 @@ fn filter_is_typed_kept_and_restored() {
 fn queue_is_opened_read_and_left() {
     let mut model = model();
     assert_eq!(model.subject(), Subject::All);
-    assert_eq!(model.key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyPress::Enter), None);
     assert_eq!(model.subject(), Subject::One("/locks/db/main".to_owned()));
     keys(&mut model, "jj");
     let on = |model: &ScreenModel| model.queue.as_ref().expect("the queue is open").cursor.at;
@@ -128,10 +128,10 @@ fn queue_is_opened_read_and_left() {
     assert_eq!(on(&model), 1);
     // A late read of another queue is ignored.
     model.handle_read(ReadResult::Queue(Box::new(lock("nightly", &[])), pace()));
-    assert_eq!(model.lock().map(|lock| lock.waiting), Some(1));
-    assert_eq!(model.key(KeyPress::Esc), None);
+    assert_eq!(model.selected_lock().map(|lock| lock.waiting), Some(1));
+    assert_eq!(model.handle_key(KeyPress::Esc), None);
     assert_eq!(model.subject(), Subject::All);
-    assert_eq!(model.key(KeyPress::Char('q')), Some(TopCommand::Quit));
+    assert_eq!(model.handle_key(KeyPress::Char('q')), Some(TopCommand::Quit));
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn holder_is_asked_only_after_yes() {
     let mut model = model();
     for no in [KeyPress::Char('n'), KeyPress::Enter, KeyPress::Esc, KeyPress::Char('q'), KeyPress::Down] {
         keys(&mut model, "r");
-        assert_eq!(model.key(no), None);
+        assert_eq!(model.handle_key(no), None);
         assert!(message(&model).contains("no request sent"), "{:?}", model.message);
     }
     keys(&mut model, "r");
-    assert_eq!(model.key(KeyPress::Char('y')), Some(TopCommand::Do(request)));
+    assert_eq!(model.handle_key(KeyPress::Char('y')), Some(TopCommand::Do(request)));
     assert!(model.confirmation.is_none());
-    model.done(Ok("db/main: asked it".to_owned()));
+    model.show_action_result(Ok("db/main: asked it".to_owned()));
     assert!(message(&model).contains("asked it"));
-    model.done(Err("it is not there".to_owned()));
+    model.show_action_result(Err("it is not there".to_owned()));
     assert!(model.message.as_ref().is_some_and(|message| message.bad && message.text == "it is not there"));
 }
 
@@ -163,27 +163,29 @@ fn lock_is_broken_only_by_whole_word() {
     for wrong in ["", "y", "brea", "breaks", "Break"] {
         keys(&mut model, "b");
         keys(&mut model, wrong);
-        assert_eq!(model.key(KeyPress::Enter), None);
+        assert_eq!(model.handle_key(KeyPress::Enter), None);
         assert!(message(&model).contains("nothing was broken"), "{wrong}");
     }
     keys(&mut model, "b");
     keys(&mut model, "brek");
-    assert_eq!(model.key(KeyPress::Backspace), None);
+    assert_eq!(model.handle_key(KeyPress::Backspace), None);
     // A read during the confirmation does not change the contender of the confirmation, although
     // that contender has left the queue.
     model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
     assert!(!model.is_still_queued(&model.confirmation.clone().expect("a confirmation is open")));
     keys(&mut model, "ak");
-    let Some(TopCommand::Do(request)) = model.key(KeyPress::Enter) else { panic!("the word confirms") };
+    let Some(TopCommand::Do(request)) = model.handle_key(KeyPress::Enter) else {
+        panic!("the word confirms")
+    };
     assert_eq!((request.action, request.token), (AdminAction::Break, token(1)));
-    assert_eq!(model.key(KeyPress::Interrupt), Some(TopCommand::Quit));
+    assert_eq!(model.handle_key(KeyPress::Interrupt), Some(TopCommand::Quit));
 }
 
 #[test]
 fn waiter_is_broken_by_its_token() {
     let mut model = model();
-    assert_eq!(model.key(KeyPress::Enter), None);
-    assert_eq!(model.key(KeyPress::End), None);
+    assert_eq!(model.handle_key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyPress::End), None);
     keys(&mut model, "b");
     let confirmation = model.confirmation.clone().expect("a confirmation is open");
     assert_eq!((&confirmation.request.token, confirmation.holds), (&token(3), false));
@@ -208,7 +210,7 @@ fn action_needs_one_readable_contender() {
         "{:?}",
         model.message
     );
-    assert_eq!(model.key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyPress::Enter), None);
     keys(&mut model, "jr");
     assert!(
         model.confirmation.is_none() && message(&model).contains("cannot be read"),
@@ -242,10 +244,10 @@ fn outage_counts_from_last_answer() {
     assert_eq!((failure.since.unix_ms, failure.why.as_str()), (at(12).unix_ms, "no credentials"));
     assert!(failure.refused);
     // Ages stay as they were at the last read.
-    assert_eq!(model.as_of(), START_MS + 2000);
+    assert_eq!(model.age_reference_ms(), START_MS + 2000);
     model.handle_read(ReadResult::Locks(locks(1), pace()));
     assert!(model.failure.is_none());
-    assert_eq!(model.as_of(), START_MS + 30_000);
+    assert_eq!(model.age_reference_ms(), START_MS + 30_000);
 }
 
 #[test]
@@ -267,11 +269,11 @@ fn small_screen_ignores_keys() {
     model.resize(40, 5);
     keys(&mut model, "rby");
     assert!(model.confirmation.is_none());
-    assert_eq!(model.key(KeyPress::Char('q')), Some(TopCommand::Quit));
+    assert_eq!(model.handle_key(KeyPress::Char('q')), Some(TopCommand::Quit));
     model.resize(80, 24);
     keys(&mut model, "r");
     model.resize(40, 5);
-    assert_eq!(model.key(KeyPress::Char('y')), None);
+    assert_eq!(model.handle_key(KeyPress::Char('y')), None);
     model.resize(80, 24);
     assert!(model.confirmation.is_some());
 }
@@ -307,7 +309,7 @@ fn keys_are_safe_in_any_order() {
     for step in 0..20_000_u64 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let pick = usize::try_from(state >> 33).expect("31 bits");
-        model.key(all[pick % all.len()]);
+        model.handle_key(all[pick % all.len()]);
         match pick % 97 {
             0 => model.handle_read(ReadResult::Locks(locks(pick % 50), pace())),
             1 => model.resize(

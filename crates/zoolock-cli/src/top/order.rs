@@ -26,7 +26,7 @@ impl SortOrder {
 
 /// Returns the indices of the locks that match `filter`, sorted by `order`. Locks that compare equal keep their order in
 /// `locks`, which is by path, so that rows do not move back and forth.
-pub(super) fn arranged(locks: &[LockRow], order: SortOrder, filter: &str) -> Vec<usize> {
+pub(super) fn filter_and_sort(locks: &[LockRow], order: SortOrder, filter: &str) -> Vec<usize> {
     let filter = filter.to_lowercase();
     let mut places: Vec<usize> = (0..locks.len())
         .filter(|place| filter.is_empty() || matches_filter(&locks[*place], &filter))
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn names(locks: &[LockRow], order: SortOrder, filter: &str) -> Vec<String> {
-        arranged(locks, order, filter).into_iter().map(|place| locks[place].name.clone()).collect()
+        filter_and_sort(locks, order, filter).into_iter().map(|place| locks[place].name.clone()).collect()
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         ] {
             let took = |locks: &[LockRow]| {
                 crate::base::test_snapshots::least_cpu_time(3, || {
-                    assert!(!arranged(locks, order, filter).is_empty())
+                    assert!(!filter_and_sort(locks, order, filter).is_empty())
                 })
             };
             let (some, many) = (took(&some), took(&many));

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use zoolock::observe::{All, Contact, Queue, ReadTime};
+use zoolock::observe::{All, Queue, ReadOutcome, ReadTime};
 use zoolock::{Error, Snapshot, Zoolock};
 
 use super::lock::LockRow;
 use super::model::{ReadPace, ReadResult, Subject};
-use crate::base::rates::{HolderRead, Rates};
-use crate::plan::Top;
+use crate::base::rates::{HandOverRates, HolderRead};
+use crate::plan::TopPlan;
 
 /// Number of waiters that are read of each lock in the list. One is enough, because the first
 /// waiter has waited longest.
@@ -25,7 +25,7 @@ pub(super) struct Instructions {
 
 /// The reader of the list or the queue that the screen shows.
 pub(super) struct ScreenReader {
-    pub(super) plan: Top,
+    pub(super) plan: TopPlan,
     pub(super) zoolock: Zoolock,
     pub(super) instructions: watch::Receiver<Instructions>,
     pub(super) results: mpsc::Sender<ReadResult>,
@@ -33,9 +33,9 @@ pub(super) struct ScreenReader {
 
 impl ScreenReader {
     /// Reads until the sender of instructions is dropped.
-    pub(super) async fn read(mut self) {
-        let (mut rates, started) = (Rates::default(), Instant::now());
-        let Top { service, prefix, interval, .. } = &self.plan;
+    pub(super) async fn run(mut self) {
+        let (mut rates, started) = (HandOverRates::default(), Instant::now());
+        let TopPlan { service, prefix, interval, .. } = &self.plan;
         let mut all = self.zoolock.observe(prefix.as_deref(), WAITERS).every(*interval);
         let mut queue: Option<Queue> = None;
         let mut last = Instructions { subject: Subject::All, read_requests: 0 };
@@ -48,7 +48,7 @@ impl ScreenReader {
                 queue = match &new.subject {
                     Subject::All => None,
                     Subject::One(path) => {
-                        let poller = self.zoolock.mutex(path).glances(usize::MAX).rereading();
+                        let poller = self.zoolock.mutex(path).poller(usize::MAX).with_rereads();
                         Some(Queue::polled(poller, *interval))
                     }
                 };
@@ -69,18 +69,20 @@ impl ScreenReader {
                 },
             };
             let result = match (contact, &queue) {
-                (Ok(Contact::Read), None) => {
-                    let locks = listed(&mut rates, started.elapsed(), all.take_locks(), &service.root);
+                (Ok(ReadOutcome::Read), None) => {
+                    let locks = to_lock_rows(&mut rates, started.elapsed(), all.take_locks(), &service.root);
                     ReadResult::Locks(locks, pace(all.read_time()))
                 }
-                (Ok(Contact::Read), Some(queue)) => {
+                (Ok(ReadOutcome::Read), Some(queue)) => {
                     let seen = queue.lock().clone();
                     rates.record(started.elapsed(), HolderRead::of(&seen));
                     let lock = LockRow { rate: rates.of(&seen.path), ..LockRow::of(seen, &service.root) };
                     ReadResult::Queue(Box::new(lock), pace(queue.read_time()))
                 }
-                (Ok(Contact::Slow), _) => ReadResult::Alive,
-                (Ok(Contact::Silent(why) | Contact::Unreachable(why)), _) => ReadResult::NoAnswer(why),
+                (Ok(ReadOutcome::Slow), _) => ReadResult::Alive,
+                (Ok(ReadOutcome::Silent(why) | ReadOutcome::Unreachable(why)), _) => {
+                    ReadResult::NoAnswer(why)
+                }
                 (Err(error), _) => ReadResult::Refused(error.to_string()),
             };
             if self.results.send(result).await.is_err() {
@@ -91,7 +93,7 @@ impl ScreenReader {
 }
 
 /// Waits for the next event of the queue, or of the list if no queue is shown.
-async fn next(all: &mut All, queue: &mut Option<Queue>) -> Result<Contact, Error> {
+async fn next(all: &mut All, queue: &mut Option<Queue>) -> Result<ReadOutcome, Error> {
     match queue {
         Some(queue) => queue.next().await,
         None => all.next().await,
@@ -99,7 +101,12 @@ async fn next(all: &mut All, queue: &mut Option<Queue>) -> Result<Contact, Error
 }
 
 /// Returns the locks of the list, sorted by path, with their hand-over rates.
-fn listed(rates: &mut Rates, now: Duration, mut seen: Vec<Snapshot>, root: &str) -> Vec<LockRow> {
+fn to_lock_rows(
+    rates: &mut HandOverRates,
+    now: Duration,
+    mut seen: Vec<Snapshot>,
+    root: &str,
+) -> Vec<LockRow> {
     seen.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     rates.record_all(now, seen.iter().map(HolderRead::of));
     let with_rate = |lock: Snapshot| LockRow { rate: rates.of(&lock.path), ..LockRow::of(lock, root) };

@@ -27,7 +27,7 @@ pub(super) struct RawTerminal {
 
 impl RawTerminal {
     /// Switches the terminal to full-screen mode.
-    pub(super) fn take(color: bool) -> io::Result<Self> {
+    pub(super) fn enter_full_screen(color: bool) -> io::Result<Self> {
         // Overrides crossterm, which reads NO_COLOR itself, because the flag --color takes precedence.
         style::force_color_output(color);
         HOOK.call_once(|| {
@@ -39,12 +39,12 @@ impl RawTerminal {
             }));
         });
         let mut screen = Self { terminal: terminal()?, color };
-        screen.take_again()?;
+        screen.reenter_full_screen()?;
         Ok(screen)
     }
 
     /// Switches to full-screen mode again, after the terminal was restored or another process has used it.
-    pub(super) fn take_again(&mut self) -> io::Result<()> {
+    pub(super) fn reenter_full_screen(&mut self) -> io::Result<()> {
         // Without this call, crossterm may assume that the terminal is still raw, and `enable_raw_mode` does nothing.
         disable_raw_mode()?;
         enable_raw_mode()?;
@@ -69,8 +69,8 @@ impl RawTerminal {
         Ok(())
     }
 
-    /// Restores the terminal for other processes, until [`RawTerminal::take_again`].
-    pub(super) fn give_back(&mut self) {
+    /// Restores the terminal for other processes, until [`RawTerminal::reenter_full_screen`].
+    pub(super) fn leave_full_screen(&mut self) {
         restore();
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 
 /// Maximum number of combining marks on a letter. More marks could be drawn over other lines.
 const MARKS: usize = 2;
@@ -16,7 +16,7 @@ struct Letter {
 }
 
 /// Cuts `text` at its end to at most `width` columns. A `…` marks the cut.
-pub(super) fn fit(text: &str, width: usize) -> String {
+pub(super) fn cut_end(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
         return letters.into_iter().map(|letter| letter.text).collect();
@@ -37,7 +37,7 @@ pub(super) fn fit(text: &str, width: usize) -> String {
 
 /// Cuts `text` at its beginning to at most `width` columns, because the end of a path matters most.
 /// A `…` marks the cut.
-pub(super) fn fit_end(text: &str, width: usize) -> String {
+pub(super) fn cut_beginning(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
         return letters.into_iter().map(|letter| letter.text).collect();
@@ -60,7 +60,7 @@ pub(super) fn fit_end(text: &str, width: usize) -> String {
 /// that is longer than a line, and cuts the last line if more text follows.
 pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
     let mut wrapped: Vec<String> = Vec::new();
-    for word in printable(text).split(' ') {
+    for word in escape_unprintable(text).split(' ') {
         let full = wrapped.len() == lines;
         match wrapped.last_mut() {
             Some(line) if full || self::width(line) + 1 + self::width(word) <= width => {
@@ -70,14 +70,14 @@ pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
             _ => wrapped.push(word.to_owned()),
         }
     }
-    wrapped.into_iter().map(|line| fit(&line, width)).collect()
+    wrapped.into_iter().map(|line| cut_end(&line, width)).collect()
 }
 
 /// Makes `text` safe to print and splits it into letters. Characters of width 0 stay with the letter before them.
 fn letters(text: &str) -> Vec<Letter> {
     let mut letters: Vec<Letter> = Vec::with_capacity(text.len());
     let mut marks = 0;
-    for c in printable(text).chars() {
+    for c in escape_unprintable(text).chars() {
         // Drops variation selectors, because terminals do not agree on the width of the result.
         if ('\u{fe00}'..='\u{fe0f}').contains(&c) {
             continue;
@@ -99,14 +99,14 @@ fn letters(text: &str) -> Vec<Letter> {
     letters
 }
 
-/// Returns the width in columns of a text that [`fit`] or [`fit_end`] returned.
+/// Returns the width in columns of a text that [`cut_end`] or [`cut_beginning`] returned.
 pub(super) fn width(fitting: &str) -> usize {
     fitting.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 /// Formats a duration with at most two units. The text of a duration below a million days has at
 /// most seven columns.
-pub(super) fn age(milliseconds: u64) -> String {
+pub(super) fn format_age(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let mut text = String::new();
     let _ = match seconds {
@@ -121,7 +121,7 @@ pub(super) fn age(milliseconds: u64) -> String {
 
 /// Formats a rate, or `-` if it is unknown. The text of a rate up to 999,999 has at most six
 /// columns.
-pub(super) fn rate(rate: Option<f64>) -> String {
+pub(super) fn format_rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
         Some(rate) if rate < 0.005 => "0".to_owned(),
@@ -137,38 +137,38 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_at_either_end() {
-        assert_eq!(fit("nightly", 7), "nightly");
-        assert_eq!(fit("nightly", 6), "night…");
-        assert_eq!(fit_end("db/main", 7), "db/main");
-        assert_eq!(fit_end("db/main", 5), "…main");
-        assert_eq!((fit("x", 0), fit_end("x", 0)), (String::new(), String::new()));
+        assert_eq!(cut_end("nightly", 7), "nightly");
+        assert_eq!(cut_end("nightly", 6), "night…");
+        assert_eq!(cut_beginning("db/main", 7), "db/main");
+        assert_eq!(cut_beginning("db/main", 5), "…main");
+        assert_eq!((cut_end("x", 0), cut_beginning("x", 0)), (String::new(), String::new()));
     }
 
     #[test]
     fn wide_letters_take_two_columns() {
-        assert_eq!(fit("夜間処理", 8), "夜間処理");
-        assert_eq!(fit("夜間処理", 7), "夜間処…");
-        assert_eq!(fit("夜間処理", 6), "夜間…");
-        assert_eq!(fit_end("夜間処理", 6), "…処理");
+        assert_eq!(cut_end("夜間処理", 8), "夜間処理");
+        assert_eq!(cut_end("夜間処理", 7), "夜間処…");
+        assert_eq!(cut_end("夜間処理", 6), "夜間…");
+        assert_eq!(cut_beginning("夜間処理", 6), "…処理");
         for columns in 0..9 {
-            assert!(width(&fit("夜間処理", columns)) <= columns);
-            assert!(width(&fit_end("夜間処理", columns)) <= columns);
+            assert!(width(&cut_end("夜間処理", columns)) <= columns);
+            assert!(width(&cut_beginning("夜間処理", columns)) <= columns);
         }
     }
 
     #[test]
     fn combining_marks_take_no_column_and_are_limited() {
-        assert_eq!(fit("pru\u{308}fung", 7), "pru\u{308}fung");
+        assert_eq!(cut_end("pru\u{308}fung", 7), "pru\u{308}fung");
         let tower = format!("a{}b", "\u{301}".repeat(50));
-        assert_eq!(fit(&tower, 5), "a\u{301}\u{301}b");
-        assert_eq!(fit("\u{301}a", 5), "a");
-        assert_eq!(fit("❤\u{fe0f}x", 5), "❤x");
+        assert_eq!(cut_end(&tower, 5), "a\u{301}\u{301}b");
+        assert_eq!(cut_end("\u{301}a", 5), "a");
+        assert_eq!(cut_end("❤\u{fe0f}x", 5), "❤x");
     }
 
     #[test]
     fn control_characters_are_escaped() {
         for text in ["\x1b[2J", "\u{9b}2J", "\u{202e}", "\r", "\t", "\u{200b}", "\x7f"] {
-            let shown = fit(text, 40);
+            let shown = cut_end(text, 40);
             assert!(shown.starts_with('\\') && shown.chars().all(|c| c.is_ascii_graphic()), "{shown:?}");
         }
     }
@@ -186,7 +186,7 @@ mod tests {
         let ages = [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m")];
         for (seconds, text) in ages.into_iter().chain([(90_000, "1d01h"), (u64::MAX / 1000, "213503982334d")])
         {
-            assert_eq!(age(seconds * 1000), text);
+            assert_eq!(format_age(seconds * 1000), text);
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
             (Some(1234.5), "1234"),
         ];
         for (value, text) in rates {
-            assert_eq!(rate(value), text);
+            assert_eq!(format_rate(value), text);
         }
     }
 }

@@ -13,8 +13,8 @@ use super::confirmation::{BREAK_WORD, Confirmation};
 use super::lock::{ContenderRow, LockRow};
 use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, QueuePane, ScreenModel};
 use super::order::SortOrder;
-use super::text::{age, fit, fit_end, rate, width, wrap};
-use crate::base::duration::human_duration;
+use super::text::{cut_beginning, cut_end, format_age, format_rate, width, wrap};
+use crate::base::duration::format_duration;
 use crate::verbs::operate::AdminAction;
 
 /// Width of the list without the columns name and holder, in columns of the terminal.
@@ -30,15 +30,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {
         screen.line(1, &format!("needs {MIN_WIDTH}×{MIN_HEIGHT}; q quits"), Style::new());
         return;
     }
-    screen.head(model);
+    screen.draw_header(model);
     match &model.queue {
-        Some(queue) => screen.queue(model, queue),
-        None => screen.locks(model),
+        Some(queue) => screen.draw_queue(model, queue),
+        None => screen.draw_locks(model),
     }
     screen.draw_footer(model);
     match &model.confirmation {
-        Some(confirmation) => screen.confirmation(model, confirmation),
-        None if model.help => screen.help(model.setting.read_only),
+        Some(confirmation) => screen.draw_confirmation(model, confirmation),
+        None if model.help => screen.draw_help(model.setting.read_only),
         None => {}
     }
 }
@@ -51,12 +51,12 @@ struct Canvas<'a> {
 
 impl Canvas<'_> {
     /// Writes `text` at column `x`, and cuts it to `width` columns.
-    fn put(&mut self, x: usize, y: u16, width: usize, text: &str, style: Style) {
-        self.set(x, y, width, &fit(text, width), style);
+    fn write_cut(&mut self, x: usize, y: u16, width: usize, text: &str, style: Style) {
+        self.write_fitting(x, y, width, &cut_end(text, width), style);
     }
 
     /// Writes `fitting` at column `x`. The text has at most `width` columns already.
-    fn set(&mut self, x: usize, y: u16, width: usize, fitting: &str, style: Style) {
+    fn write_fitting(&mut self, x: usize, y: u16, width: usize, fitting: &str, style: Style) {
         let x = u16::try_from(x).unwrap_or(u16::MAX);
         if x < self.area.width && y < self.area.height {
             self.buffer.set_stringn(x, y, fitting, width, style);
@@ -65,19 +65,19 @@ impl Canvas<'_> {
 
     /// Writes `text` right-aligned into `columns` columns.
     fn put_right(&mut self, x: usize, y: u16, columns: usize, text: &str, style: Style) {
-        let text = fit(text, columns);
-        self.set(x + columns - width(&text).min(columns), y, columns, &text, style);
+        let text = cut_end(text, columns);
+        self.write_fitting(x + columns - width(&text).min(columns), y, columns, &text, style);
     }
 
     fn line(&mut self, y: u16, text: &str, style: Style) {
-        self.put(0, y, self.columns(), text, style);
+        self.write_cut(0, y, self.columns(), text, style);
     }
 
     fn columns(&self) -> usize {
         usize::from(self.area.width)
     }
 
-    fn bad(&self) -> Style {
+    fn alert_style(&self) -> Style {
         let style = Style::new().add_modifier(Modifier::BOLD);
         if self.color { style.fg(Color::Red) } else { style }
     }
@@ -88,10 +88,10 @@ impl Canvas<'_> {
     }
 
     /// Draws the first two lines: server, time, and state of reading.
-    fn head(&mut self, model: &ScreenModel) {
-        let clock = clock(model.now.unix_ms, &model.setting.zone);
+    fn draw_header(&mut self, model: &ScreenModel) {
+        let clock = format_clock(model.now.unix_ms, &model.setting.zone);
         let columns = self.columns() - clock.len() - 1;
-        self.put(0, 0, columns, &format!("zoolock top · {}", model.setting.title), BOLD);
+        self.write_cut(0, 0, columns, &format!("zoolock top · {}", model.setting.title), BOLD);
         self.put_right(columns + 1, 0, clock.len(), &clock, Style::new());
         let zone = &model.setting.zone;
         if let Some(failure) = &model.failure {
@@ -99,21 +99,21 @@ impl Canvas<'_> {
             let what = if failure.refused { "not read" } else { "disconnected" };
             let text = format!(
                 "! {what} since {}, for {}: {}",
-                self::clock(failure.since.unix_ms, zone),
-                age(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
+                self::format_clock(failure.since.unix_ms, zone),
+                format_age(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
                 failure.why
             );
-            self.line(1, &text, self.bad());
+            self.line(1, &text, self.alert_style());
             return;
         }
-        let Some(LastRead { at, pace }) = model.read() else {
+        let Some(LastRead { at, pace }) = model.last_read() else {
             return self.line(1, "reading …", Style::new());
         };
         let mut text = format!(
             "read {} in {}, every {}",
-            self::clock(at.unix_ms, zone),
-            human_duration(pace.took),
-            human_duration(pace.every)
+            self::format_clock(at.unix_ms, zone),
+            format_duration(pace.took),
+            format_duration(pace.every)
         );
         if model.queue.is_none() {
             let counts = [(model.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
@@ -122,33 +122,35 @@ impl Canvas<'_> {
         self.line(1, &text, Style::new());
     }
 
-    fn locks(&mut self, model: &ScreenModel) {
+    fn draw_locks(&mut self, model: &ScreenModel) {
         let mut x = 0;
         let orders = ["1 waiters", "2 longest wait", "3 hand-overs/s"];
         for (order, name) in SortOrder::ALL.into_iter().zip(orders) {
             let selected = order == model.order;
             let name = if selected { format!("[{name}]") } else { format!(" {name} ") };
             let style = if selected { BOLD } else { Style::new() };
-            self.put(x, 2, name.len(), &name, style);
+            self.write_cut(x, 2, name.len(), &name, style);
             x += name.len() + 1;
         }
         if model.editing.is_some() || !model.filter.is_empty() {
             let end = if model.editing.is_some() { "_" } else { "" };
             let text = format!("/{}{end} ({})", model.filter, model.rows.len());
-            self.put(x + 2, 2, self.columns().saturating_sub(x + 2), &text, BOLD);
+            self.write_cut(x + 2, 2, self.columns().saturating_sub(x + 2), &text, BOLD);
         }
         let columns = Columns::of(self.columns());
         columns.row(self, 3, ["", "LOCK", "WAITING", "LONGEST", "RATE/S", "HELD", "HOLDER"], BOLD);
-        if model.rows.is_empty() && model.read().is_some() {
+        if model.rows.is_empty() && model.last_read().is_some() {
             let text =
                 if model.locks.is_empty() { "no locks" } else { "no lock has this in its name or holder" };
-            self.put(2, 4, self.columns() - 2, text, Style::new());
+            self.write_cut(2, 4, self.columns() - 2, text, Style::new());
         }
         let shown = model.rows.iter().enumerate().skip(model.cursor.first).take(model.visible_rows());
         for (y, (index, place)) in (4..).zip(shown) {
             let lock = &model.locks[*place];
             let ago = |since: Option<u64>| {
-                since.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)))
+                since.map_or("-".to_owned(), |since| {
+                    format_age(model.age_reference_ms().saturating_sub(since))
+                })
             };
             let holder = match lock.holders.as_slice() {
                 [] => lock.foreign.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
@@ -161,11 +163,11 @@ impl Canvas<'_> {
                 &lock.name,
                 &lock.waiting.to_string(),
                 &ago(lock.longest_since()),
-                &rate(lock.rate),
+                &format_rate(lock.rate),
                 &ago(lock.holders.first().and_then(|holder| holder.since_ms)),
                 &holder,
             ];
-            let style = if lock.clash.is_some() { self.bad() } else { Style::new() };
+            let style = if lock.clash.is_some() { self.alert_style() } else { Style::new() };
             columns.row(self, y, cells, style);
             if selected {
                 self.invert(y);
@@ -173,32 +175,32 @@ impl Canvas<'_> {
         }
     }
 
-    fn queue(&mut self, model: &ScreenModel, queue: &QueuePane) {
+    fn draw_queue(&mut self, model: &ScreenModel, queue: &QueuePane) {
         let QueuePane { lock, cursor, .. } = queue;
         let mut about = format!(": {} hold, {} wait", lock.holders.len(), lock.waiting);
         if let Some(permits) = lock.permits {
             about.push_str(&format!(", {permits} permits"));
         }
         if let Some(rate) = lock.rate {
-            about.push_str(&format!(", {} hand-overs/s", self::rate(Some(rate))));
+            about.push_str(&format!(", {} hand-overs/s", self::format_rate(Some(rate))));
         }
         about.push_str(&format!(", previous release: {}", lock.previous));
         let columns = self.columns();
-        let path = fit_end(&lock.path, columns.saturating_sub(width(&about)).max(20));
-        self.set(0, 2, columns, &path, BOLD);
+        let path = cut_beginning(&lock.path, columns.saturating_sub(width(&about)).max(20));
+        self.write_fitting(0, 2, columns, &path, BOLD);
         let after = width(&path);
-        self.put(after, 2, columns.saturating_sub(after), &about, Style::new());
+        self.write_cut(after, 2, columns.saturating_sub(after), &about, Style::new());
         match (&lock.clash, lock.unread.as_slice()) {
-            (Some(clash), _) => self.line(3, &format!("! {clash}"), self.bad()),
+            (Some(clash), _) => self.line(3, &format!("! {clash}"), self.alert_style()),
             (None, []) => {}
             (None, parts) => {
                 let text = format!("? no permission to read, contenders not shown: {}", parts.join(", "));
-                self.line(3, &text, self.bad());
+                self.line(3, &text, self.alert_style());
             }
         }
         let token = lock
             .queue()
-            .map(|contender| short(contender.token.as_deref()).len())
+            .map(|contender| shorten_token(contender.token.as_deref()).len())
             .max()
             .unwrap_or(0)
             .clamp(5, 24);
@@ -210,7 +212,7 @@ impl Canvas<'_> {
                 || "free, no waiters".to_owned(),
                 |foreign| format!("{foreign}: its holders and waiters are not shown"),
             );
-            self.put(2, 5, columns - 2, &text, Style::new());
+            self.write_cut(2, 5, columns - 2, &text, Style::new());
         }
         let shown = lock.queue().enumerate().skip(cursor.first).take(model.visible_rows());
         for (y, (index, contender)) in (5..).zip(shown) {
@@ -220,23 +222,24 @@ impl Canvas<'_> {
                 (None, false) => "holds".to_owned(),
                 (Some(position), _) => (position + 1).to_string(),
             };
-            let since =
-                contender.since_ms.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)));
+            let since = contender
+                .since_ms
+                .map_or("-".to_owned(), |since| format_age(model.age_reference_ms().saturating_sub(since)));
             let mark = if index == cursor.at { ">" } else { "" };
             let cells: [&str; 5] =
-                [mark, &number, &since, &short(contender.token.as_deref()), &contender.description];
+                [mark, &number, &since, &shorten_token(contender.token.as_deref()), &contender.description];
             place.row(self, y, cells, Style::new());
             if index == cursor.at {
                 self.invert(y);
             }
         }
         if let Some(contender) = lock.at(cursor.at) {
-            self.details(model, lock, contender);
+            self.draw_details(model, lock, contender);
         }
     }
 
     /// Draws a rule and the details of a contender, in the five lines above the last two lines.
-    fn details(&mut self, model: &ScreenModel, lock: &LockRow, contender: &ContenderRow) {
+    fn draw_details(&mut self, model: &ScreenModel, lock: &LockRow, contender: &ContenderRow) {
         let y = self.area.height - 7;
         let unread = lock.waiting.saturating_sub(lock.waiters.len());
         let more = if unread == 0 { String::new() } else { format!(" and {unread} more waiters, not read ") };
@@ -245,7 +248,7 @@ impl Canvas<'_> {
         let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
         let pid = contender.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
         let since = match contender.since_ms {
-            Some(since) => moment(since, &model.setting.zone),
+            Some(since) => format_date_time(since, &model.setting.zone),
             None => "unknown".to_owned(),
         };
         let revoked = if contender.revoked { ", asked to release" } else { "" };
@@ -255,26 +258,26 @@ impl Canvas<'_> {
             (("program", format!("{}, pid {pid}", or(contender.program.as_deref()))), ("since", since)),
         ];
         for (y, ((left, this), (right, that))) in (y + 1..).zip(rows) {
-            self.pair(0, y, half - 1, left, &this);
-            self.pair(half, y, self.columns() - half, right, &that);
+            self.draw_field(0, y, half - 1, left, &this);
+            self.draw_field(half, y, self.columns() - half, right, &that);
         }
-        self.pair(0, y + 3, self.columns(), "token", &or(contender.token.as_deref()));
+        self.draw_field(0, y + 3, self.columns(), "token", &or(contender.token.as_deref()));
         match &contender.note {
-            Some(note) => self.pair(0, y + 4, self.columns(), "note", note),
-            None => self.pair(0, y + 4, self.columns(), "znode", &contender.node),
+            Some(note) => self.draw_field(0, y + 4, self.columns(), "note", note),
+            None => self.draw_field(0, y + 4, self.columns(), "znode", &contender.node),
         }
     }
 
-    fn pair(&mut self, x: usize, y: u16, columns: usize, name: &str, value: &str) {
-        self.put(x, y, columns, name, BOLD);
-        self.put(x + 8, y, columns.saturating_sub(8), value, Style::new());
+    fn draw_field(&mut self, x: usize, y: u16, columns: usize, name: &str, value: &str) {
+        self.write_cut(x, y, columns, name, BOLD);
+        self.write_cut(x + 8, y, columns.saturating_sub(8), value, Style::new());
     }
 
     /// Draws the last two lines: the message and the keys.
     fn draw_footer(&mut self, model: &ScreenModel) {
         let y = self.area.height - 2;
         if let Some(message) = &model.message {
-            let (sign, style) = if message.bad { ("! ", self.bad()) } else { ("", Style::new()) };
+            let (sign, style) = if message.bad { ("! ", self.alert_style()) } else { ("", Style::new()) };
             // A long message covers one or two lines above, until the next key.
             let lines = wrap(&format!("{sign}{}", message.text), self.columns(), 3);
             let blank = " ".repeat(self.columns());
@@ -296,9 +299,10 @@ impl Canvas<'_> {
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
 
-    fn confirmation(&mut self, model: &ScreenModel, confirmation: &Confirmation) {
+    fn draw_confirmation(&mut self, model: &ScreenModel, confirmation: &Confirmation) {
         let Confirmation { request, description, holds, since_ms, typed } = confirmation;
-        let since = since_ms.map_or("unknown".to_owned(), |since| age(model.as_of().saturating_sub(since)));
+        let since = since_ms
+            .map_or("unknown".to_owned(), |since| format_age(model.age_reference_ms().saturating_sub(since)));
         let question = match (request.action, holds) {
             (AdminAction::Revoke, true) => "Ask the holder to release?",
             (AdminAction::Revoke, false) => "Ask this waiter to give up?",
@@ -313,9 +317,12 @@ impl Canvas<'_> {
             (format!("token  {}, {doing} {since}", request.token), Style::new()),
         ];
         if !model.is_still_queued(confirmation) {
-            lines.push(("! it has left the queue: nothing would happen".to_owned(), self.bad()));
+            lines.push(("! it has left the queue: nothing would happen".to_owned(), self.alert_style()));
         } else if request.action == AdminAction::Break && *holds {
-            lines.push(("! it may continue for a moment as if it held the lock".to_owned(), self.bad()));
+            lines.push((
+                "! it may continue for a moment as if it held the lock".to_owned(),
+                self.alert_style(),
+            ));
         } else {
             lines.push((String::new(), Style::new()));
         }
@@ -326,7 +333,7 @@ impl Canvas<'_> {
         self.draw_window(request.action.word(), &lines);
     }
 
-    fn help(&mut self, read_only: bool) {
+    fn draw_help(&mut self, read_only: bool) {
         let actions = if read_only {
             "r b          (not with --read-only)"
         } else {
@@ -361,7 +368,7 @@ impl Canvas<'_> {
         Clear.render(place, self.buffer);
         Block::bordered().title(format!(" {title} ")).render(place, self.buffer);
         for (y, (text, style)) in (place.y + 1..place.bottom() - 1).zip(lines) {
-            self.put(usize::from(place.x) + 2, y, usize::from(columns) - 4, text, *style);
+            self.write_cut(usize::from(place.x) + 2, y, usize::from(columns) - 4, text, *style);
         }
     }
 }
@@ -395,14 +402,14 @@ impl Columns {
 
     fn row(&self, screen: &mut Canvas<'_>, y: u16, cells: [&str; 7], style: Style) {
         let [marks, name, waiting, longest, rate, held, holder] = cells;
-        screen.put(0, y, 2, marks, style);
-        screen.set(3, y, self.name, &fit_end(name, self.name), style);
+        screen.write_cut(0, y, 2, marks, style);
+        screen.write_fitting(3, y, self.name, &cut_beginning(name, self.name), style);
         let mut x = 3 + self.name + 1;
         for (text, columns) in [(waiting, 7), (longest, 7), (rate, 6), (held, 6)] {
             screen.put_right(x, y, columns, text, style);
             x += columns + 1;
         }
-        screen.put(x, y, self.holder, holder, style);
+        screen.write_cut(x, y, self.holder, holder, style);
     }
 }
 
@@ -414,19 +421,19 @@ struct QueueColumns {
 impl QueueColumns {
     fn row(&self, screen: &mut Canvas<'_>, y: u16, cells: [&str; 5], style: Style) {
         let [mark, number, since, token, contender] = cells;
-        screen.put(0, y, 1, mark, style);
+        screen.write_cut(0, y, 1, mark, style);
         screen.put_right(2, y, 5, number, style);
         screen.put_right(8, y, 7, since, style);
-        screen.put(17, y, self.token, token, style);
+        screen.write_cut(17, y, self.token, token, style);
         let x = 17 + self.token + 2;
-        screen.put(x, y, screen.columns().saturating_sub(x), contender, style);
+        screen.write_cut(x, y, screen.columns().saturating_sub(x), contender, style);
     }
 }
 
 /// Shortens a token: drops leading zeros, an epoch of zero, and a last part of zero. A token whose
 /// last part is not zero stays whole. The result identifies a contender within a queue. The details
 /// of the selected contender show the whole token.
-fn short(token: Option<&str>) -> String {
+fn shorten_token(token: Option<&str>) -> String {
     let Some(token) = token else { return "-".to_owned() };
     let parts: Vec<_> = token.split('-').map(|part| part.trim_start_matches('0')).collect();
     match parts.as_slice() {
@@ -436,11 +443,11 @@ fn short(token: Option<&str>) -> String {
     }
 }
 
-fn clock(unix_ms: u64, zone: &TimeZone) -> String {
+fn format_clock(unix_ms: u64, zone: &TimeZone) -> String {
     formatted_time(unix_ms, zone, "%H:%M:%S")
 }
 
-fn moment(unix_ms: u64, zone: &TimeZone) -> String {
+fn format_date_time(unix_ms: u64, zone: &TimeZone) -> String {
     formatted_time(unix_ms, zone, "%Y-%m-%d %H:%M:%S")
 }
 

@@ -31,7 +31,7 @@ fn screen(model: &mut ScreenModel, columns: u16, lines: u16) -> String {
 
 fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
-        assert_eq!(model.key(KeyPress::Char(c)), None);
+        assert_eq!(model.handle_key(KeyPress::Char(c)), None);
     }
 }
 
@@ -80,11 +80,11 @@ fn queue_of_a_lock_is_drawn() {
     contenders[0].revoked = true;
     let mut main = lock("db/main", &contenders);
     main.rate = Some(0.25);
-    model.key(KeyPress::Enter);
+    model.handle_key(KeyPress::Enter);
     model.handle_read(ReadResult::Queue(Box::new(main), pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
     // A contender without a note shows its znode.
-    model.key(KeyPress::Down);
+    model.handle_key(KeyPress::Down);
     let text = screen(&mut model, 80, 24);
     assert!(
         text.contains("\nznode   _c_2-lock-0000000002\n") && text.contains("\n>     1   1m02s"),
@@ -195,7 +195,7 @@ fn problems_have_signs() {
     model.handle_read(ReadResult::Locks(vec![clash.clone(), hidden], pace()));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("\n>! a ") && text.contains("\n ? b "), "{text}");
-    model.key(KeyPress::Enter);
+    model.handle_key(KeyPress::Enter);
     model.handle_read(ReadResult::Queue(Box::new(clash), pace()));
     assert!(screen(&mut model, 80, 24).contains("\n! kazoo does not see zoolock"));
 }
@@ -219,7 +219,7 @@ fn foreign_text_stays_in_its_column() {
         width(&line[..line.find("7s").expect("an age")])
     };
     assert_eq!(column(4), column(5), "{list}");
-    model.key(KeyPress::Enter);
+    model.handle_key(KeyPress::Enter);
     model.handle_read(ReadResult::Queue(Box::new(held), pace()));
     let queue = screen(&mut model, 80, 24);
     keys(&mut model, "b");
@@ -234,7 +234,7 @@ fn foreign_text_stays_in_its_column() {
 #[test]
 fn small_screen_shows_minimum_size() {
     let mut model = model();
-    model.key(KeyPress::Enter);
+    model.handle_key(KeyPress::Enter);
     keys(&mut model, "b");
     for (columns, lines) in [(0, 0), (1, 1), (20, 2), (59, 24), (80, 15), (60, 16), (61, 17), (200, 60)] {
         let text = screen(&mut model, columns, lines);
@@ -281,7 +281,7 @@ fn drawing_time_is_independent_of_lock_count() {
         let mut model = ScreenModel::new(setting(), at(0));
         let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[contender(n, 5)])).collect();
         model.handle_read(ReadResult::Locks(locks, pace()));
-        model.key(KeyPress::End);
+        model.handle_key(KeyPress::End);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
         crate::base::test_snapshots::least_cpu_time(20, || {
             terminal.draw(|frame| draw(frame, &model, false)).expect("test backend works");

@@ -14,10 +14,10 @@ use super::Site;
 use super::http::PeerAddress;
 use super::login::{Viewer, has_csrf_token};
 use super::pages::lock::href_after;
-use super::pages::{self, Page, parts};
-use super::shield::is_same_origin;
+use super::pages::{self, Page, elements};
+use super::request_checks::is_same_origin;
 use crate::base::exit::Failure;
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_contender;
 use crate::service::connect::{close, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
@@ -57,7 +57,7 @@ impl ActionOutcome {
     }
 
     /// Returns the text for the page of the lock.
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Self::Revoked => "Asked to release the lock.",
             Self::Broken => "Removed from the queue.",
@@ -71,7 +71,12 @@ impl ActionOutcome {
 
 /// Returns the URL of the confirmation page.
 pub(super) fn confirm_href(action: AdminAction, path: &str, token: &str) -> String {
-    format!("/confirm?action={}&name={}&token={}", action.word(), parts::quoted(path), parts::quoted(token))
+    format!(
+        "/confirm?action={}&name={}&token={}",
+        action.word(),
+        elements::percent_encode(path),
+        elements::percent_encode(token)
+    )
 }
 
 /// Query of the confirmation page.
@@ -94,7 +99,7 @@ pub(super) struct ActionForm {
 }
 
 /// Serves `/confirm`, the confirmation page.
-pub(super) async fn confirm(
+pub(super) async fn confirmation_page(
     State(site): State<Site>,
     headers: HeaderMap,
     Query(params): Query<ConfirmParams>,
@@ -102,18 +107,18 @@ pub(super) async fn confirm(
     let viewer = site.viewer(&headers);
     let Viewer::Operator(operator) = &viewer else {
         let here = confirm_href(params.action, &params.name, &params.token);
-        return refuse(&viewer, &here);
+        return refusal_page(&viewer, &here);
     };
     let ConfirmParams { action, name, token } = &params;
     let path = match (site.path(name), token.parse::<Ticket>()) {
         (Ok(path), Ok(_)) => path,
-        (Err(error), _) => return invalid(&viewer, &error.to_string()),
-        (_, Err(error)) => return invalid(&viewer, &format!("token {error}")),
+        (Err(error), _) => return invalid_page(&viewer, &error.to_string()),
+        (_, Err(error)) => return invalid_page(&viewer, &format!("token {error}")),
     };
-    let back = parts::lock_href(&path);
+    let back = elements::lock_href(&path);
     let snapshot = match site.zoolock.mutex(&path).snapshot().await {
         Ok(snapshot) => snapshot,
-        Err(error) => return failed(&viewer, &path, &error),
+        Err(error) => return failure_page(&viewer, &path, &error),
     };
     let has_token = |entry: &&Entry| entry.token.as_deref() == Some(token);
     let holders = || snapshot.holder.iter().chain(&snapshot.beside);
@@ -123,10 +128,10 @@ pub(super) async fn confirm(
     let holds = holders().any(|holder| std::ptr::eq(holder, entry));
     let title = format!("{} {path}", action.title());
     let main = html! {
-        p.crumbs { a href="/" { "Locks" } " / " a href=(back) { (printable(&path)) } }
+        p.crumbs { a href="/" { "Locks" } " / " a href=(back) { (escape_unprintable(&path)) } }
         h1 { (action.title()) "?" }
         dl.facts {
-            div { dt { "Lock" } dd { code { (printable(&path)) } } }
+            div { dt { "Lock" } dd { code { (escape_unprintable(&path)) } } }
             div { dt { @if holds { "Holder" } @else { "Waiter" } } dd { (describe_contender(entry)) } }
             div { dt { "Token" } dd { code { (token) } } }
         }
@@ -160,7 +165,7 @@ pub(super) async fn confirm(
 }
 
 /// Handles `POST /action`: carries out the action of the form.
-pub(super) async fn act(
+pub(super) async fn handle_action(
     State(site): State<Site>,
     Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
@@ -168,15 +173,15 @@ pub(super) async fn act(
 ) -> Response {
     let viewer = site.viewer(&headers);
     let ActionForm { action, name, token, note, csrf } = &form;
-    let Viewer::Operator(operator) = &viewer else { return refuse(&viewer, "/") };
+    let Viewer::Operator(operator) = &viewer else { return refusal_page(&viewer, "/") };
     if !is_same_origin(&headers) || !has_csrf_token(operator, csrf) {
         let words = "The form did not come from this site, or its page is older than your login. Nothing was changed.";
-        return pages::message(&viewer, StatusCode::FORBIDDEN, "Refused", words, ("/", "All locks"));
+        return pages::message_page(&viewer, StatusCode::FORBIDDEN, "Refused", words, ("/", "All locks"));
     }
     let (path, ticket) = match (site.path(name), token.parse::<Ticket>()) {
         (Ok(path), Ok(ticket)) => (path, ticket),
-        (Err(error), _) => return invalid(&viewer, &error.to_string()),
-        (_, Err(error)) => return invalid(&viewer, &format!("token {error}")),
+        (Err(error), _) => return invalid_page(&viewer, &error.to_string()),
+        (_, Err(error)) => return invalid_page(&viewer, &format!("token {error}")),
     };
     // The action runs in a task of its own, so that a closed connection cancels neither the action nor its log line.
     let task = tokio::spawn({
@@ -195,7 +200,7 @@ pub(super) async fn act(
         }
     });
     let Ok(result) = task.await else {
-        return pages::message(
+        return pages::message_page(
             &viewer,
             StatusCode::INTERNAL_SERVER_ERROR,
             "Internal error",
@@ -206,12 +211,12 @@ pub(super) async fn act(
     match result {
         Ok(outcome) => Redirect::to(&href_after(&path, outcome)).into_response(),
         Err(ActionError::Lock(Error::NoSuchHolder { .. })) => no_such_contender(&viewer, &path, token),
-        Err(ActionError::Lock(error)) => failed(&viewer, &path, &error),
+        Err(ActionError::Lock(error)) => failure_page(&viewer, &path, &error),
         Err(ActionError::Connect(failure)) => {
-            let back = parts::lock_href(&path);
+            let back = elements::lock_href(&path);
             let words = failure.to_string();
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            pages::message(&viewer, status, "Nothing was changed", &words, (&back, "Back to the lock"))
+            pages::message_page(&viewer, status, "Nothing was changed", &words, (&back, "Back to the lock"))
         }
     }
 }
@@ -261,21 +266,21 @@ fn session_note(peer: PeerAddress, note: &str) -> String {
     let note: String = note.trim().chars().take(MAX_NOTE).collect();
     let from = peer.0.ip().to_canonical();
     let operator = format!("operator at {from}, zoolock ui");
-    if note.is_empty() { operator } else { format!("{operator}: {}", printable(&note)) }
+    if note.is_empty() { operator } else { format!("{operator}: {}", escape_unprintable(&note)) }
 }
 
 /// Responds to a viewer that is no operator.
-fn refuse(viewer: &Viewer, next: &str) -> Response {
+fn refusal_page(viewer: &Viewer, next: &str) -> Response {
     if *viewer == Viewer::LoggedOut {
-        return Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response();
+        return Redirect::to(&format!("/login?next={}", elements::percent_encode(next))).into_response();
     }
     let words = "These pages are read-only: zoolock ui was started without --allow-operate.";
-    pages::message(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
+    pages::message_page(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
 }
 
 /// Responds to an invalid lock name or token.
-fn invalid(viewer: &Viewer, words: &str) -> Response {
-    pages::message(viewer, StatusCode::BAD_REQUEST, "Invalid request", words, ("/", "All locks"))
+fn invalid_page(viewer: &Viewer, words: &str) -> Response {
+    pages::message_page(viewer, StatusCode::BAD_REQUEST, "Invalid request", words, ("/", "All locks"))
 }
 
 /// Responds to a token that no contender has.
@@ -284,18 +289,24 @@ fn no_such_contender(viewer: &Viewer, path: &str, token: &str) -> Response {
         "No contender for {path} has the token {token}: the queue changed after your page was loaded. Nothing was \
          changed."
     );
-    let back = parts::lock_href(path);
-    pages::message(viewer, StatusCode::CONFLICT, "Too late", &words, (&back, "Look at the lock again"))
+    let back = elements::lock_href(path);
+    pages::message_page(viewer, StatusCode::CONFLICT, "Too late", &words, (&back, "Look at the lock again"))
 }
 
 /// Responds to a failed request for the lock.
-fn failed(viewer: &Viewer, path: &str, error: &Error) -> Response {
+fn failure_page(viewer: &Viewer, path: &str, error: &Error) -> Response {
     let status = match error {
         Error::NoSuchHolder { .. } => StatusCode::CONFLICT,
         Error::Denied { .. } => StatusCode::FORBIDDEN,
         Error::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let back = parts::lock_href(path);
-    pages::message(viewer, status, "Nothing was changed", &error.to_string(), (&back, "Back to the lock"))
+    let back = elements::lock_href(path);
+    pages::message_page(
+        viewer,
+        status,
+        "Nothing was changed",
+        &error.to_string(),
+        (&back, "Back to the lock"),
+    )
 }

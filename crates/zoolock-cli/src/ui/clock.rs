@@ -8,7 +8,7 @@ pub(super) fn now_ms() -> u64 {
 }
 
 /// Formats a duration with at most two units. `span` in `script.js` uses the same format.
-pub(super) fn span(ms: u64) -> String {
+pub(super) fn format_span(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -19,7 +19,7 @@ pub(super) fn span(ms: u64) -> String {
 }
 
 /// Formats a time as ISO 8601. Returns `None` for a year of five digits, which any client can write into its znode.
-pub(super) fn iso(ms: u64) -> Option<String> {
+pub(super) fn format_iso(ms: u64) -> Option<String> {
     let stamp = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
@@ -38,13 +38,13 @@ mod tests {
     fn span_has_at_most_two_units() {
         let spans = [0, 59_999, 60_000, 3_599_000, 3_600_000, 86_399_000, 86_400_000, 1_000_000_000];
         let expected = ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 0h", "11d 13h"];
-        assert_eq!(spans.map(span), expected);
+        assert_eq!(spans.map(format_span), expected);
     }
 
     #[test]
     fn times_beyond_year_9999_are_handled() {
-        assert_eq!(iso(0).as_deref(), Some("1970-01-01T00:00:00Z"));
-        assert_eq!(iso(u64::MAX), None);
+        assert_eq!(format_iso(0).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(format_iso(u64::MAX), None);
         assert_eq!((time_of_day(3_661_000), time_of_day(u64::MAX)), ("01:01:01".to_owned(), "?".to_owned()));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use zoolock::{Entry, Snapshot};
 
-use crate::base::rates::hand_overs;
+use crate::base::rates::hand_overs_between;
 use crate::render::status::describe_contender;
 
 /// Maximum number of ended holds of one lock.
@@ -111,7 +111,7 @@ impl HoldHistory {
                 });
             }
         }
-        self.end(&lock.path, ended, ending, now_ms);
+        self.end_holds(&lock.path, ended, ending, now_ms);
     }
 
     /// Ends the holds of locks that are missing in `present`, the set of all locks at `begun_ms`.
@@ -127,7 +127,7 @@ impl HoldHistory {
             if ended.is_empty() && history.ended.is_empty() {
                 self.locks.remove(&path);
             } else {
-                self.end(&path, ended, "unseen", now_ms);
+                self.end_holds(&path, ended, "unseen", now_ms);
             }
         }
     }
@@ -157,7 +157,7 @@ impl HoldHistory {
         Some(hand_overs as f64 * 1000.0 / time as f64)
     }
 
-    fn end(&mut self, path: &str, ended: Vec<PastHold>, ending: &'static str, now_ms: u64) {
+    fn end_holds(&mut self, path: &str, ended: Vec<PastHold>, ending: &'static str, now_ms: u64) {
         let Some(history) = self.locks.get_mut(path) else { return };
         for hold in ended {
             if history.ended.len() >= MAX_PER_LOCK {
@@ -187,7 +187,7 @@ impl LockHistory {
             return 0;
         }
         let number = holder.number();
-        hand_overs(std::mem::replace(&mut self.number, number), number)
+        hand_overs_between(std::mem::replace(&mut self.number, number), number)
     }
 
     fn forget_old_hand_overs(&mut self, now_ms: u64) {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use zoolock_server::http;
 
-use super::stopped;
+use super::wait_until_stopped;
 
 /// Maximum time from the connection to the last byte of a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,14 +39,14 @@ impl StreamFlag {
 /// Serves requests until `stop` is set or the future is dropped.
 pub(super) async fn serve(router: Router, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let serve = move |socket, peer| serve_connection(router.clone(), socket, peer);
-    http::accept(listener, MAX_CONNECTIONS, stopped(&mut stop), serve).await;
+    http::serve_connections(listener, MAX_CONNECTIONS, wait_until_stopped(&mut stop), serve).await;
 }
 
 /// Serves one request, within the time limit for its kind of response.
 async fn serve_connection(router: Router, socket: TcpStream, peer: SocketAddr) {
     let stream_flag = StreamFlag::default();
     let router = router.layer(Extension(PeerAddress(peer))).layer(Extension(stream_flag.clone()));
-    let mut serving = pin!(http::answer(socket, router));
+    let mut serving = pin!(http::serve_one_request(socket, router));
     if timeout(PAGE_TIMEOUT, serving.as_mut()).await.is_err() && stream_flag.0.load(Ordering::Relaxed) {
         let _ = timeout(MAX_STREAM_TIME, serving).await;
     }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::http::StreamFlag;
 use super::lock_poller::LockRead;
 use super::overview::{Overview, ViewerGuard};
-use super::{Site, stopped};
+use super::{Site, wait_until_stopped};
 
 /// Maximum number of event streams.
 const MAX_STREAMS: usize = 128;
@@ -103,11 +103,11 @@ fn stream_response<T: HasNumber>(
     guards: (StreamSlot, Option<ViewerGuard>),
 ) -> Response {
     news.mark_changed();
-    let stream = numbers(news, stop, guards);
+    let stream = number_events(news, stop, guards);
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
-fn numbers<T: HasNumber>(
+fn number_events<T: HasNumber>(
     news: watch::Receiver<Arc<T>>,
     stop: watch::Receiver<bool>,
     guards: (StreamSlot, Option<ViewerGuard>),
@@ -115,7 +115,7 @@ fn numbers<T: HasNumber>(
     stream::unfold((news, stop, guards, None), |(mut news, mut stop, guards, last)| async move {
         loop {
             tokio::select! {
-                () = stopped(&mut stop) => return None,
+                () = wait_until_stopped(&mut stop) => return None,
                 changed = news.changed() => changed.ok()?,
             }
             let number = news.borrow_and_update().number();

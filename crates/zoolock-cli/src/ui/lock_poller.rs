@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolock::observe::{Contact, Queue};
+use zoolock::observe::{Queue, ReadOutcome};
 use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
@@ -64,7 +64,7 @@ impl LockPollers {
     /// Returns a receiver of the reads of the lock at `path`. The lock is read while the receiver
     /// exists. Returns `None` if too many locks are read.
     pub(super) fn watch(&self, path: &str) -> Option<ReadReceiver> {
-        let mut open = self.shared.open();
+        let mut open = self.shared.lock_open_pollers();
         if let Some(poller) = open.get(path) {
             poller.requested.notify_one();
             return Some(poller.reads.clone());
@@ -103,7 +103,7 @@ impl LockPollers {
 }
 
 impl PollerState {
-    fn open(&self) -> MutexGuard<'_, HashMap<String, RunningPoller>> {
+    fn lock_open_pollers(&self) -> MutexGuard<'_, HashMap<String, RunningPoller>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +132,7 @@ async fn poll_lock(
     sender: watch::Sender<Arc<LockRead>>,
     requested: Arc<Notify>,
 ) {
-    let mut queue = Queue::watched(shared.zoolock.mutex(&path).glances(MAX_WAITERS).rereading());
+    let mut queue = Queue::watched(shared.zoolock.mutex(&path).poller(MAX_WAITERS).with_rereads());
     let mut last_viewed = Instant::now();
     loop {
         let contact = tokio::select! {
@@ -143,11 +143,11 @@ async fn poll_lock(
             }
         };
         let result = match contact {
-            Ok(Contact::Read) => Ok(queue.lock().clone()),
-            Ok(Contact::Unreachable(why)) => Err(why),
+            Ok(ReadOutcome::Read) => Ok(queue.lock().clone()),
+            Ok(ReadOutcome::Unreachable(why)) => Err(why),
             Err(error) => Err(error.to_string()),
             // The pages show the last read until this read has ended.
-            Ok(Contact::Slow | Contact::Silent(_)) => continue,
+            Ok(ReadOutcome::Slow | ReadOutcome::Silent(_)) => continue,
         };
         let last = Arc::clone(&sender.borrow());
         sender.send_replace(Arc::new(shared.record(&last, result, &queue)));
@@ -155,7 +155,7 @@ async fn poll_lock(
         if sender.receiver_count() > 1 {
             last_viewed = Instant::now();
         } else if last_viewed.elapsed() > LINGER_TIME {
-            let mut open = shared.open();
+            let mut open = shared.lock_open_pollers();
             if sender.receiver_count() <= 1 {
                 open.remove(&path);
                 return;

@@ -79,7 +79,7 @@ struct Login {
 
 impl Logins {
     pub(super) fn new(token: Option<Token>) -> Self {
-        let cookie = format!("{COOKIE_PREFIX}{}", &random()[..8]);
+        let cookie = format!("{COOKIE_PREFIX}{}", &random_hex()[..8]);
         Self { token, cookie, state: Mutex::default() }
     }
 
@@ -113,9 +113,9 @@ impl Logins {
             state.wrong.entry(peer).or_insert((0, now)).0 += 1;
             return Err(LoginError::WrongToken);
         }
-        let cookie = random();
+        let cookie = random_hex();
         state.add(cookie.clone(), now);
-        Ok(self.set_cookie(&cookie, LOGIN_LIMIT, headers))
+        Ok(self.cookie_header(&cookie, LOGIN_LIMIT, headers))
     }
 
     /// Ends the login. Returns the value of `Set-Cookie` that deletes the cookie.
@@ -123,12 +123,12 @@ impl Logins {
         if let Some(cookie) = self.cookie(headers) {
             self.state().logins.remove(&cookie);
         }
-        self.set_cookie("", Duration::ZERO, headers)
+        self.cookie_header("", Duration::ZERO, headers)
     }
 
     /// Returns the value of `Set-Cookie`. If the proxy in front uses TLS, the cookie is marked `Secure`, so the browser
     /// sends it over TLS only. A client that forges `X-Forwarded-Proto` affects only its own cookie.
-    fn set_cookie(&self, value: &str, age: Duration, headers: &HeaderMap) -> String {
+    fn cookie_header(&self, value: &str, age: Duration, headers: &HeaderMap) -> String {
         let tls =
             headers.get("x-forwarded-proto").is_some_and(|by| by.as_bytes().eq_ignore_ascii_case(b"https"));
         let secure = if tls { "; Secure" } else { "" };
@@ -168,7 +168,7 @@ impl LoginState {
         {
             self.logins.remove(&oldest);
         }
-        self.logins.insert(cookie, Login { csrf: random(), started: now, last_used: now });
+        self.logins.insert(cookie, Login { csrf: random_hex(), started: now, last_used: now });
     }
 
     fn remove_expired(&mut self, now: Instant) {
@@ -185,7 +185,7 @@ pub(super) fn has_csrf_token(operator: &Operator, csrf: &str) -> bool {
 }
 
 /// Returns 256 random bits in hexadecimal.
-fn random() -> String {
+fn random_hex() -> String {
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).expect("the random source works, as it did when the session was opened");
     bits.iter().map(|byte| format!("{byte:02x}")).collect()

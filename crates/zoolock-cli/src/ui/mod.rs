@@ -14,7 +14,7 @@ mod metrics;
 mod overview;
 mod owners;
 mod pages;
-mod shield;
+mod request_checks;
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
@@ -36,9 +36,9 @@ use self::login::{Logins, Viewer};
 use self::overview::OverviewReader;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
-use crate::base::signals::{ServerSignals, name as signal_name};
+use crate::base::signals::{ServerSignals, signal_name};
 use crate::local::ServerKeeper;
-use crate::plan::Service;
+use crate::plan::ConnectionSettings;
 use crate::plan::ui::UiPlan;
 use crate::render::text::print;
 use crate::service::connect::{close, connect};
@@ -52,7 +52,7 @@ struct Site(Arc<SiteState>);
 
 struct SiteState {
     zoolock: Zoolock,
-    service: Service,
+    service: ConnectionSettings,
     hosts: Vec<String>,
     overview: OverviewReader,
     history: Arc<Mutex<HoldHistory>>,
@@ -88,7 +88,7 @@ impl SiteState {
 pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
     let failed = |error: std::io::Error| {
-        Failure::listen(
+        Failure::cannot_listen(
             &error,
             format!("--listen {}: {error}; choose another port, or 0 for a free one", plan.listen),
         )
@@ -96,18 +96,18 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
     let listener = TcpListener::bind(plan.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let zoolock = connect(&plan.service, reporter).await?;
-    let _keeper = ServerKeeper::of(&plan.service, reporter);
-    warn(&plan, address, reporter);
+    let _keeper = ServerKeeper::start_for(&plan.service, reporter);
+    warn_if_exposed(&plan, address, reporter);
     let (stopping, stop) = watch::channel(false);
     let site = site(plan, zoolock.clone(), stop.clone(), reporter);
     // `print` succeeds even if the reader of standard output has closed the pipe.
     print(&format!("http://{address}/\n"))?;
     let serving = http::serve(routes(site.clone()), listener, stop);
     let stopped = async {
-        let signal = signals.end().await;
+        let signal = signals.next_end_signal().await;
         reporter.note(format_args!("{} received; stopping", signal_name(signal)));
         let _ = stopping.send(true);
-        signals.end().await;
+        signals.next_end_signal().await;
     };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
@@ -122,13 +122,13 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
 }
 
 /// Completes when `stop` is set.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+async fn wait_until_stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Prints a warning if the pages are served on the network, where they are unencrypted. This is
 /// allowed, because a reverse proxy on another host may need it.
-fn warn(plan: &UiPlan, address: SocketAddr, reporter: &Reporter) {
+fn warn_if_exposed(plan: &UiPlan, address: SocketAddr, reporter: &Reporter) {
     if address.ip().is_loopback() {
         return;
     }
@@ -162,16 +162,16 @@ fn routes(site: Site) -> Router {
         .route("/sessions", get(pages::sessions::sessions))
         .route("/login", get(pages::login::form).post(pages::login::log_in))
         .route("/logout", post(pages::login::log_out))
-        .route("/confirm", get(admin_actions::confirm))
-        .route("/action", post(admin_actions::act))
+        .route("/confirm", get(admin_actions::confirmation_page))
+        .route("/action", post(admin_actions::handle_action))
         .route("/events", get(live::events))
         .route("/metrics", get(metrics::metrics))
         .route("/style.css", get(|| asset("text/css; charset=utf-8", include_str!("style.css"))))
         .route("/script.js", get(|| asset("text/javascript; charset=utf-8", include_str!("script.js"))))
         .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("icon.svg"))))
-        .fallback(pages::missing)
+        .fallback(pages::not_found)
         .layer(DefaultBodyLimit::max(FORM_LIMIT))
-        .layer(from_fn_with_state(site.clone(), shield::check_request))
+        .layer(from_fn_with_state(site.clone(), request_checks::check_request))
         .with_state(site)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zoolock::observe::{All, Contact};
+use zoolock::observe::{All, ReadOutcome};
 use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 
 use super::clock::now_ms;
@@ -134,13 +134,13 @@ impl OverviewReader {
     pub(super) fn start(zoolock: Zoolock, history: Arc<Mutex<HoldHistory>>) -> Self {
         let (sender, overview) = watch::channel(Arc::default());
         let demand = Arc::<ReadDemand>::default();
-        let reading = tokio::spawn(read(zoolock, history, sender, Arc::clone(&demand)));
+        let reading = tokio::spawn(read_repeatedly(zoolock, history, sender, Arc::clone(&demand)));
         Self { overview, demand, reading }
     }
 
     /// Returns the last result if it is fresh, and deep if `deep` is set. Otherwise waits for such
     /// a result, at most for `limit`.
-    pub(super) async fn recent(&self, deep: bool, limit: Duration) -> Arc<Overview> {
+    pub(super) async fn recent_overview(&self, deep: bool, limit: Duration) -> Arc<Overview> {
         self.demand.record_request(deep);
         let oldest = now_ms().saturating_sub(MAX_AGE.as_millis() as u64);
         let mut overview = self.overview.clone();
@@ -198,7 +198,7 @@ impl ReadDemand {
     }
 }
 
-async fn read(
+async fn read_repeatedly(
     zoolock: Zoolock,
     history: Arc<Mutex<HoldHistory>>,
     sender: watch::Sender<Arc<Overview>>,
@@ -216,10 +216,10 @@ async fn read(
         let begun_ms = now_ms();
         let found = loop {
             match all.next().await {
-                Ok(Contact::Read) => break Ok(all.take_locks()),
-                Ok(Contact::Unreachable(why)) => break Err(why),
+                Ok(ReadOutcome::Read) => break Ok(all.take_locks()),
+                Ok(ReadOutcome::Unreachable(why)) => break Err(why),
                 Err(error) => break Err(error.to_string()),
-                Ok(Contact::Slow | Contact::Silent(_)) => {}
+                Ok(ReadOutcome::Slow | ReadOutcome::Silent(_)) => {}
             }
         };
         let cost = all.read_time().took;
@@ -244,7 +244,7 @@ async fn read(
             Err(why) => Overview { number, tried_ms: begun_ms, trouble: Some(why), ..last },
         };
         sender.send_replace(Arc::new(overview));
-        pause(&mut all, deep, &demand).await;
+        wait_for_next_read(&mut all, deep, &demand).await;
     }
 }
 
@@ -270,7 +270,7 @@ fn edges(deadlock: &Deadlock) -> HashSet<(&str, Option<&str>)> {
 }
 
 /// Waits until the next read. A request for a deep read ends the pause after a read that was not deep.
-async fn pause(all: &mut All, deep: bool, demand: &ReadDemand) {
+async fn wait_for_next_read(all: &mut All, deep: bool, demand: &ReadDemand) {
     let sooner = async {
         while deep || !demand.wanted_reads().1 {
             demand.woken.notified().await;

@@ -7,12 +7,12 @@ use zoolock::{Deadlock, QueueEntry};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, printable};
-use crate::plan::Service;
+use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
-use crate::render::text::{TextStyle, document, lock_name, print, role, wrapped};
-use crate::service::connect::request;
-use crate::verbs::why::since;
+use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
+use crate::service::connect::connect_and_request;
+use crate::verbs::why::format_since;
 
 #[derive(Serialize)]
 struct Deadlocks {
@@ -21,15 +21,16 @@ struct Deadlocks {
 
 /// Prints the deadlocks among the locks at and below `prefix`.
 pub(crate) async fn deadlocks(
-    service: &Service,
+    service: &ConnectionSettings,
     prefix: Option<&str>,
     json: bool,
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let deadlocks = request(service, reporter, async |zoolock| zoolock.deadlocks(prefix).await).await?;
+    let deadlocks =
+        connect_and_request(service, reporter, async |zoolock| zoolock.deadlocks(prefix).await).await?;
     if json {
-        return print(&document(&Deadlocks { deadlocks }));
+        return print(&format_json(&Deadlocks { deadlocks }));
     }
     if deadlocks.is_empty() {
         match prefix {
@@ -58,8 +59,9 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
         count => format!("deadlock of {count} owners"),
     };
     let mut text = format!("{}\n", style.bold(&head));
-    let mut line = |line: &str, indent: usize| _ = writeln!(text, "  {}", wrapped(line, indent, style.width));
-    let lock = |place: &QueueEntry| printable(lock_name(&place.lock, root));
+    let mut line =
+        |line: &str, indent: usize| _ = writeln!(text, "  {}", wrap_text(line, indent, style.width));
+    let lock = |place: &QueueEntry| escape_unprintable(lock_name(&place.lock, root));
     for edge in &deadlock.edges {
         let (holds, wants) = (&edge.holds, &edge.waits_for);
         let (holder, waiter) = (describe_contender(&holds.entry), describe_contender(&wants.entry));
@@ -68,8 +70,11 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
         // One process of an owner may hold a lock while another process of that owner waits.
         let by = if holder == waiter { String::new() } else { format!(" as {holder}") };
         let token = holds.entry.token.as_deref().unwrap_or("unknown");
-        line(&format!("  {verb} {}{by}{}, token {token}", lock(holds), since(holds)), 6);
-        line(&format!("  waits for {} ({}){}", lock(wants), role(&wants.entry), since(wants)), 6);
+        line(&format!("  {verb} {}{by}{}, token {token}", lock(holds), format_since(holds)), 6);
+        line(
+            &format!("  waits for {} ({}){}", lock(wants), describe_role(&wants.entry), format_since(wants)),
+            6,
+        );
     }
     let others = deadlock.owners - deadlock.edges.len();
     if others > 0 {
@@ -82,7 +87,7 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
         // This line is not wrapped, so that the command can be copied.
         Some(cut) => {
             let name = Some(lock_name(&cut.lock, root)).filter(|name| !name.starts_with('-'));
-            let name = quoted(name.unwrap_or(&cut.lock));
+            let name = quote_for_shell(name.unwrap_or(&cut.lock));
             _ = writeln!(text, "  next: zoolock break {name} --token {}", cut.token)
         }
         None => line("next: stop one of these processes; none of their znodes can be read", 4),
@@ -91,12 +96,12 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
 }
 
 /// Quotes a name, so that a shell reads it as one word.
-fn quoted(name: &str) -> String {
+fn quote_for_shell(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     if name.chars().all(plain) {
         return name.to_owned();
     }
-    let name = printable(name).replace('\'', "'\\''");
+    let name = escape_unprintable(name).replace('\'', "'\\''");
     format!("'{name}'")
 }
 
@@ -106,9 +111,9 @@ mod tests {
 
     #[test]
     fn quoted_name_is_one_shell_word() {
-        assert_eq!(quoted("db/main-7"), "db/main-7");
-        assert_eq!(quoted("two words"), "'two words'");
-        assert_eq!(quoted("it's; rm"), "'it'\\''s; rm'");
-        assert_eq!(quoted("a\u{202e}b"), "'a\\u{202e}b'");
+        assert_eq!(quote_for_shell("db/main-7"), "db/main-7");
+        assert_eq!(quote_for_shell("two words"), "'two words'");
+        assert_eq!(quote_for_shell("it's; rm"), "'it'\\''s; rm'");
+        assert_eq!(quote_for_shell("a\u{202e}b"), "'a\\u{202e}b'");
     }
 }

@@ -7,23 +7,26 @@ use zoolock::{Entry, Snapshot};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, printable};
-use crate::plan::Service;
-use crate::render::text::{TextStyle, age, document, lock_name, print, role, table, wrapped};
-use crate::service::connect::request;
+use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::plan::ConnectionSettings;
+use crate::render::text::{
+    TextStyle, describe_role, format_age, format_json, format_table, lock_name, print, wrap_text,
+};
+use crate::service::connect::connect_and_request;
 
 /// Runs `zoolock ls`.
 pub(crate) async fn ls(
-    service: &Service,
+    service: &ConnectionSettings,
     prefix: Option<&str>,
     json: bool,
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     // One waiter per lock is enough: `ls` shows the number of waiters and the age of the first.
-    let locks = request(service, reporter, async |zoolock| zoolock.survey(prefix, 1).await).await?;
+    let locks =
+        connect_and_request(service, reporter, async |zoolock| zoolock.survey(prefix, 1).await).await?;
     if json {
-        return print(&document(&Locks { locks }));
+        return print(&format_json(&Locks { locks }));
     }
     if locks.is_empty() {
         match prefix {
@@ -38,9 +41,9 @@ pub(crate) async fn ls(
     let printed = print(&match style.width {
         Some(width) if width < WIDE => {
             let narrow = |[lock, since, waiting, _, holder]: [String; 5]| [lock, since, waiting, holder];
-            table(&narrow(header), &rows.into_iter().map(narrow).collect::<Vec<_>>(), &style)
+            format_table(&narrow(header), &rows.into_iter().map(narrow).collect::<Vec<_>>(), &style)
         }
-        _ => table(&header, &rows, &style),
+        _ => format_table(&header, &rows, &style),
     });
     if locks.iter().any(|lock| lock.clash.is_some()) {
         reporter.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
@@ -55,18 +58,19 @@ pub(crate) async fn ls(
 
 /// Runs `zoolock show`.
 pub(crate) async fn show(
-    service: &Service,
+    service: &ConnectionSettings,
     name: &str,
     json: bool,
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let lock = request(service, reporter, async |zoolock| zoolock.mutex(name).snapshot().await).await?;
+    let lock =
+        connect_and_request(service, reporter, async |zoolock| zoolock.mutex(name).snapshot().await).await?;
     if json {
-        return print(&document(&lock));
+        return print(&format_json(&lock));
     }
     let style = TextStyle::of_stdout(color);
-    let mut text = format!("{}\n", style.bold(&printable(&lock.path)));
+    let mut text = format!("{}\n", style.bold(&escape_unprintable(&lock.path)));
     if let Some(foreign) = &lock.foreign_semaphore {
         let size = lock.permits.map_or(String::new(), |permits| format!(" of {permits}"));
         let _ = writeln!(text, "  kind      semaphore of {}", foreign.library);
@@ -74,9 +78,14 @@ pub(crate) async fn show(
             text,
             "  leases    {}{size}, in {}",
             foreign.leases,
-            printable(&foreign.lease_directory)
+            escape_unprintable(&foreign.lease_directory)
         );
-        let _ = writeln!(text, "  waiting   {}, in {}", lock.waiting, printable(&foreign.queue_directory));
+        let _ = writeln!(
+            text,
+            "  waiting   {}, in {}",
+            lock.waiting,
+            escape_unprintable(&foreign.queue_directory)
+        );
     }
     match &lock.holder {
         None if lock.foreign_semaphore.is_some() => {}
@@ -87,10 +96,14 @@ pub(crate) async fn show(
                 let token = holder.token.as_deref().unwrap_or("unknown");
                 let asked = if holder.revoked { ", asked to release" } else { "" };
                 let _ = writeln!(text, "  held by   {}{asked}", describe_with_stay(holder));
-                let _ = writeln!(text, "  mode      {}", role(holder));
-                let _ = writeln!(text, "  since     {}", age(holder).unwrap_or_else(|| "unknown".to_owned()));
+                let _ = writeln!(text, "  mode      {}", describe_role(holder));
+                let _ = writeln!(
+                    text,
+                    "  since     {}",
+                    format_age(holder).unwrap_or_else(|| "unknown".to_owned())
+                );
                 let _ = writeln!(text, "  token     {}", token);
-                let _ = writeln!(text, "  znode     {}", printable(&holder.node));
+                let _ = writeln!(text, "  znode     {}", escape_unprintable(&holder.node));
             }
         }
     }
@@ -102,14 +115,20 @@ pub(crate) async fn show(
         }
         None => {}
     }
-    let _ = writeln!(text, "  previous  {}", printable(lock.previous));
+    let _ = writeln!(text, "  previous  {}", escape_unprintable(lock.previous));
     if let Some(clash) = &lock.clash {
-        let _ = writeln!(text, "  {}", wrapped(&format!("danger    {}", printable(clash)), 12, style.width));
+        let _ = writeln!(
+            text,
+            "  {}",
+            wrap_text(&format!("danger    {}", escape_unprintable(clash)), 12, style.width)
+        );
     }
     for part in &lock.unread {
-        let line =
-            format!("unread    {}: no permission to read it; its contenders are not shown", printable(part));
-        let _ = writeln!(text, "  {}", wrapped(&line, 12, style.width));
+        let line = format!(
+            "unread    {}: no permission to read it; its contenders are not shown",
+            escape_unprintable(part)
+        );
+        let _ = writeln!(text, "  {}", wrap_text(&line, 12, style.width));
     }
     if !lock.waiters.is_empty() {
         // The column with long text comes last, because lines are cut at their end and the token must be complete.
@@ -121,14 +140,14 @@ pub(crate) async fn show(
             .map(|(index, waiter)| {
                 [
                     (index + 1).to_string(),
-                    age(waiter).unwrap_or_else(|| "-".to_owned()),
+                    format_age(waiter).unwrap_or_else(|| "-".to_owned()),
                     waiter.token.clone().unwrap_or_else(|| "-".to_owned()),
-                    format!("{} ({})", describe_with_stay(waiter), role(waiter)),
+                    format!("{} ({})", describe_with_stay(waiter), describe_role(waiter)),
                 ]
             })
             .collect::<Vec<_>>();
         text.push('\n');
-        text.push_str(&table(&header, &rows, &style));
+        text.push_str(&format_table(&header, &rows, &style));
     }
     print(&text)
 }
@@ -140,7 +159,7 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
                 0 => String::new(),
                 others => format!(" and {others} more"),
             };
-            (age(holder).unwrap_or_else(|| "-".to_owned()), describe_with_stay(holder) + &others)
+            (format_age(holder).unwrap_or_else(|| "-".to_owned()), describe_with_stay(holder) + &others)
         }
         None => {
             let foreign = lock.foreign_semaphore.as_ref();
@@ -152,9 +171,9 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
         (None, false) => "? ",
         (None, true) => "",
     };
-    let longest = lock.waiters.first().and_then(age).unwrap_or_else(|| "-".to_owned());
+    let longest = lock.waiters.first().and_then(format_age).unwrap_or_else(|| "-".to_owned());
     [
-        printable(lock_name(&lock.path, root)),
+        escape_unprintable(lock_name(&lock.path, root)),
         since,
         lock.waiting.to_string(),
         longest,

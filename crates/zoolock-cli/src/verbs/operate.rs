@@ -4,10 +4,10 @@ use serde::Deserialize;
 use zoolock::{Entry, Error, Ticket};
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, printable};
-use crate::plan::Service;
+use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::plan::ConnectionSettings;
 use crate::render::status::{describe_contender, has_zoolock_details};
-use crate::service::connect::{close, connect, request};
+use crate::service::connect::{close, connect, connect_and_request};
 
 /// Operator action on a holder or waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -35,7 +35,7 @@ pub(crate) fn notices_break(broken: &Entry) -> bool {
 
 /// Asks one holder, or all holders, to release the lock.
 pub(crate) async fn revoke(
-    service: &Service,
+    service: &ConnectionSettings,
     name: &str,
     ticket: Option<Ticket>,
     reporter: &Reporter,
@@ -51,7 +51,10 @@ pub(crate) async fn revoke(
         let seen = mutex.snapshot().await?;
         let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
         for part in &seen.unread {
-            reporter.note(format_args!("{name}: cannot read {}; its holders are not asked", printable(part)));
+            reporter.note(format_args!(
+                "{name}: cannot read {}; its holders are not asked",
+                escape_unprintable(part)
+            ));
         }
         if let Some(foreign) = seen.foreign_semaphore.as_ref().filter(|_| holders.is_empty()) {
             let library = foreign.library;
@@ -69,7 +72,7 @@ pub(crate) async fn revoke(
             let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
                 reporter.note(format_args!(
                     "{name}: cannot read the token of {}; it is not asked",
-                    printable(&holder.node)
+                    escape_unprintable(&holder.node)
                 ));
                 continue;
             };
@@ -108,13 +111,14 @@ pub(crate) async fn revoke(
 
 /// Breaks the lock of the contender with this ticket.
 pub(crate) async fn break_lock(
-    service: &Service,
+    service: &ConnectionSettings,
     name: &str,
     ticket: Ticket,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let broken =
-        request(service, reporter, async |zoolock| zoolock.mutex(name).break_lock(ticket).await).await?;
+        connect_and_request(service, reporter, async |zoolock| zoolock.mutex(name).break_lock(ticket).await)
+            .await?;
     reporter.note(format_args!("{name}: removed {ticket} from the queue"));
     if !notices_break(&broken) {
         reporter.note(format_args!(
@@ -127,13 +131,15 @@ pub(crate) async fn break_lock(
 
 /// Sets the number of permits of a semaphore.
 pub(crate) async fn resize(
-    service: &Service,
+    service: &ConnectionSettings,
     name: &str,
     permits: u32,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    request(service, reporter, async |zoolock| zoolock.semaphore(name, permits).resize(permits).await)
-        .await?;
+    connect_and_request(service, reporter, async |zoolock| {
+        zoolock.semaphore(name, permits).resize(permits).await
+    })
+    .await?;
     reporter.note(format_args!("{name} has {permits} permits"));
     Ok(Exit::OK)
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
-use crate::base::signals::{ServerSignals, name as signal_name};
-use crate::local::limits::{failure, most_connections};
+use crate::base::signals::{ServerSignals, signal_name};
+use crate::local::limits::{raise_file_limit, server_start_failure};
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::serve::ServePlan;
 use crate::render::text::{print, to_json};
@@ -21,8 +21,8 @@ const STOP_BOUND: Duration = Duration::from_secs(10);
 /// Serves until a signal or a failure.
 pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
-    let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
-    let server = builder.start().await.map_err(|error| failure(&error))?;
+    let builder = plan.builder.max_connections(raise_file_limit(plan.max_connections)?);
+    let server = builder.start().await.map_err(|error| server_start_failure(&error))?;
     server.repairs().iter().for_each(|repair| reporter.note(repair));
     let (address, tls) = (server.local_addr(), server.tls_addr());
     if tls != Some(address) {
@@ -46,16 +46,16 @@ pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, 
     // Tells systemd that the server is ready. Has no effect if systemd has not set NOTIFY_SOCKET.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let result = tokio::select! {
-        signal = signals.end() => {
+        signal = signals.next_end_signal() => {
             reporter.note(format_args!("{} received; stopping", signal_name(signal)));
             Ok(Exit::OK)
         }
-        why = server.failed() => Err(Failure::unavailable(format!("stopping; no acknowledged write is lost: {why}"))),
+        why = server.wait_for_failure() => Err(Failure::unavailable(format!("stopping; no acknowledged write is lost: {why}"))),
     };
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     tokio::select! {
         () = server.shutdown() => {}
-        _ = signals.end() => {}
+        _ = signals.next_end_signal() => {}
     }
     result
 }
@@ -71,7 +71,7 @@ struct Status {
 }
 
 /// Prints whether this user's server is running.
-pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
+pub(crate) fn print_status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
     let state = local::server_state(&dir)?;
@@ -113,7 +113,7 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
 }
 
 /// Stops this user's server, and waits until it has stopped.
-pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
+pub(crate) async fn stop_server(reporter: &Reporter) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + STOP_BOUND;
     let mut signalled = None;
@@ -124,7 +124,7 @@ pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
                 // While this process holds the file lock `starting`, no command starts the server.
                 // On a full disk, taking that file lock may fail. Then only the state of the server
                 // counts.
-                let starts = local::lock_starts(&dir);
+                let starts = local::take_starting_lock(&dir);
                 if !matches!(starts, Ok(None)) && local::server_state(&dir)? == LocalState::Absent {
                     mark_server_stopped(&dir, reporter);
                     reporter.note("this user's server is not running");

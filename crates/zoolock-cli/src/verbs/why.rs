@@ -6,35 +6,35 @@ use zoolock::{ChainLink, QueueEntry, WaitChain};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, printable};
-use crate::plan::Service;
+use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
-use crate::render::text::{TextStyle, age, document, lock_name, print, role, wrapped};
-use crate::service::connect::request;
+use crate::render::text::{TextStyle, describe_role, format_age, format_json, lock_name, print, wrap_text};
+use crate::service::connect::connect_and_request;
 
 /// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
 /// so on.
 pub(crate) async fn why(
-    service: &Service,
+    service: &ConnectionSettings,
     name: &str,
     json: bool,
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let why = request(service, reporter, async |zoolock| zoolock.why(name).await).await?;
+    let why = connect_and_request(service, reporter, async |zoolock| zoolock.why(name).await).await?;
     if json {
-        return print(&document(&why));
+        return print(&format_json(&why));
     }
     print(&format_chain(&why, &service.root, &TextStyle::of_stdout(color)))
 }
 
 /// Formats the chain of holders as sentences.
 fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
-    let lock = |path: &str| printable(lock_name(path, root));
+    let lock = |path: &str| escape_unprintable(lock_name(path, root));
     let mut text = String::new();
     let mut line = |sentence: &str| {
         // Continuation lines are indented.
-        _ = writeln!(text, "{}", wrapped(sentence, 4, style.width));
+        _ = writeln!(text, "{}", wrap_text(sentence, 4, style.width));
     };
     if why.chain.is_empty() {
         line(&format!("{} is free", style.bold(&lock(&why.lock))));
@@ -47,7 +47,7 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
         _ => &why.chain[..],
     };
     for (at, link) in links.iter().enumerate() {
-        let how = relation(&link.holds);
+        let how = describe_relation(&link.holds);
         let subject = match at {
             0 => format!("{} is ", style.bold(&lock(&link.holds.lock))),
             _ => "  which is ".to_owned(),
@@ -56,22 +56,22 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
             "{subject}{how} {}{}{}",
             describe_contender(&link.holds.entry),
             other_holders(link),
-            since(&link.holds)
+            format_since(&link.holds)
         ));
         if let Some(wants) = &link.waits_for {
             let what = style.bold(&lock(&wants.lock));
-            line(&format!("  who waits for {what} ({}){}", role(&wants.entry), since(wants)));
+            line(&format!("  who waits for {what} ({}){}", describe_role(&wants.entry), format_since(wants)));
         }
     }
     line(&match (why.end, why.chain.last()) {
         ("circle", Some(last)) => format!(
             "  which is {} {} again: a deadlock; see `zoolock deadlocks`",
-            relation(&last.holds),
+            describe_relation(&last.holds),
             describe_contender(&last.holds.entry)
         ),
         ("unsure", Some(last)) if ends_in_cycle(why) => format!(
             "  which is {} {} again: a deadlock if the semaphore, which does not record its permits, has no free ones",
-            relation(&last.holds),
+            describe_relation(&last.holds),
             describe_contender(&last.holds.entry)
         ),
         ("unsure", _) => "  which may continue: that semaphore does not record its permits".to_owned(),
@@ -90,7 +90,7 @@ fn ends_in_cycle(why: &WaitChain) -> bool {
         .any(|link| (&link.owner, link.owner_kind) == (&last.owner, last.owner_kind) && link.owner.is_some())
 }
 
-fn relation(place: &QueueEntry) -> &'static str {
+fn describe_relation(place: &QueueEntry) -> &'static str {
     if place.granted { "held by" } else { "requested earlier by" }
 }
 
@@ -102,6 +102,6 @@ fn other_holders(link: &ChainLink) -> String {
 }
 
 /// Formats the time since a contender joined the queue. Returns an empty string if the time is unknown.
-pub(crate) fn since(place: &QueueEntry) -> String {
-    age(&place.entry).map_or_else(String::new, |age| format!(", since {age}"))
+pub(crate) fn format_since(place: &QueueEntry) -> String {
+    format_age(&place.entry).map_or_else(String::new, |age| format!(", since {age}"))
 }

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use zoolock::observe::Diff;
 
-use crate::base::duration::human_duration;
-use crate::base::reporter::printable;
+use crate::base::duration::format_duration;
+use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_contender;
-use crate::render::text::{TextStyle, cut_to_width, document_line, role};
+use crate::render::text::{TextStyle, cut_to_width, describe_role, format_json_line};
 
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
@@ -22,18 +22,18 @@ pub(super) const EVENTS: [&str; 13] = [
 ];
 
 /// Formats an event as one line of JSON, as `docs/JSON.md` describes it.
-pub(super) fn json(event: &Diff) -> String {
-    document_line(event)
+pub(super) fn format_json(event: &Diff) -> String {
+    format_json_line(event)
 }
 
 /// Formats an event as one line for people, with the time in the local time zone.
-pub(super) fn text(event: &Diff, style: &TextStyle) -> String {
+pub(super) fn format_text(event: &Diff, style: &TextStyle) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
     let lasted =
-        |what: &str, ms: u64| format!("{what} {at_least}{}", human_duration(Duration::from_millis(ms)));
+        |what: &str, ms: u64| format!("{what} {at_least}{}", format_duration(Duration::from_millis(ms)));
     if let Some(contender) = &event.contender {
-        details.push(format!("{} ({})", describe_contender(contender), role(contender)));
+        details.push(format!("{} ({})", describe_contender(contender), describe_role(contender)));
     }
     if let Some(place) = event.place {
         details.push(format!("position {place} of {}", event.waiting));
@@ -55,7 +55,7 @@ pub(super) fn text(event: &Diff, style: &TextStyle) -> String {
             "up to {count} contenders came and went between two reads (locks created below this one count, too)"
         ));
     }
-    details.extend(event.message.as_deref().map(printable));
+    details.extend(event.message.as_deref().map(escape_unprintable));
     let line = format!("{}  {:<8}  {}", time_of_day(event.at_ms), event.event, details.join(" · "));
     let color = match event.event {
         "granted" => GREEN,
@@ -64,7 +64,7 @@ pub(super) fn text(event: &Diff, style: &TextStyle) -> String {
         _ => return format!("{}\n", cut_to_width(line.trim_end(), style.width)),
     };
     // Colors are added after the cut, because escape sequences take no columns.
-    format!("{}\n", style.painted(color, &cut_to_width(line.trim_end(), style.width)))
+    format!("{}\n", style.colorize(color, &cut_to_width(line.trim_end(), style.width)))
 }
 
 fn time_of_day(ms: u64) -> String {
@@ -95,7 +95,7 @@ mod tests {
             (diff.event, diff.contender) = (event, contender);
             diff
         };
-        let line = |event: &Diff| text(event, &TextStyle::plain())[10..].to_owned();
+        let line = |event: &Diff| format_text(event, &TextStyle::plain())[10..].to_owned();
         let mut hostile = entry("lock-0000000001", "0.1");
         hostile.note = Some("\x1b[2Jgone\nfake".to_owned());
         let who = "host pid 7: \\u{1b}[2Jgone\\nfake (exclusive)";

@@ -11,24 +11,24 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::sleep;
 use zoolock::LockPath;
-use zoolock::observe::{Contact, Diff, Queue};
-use zoolock_client::on_thread;
+use zoolock::observe::{Diff, Queue, ReadOutcome};
+use zoolock_client::run_on_thread;
 
 use crate::args::ColorWhen;
-use crate::base::exit::{Exit, Failure, refused};
-use crate::base::reporter::{Reporter, printable};
+use crate::base::exit::{Exit, Failure, cannot_start};
+use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::Signals;
-use crate::plan::Service;
+use crate::plan::ConnectionSettings;
 use crate::render::text::{TextStyle, print};
-use crate::run::acquire::interrupted;
-use crate::service::connect::{abandon, connect};
+use crate::run::acquire::interruption_failure;
+use crate::service::connect::{close_quickly, connect};
 
 /// Interval between two checks whether standard output was closed.
 const OUTPUT_CHECK: Duration = Duration::from_millis(250);
 
 /// Prints changes until a signal ends `watch`, or until standard output is closed.
 pub(crate) async fn watch(
-    service: &Service,
+    service: &ConnectionSettings,
     name: &str,
     json: bool,
     color: ColorWhen,
@@ -37,13 +37,13 @@ pub(crate) async fn watch(
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let zoolock = tokio::select! {
         biased;
-        signal = signals.end() => return Err(interrupted(signal, "connecting")),
+        signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
         connected = connect(service, reporter) => connected?,
     };
     let path = LockPath::parse(name, &service.root)?.to_string();
-    let mut watching = Watching {
+    let mut watching = QueueWatch {
         reporter,
-        queue: Queue::watched(zoolock.mutex(&path).glances(usize::MAX)),
+        queue: Queue::watched(zoolock.mutex(&path).poller(usize::MAX)),
         path,
         warnings: Vec::new(),
         json,
@@ -51,15 +51,15 @@ pub(crate) async fn watch(
     };
     let outcome = tokio::select! {
         biased;
-        _ = signals.end() => Ok(Exit::OK),
-        () = output_closed() => Ok(Exit::OK),
+        _ = signals.next_end_signal() => Ok(Exit::OK),
+        () = wait_for_closed_output() => Ok(Exit::OK),
         outcome = watching.run() => outcome,
     };
-    abandon(zoolock).await;
+    close_quickly(zoolock).await;
     outcome
 }
 
-struct Watching<'a> {
+struct QueueWatch<'a> {
     reporter: &'a Reporter,
     queue: Queue,
     path: String,
@@ -69,7 +69,7 @@ struct Watching<'a> {
     color: ColorWhen,
 }
 
-impl Watching<'_> {
+impl QueueWatch<'_> {
     /// Reads the lock and prints its changes until a permanent error.
     async fn run(&mut self) -> Result<Exit, Failure> {
         let mut announced = false;
@@ -77,10 +77,10 @@ impl Watching<'_> {
             let contact = self.queue.next().await?;
             let diffs = self.queue.take_diffs();
             self.print(diffs).await?;
-            if contact != Contact::Read {
+            if contact != ReadOutcome::Read {
                 continue;
             }
-            self.warn();
+            self.print_warnings();
             if !std::mem::replace(&mut announced, true) {
                 // The note comes after the first read, because only later changes are seen.
                 self.reporter.note(format_args!("watching {}; ^C ends it", self.path));
@@ -90,7 +90,7 @@ impl Watching<'_> {
 
     /// Prints a note for each new reason why the shown holders may be wrong or incomplete. The reasons are not events,
     /// because they have no contender.
-    fn warn(&mut self) {
+    fn print_warnings(&mut self) {
         let lock = self.queue.lock();
         let hidden = lock.unread.iter().map(|part| {
             format!(
@@ -102,7 +102,7 @@ impl Watching<'_> {
         });
         let warnings: Vec<String> = lock.clash.iter().cloned().chain(hidden).chain(foreign).collect();
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
-            self.reporter.note(format_args!("{}: {}", self.path, printable(warning)));
+            self.reporter.note(format_args!("{}: {}", self.path, escape_unprintable(warning)));
         }
         self.warnings = warnings;
     }
@@ -114,18 +114,19 @@ impl Watching<'_> {
         }
         let (json, color) = (self.json, self.color);
         // Prints on another thread, so that a full pipe does not delay the end by a signal.
-        let printed = on_thread("zoolock-print", move || {
+        let printed = run_on_thread("zoolock-print", move || {
             let style = TextStyle::of_stdout(color);
-            let line = |diff: &Diff| if json { line::json(diff) } else { line::text(diff, &style) };
+            let line =
+                |diff: &Diff| if json { line::format_json(diff) } else { line::format_text(diff, &style) };
             print(&diffs.iter().map(line).collect::<String>())
         });
-        printed.await.map_err(|error| refused("a thread", error))?.map(drop)
+        printed.await.map_err(|error| cannot_start("a thread", error))?.map(drop)
     }
 }
 
 /// Resolves when the reader has closed standard output. Without this check, `watch` would notice
 /// the close only at the next change.
-async fn output_closed() {
+async fn wait_for_closed_output() {
     let stdout = std::io::stdout();
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {

@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::net::TcpListener;
 
-use crate::common::{Done, Sandbox, set_mode};
+use crate::common::{CommandOutput, Sandbox, set_mode};
 
 /// Asserts that the command failed with `code`, and that its message contains `named`.
-fn assert_refused(done: &Done, code: i32, named: &str) {
+fn assert_refused(done: &CommandOutput, code: i32, named: &str) {
     assert_eq!(done.code, code, "{done:?}");
     assert_eq!(done.stdout, "", "{done:?}");
     assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(named), "{named}: {done:?}");
@@ -110,11 +110,12 @@ fn help_and_version_exit_zero() {
 fn empty_variable_is_ignored_and_passwords_are_hidden() {
     let sandbox = Sandbox::new();
     let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
-    let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
+    let done = CommandOutput::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
     assert_refused(&done, 64, "reader x509:CN=ops: has no effect without credentials");
     let mut help = sandbox.zoolock(["ls", "--help"]);
-    let done =
-        Done::from(help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"));
+    let done = CommandOutput::from(
+        help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"),
+    );
     assert!(done.code == 0 && done.stdout.contains("ZOOLOCK_AUTH"), "{done:?}");
     assert!(!done.stdout.contains("hunter2"), "{done:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::process_tree::signal;
-use crate::common::{Sandbox, is_alive, read_until, server, wait_until};
+use crate::common::{Sandbox, is_alive, read_until, start_server, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 /// Returns the lines of a file in the sandbox.
@@ -17,12 +17,12 @@ fn ended_command_restarts_after_growing_pauses() {
     let sandbox = Sandbox::new();
     let script = "echo $$ >> starts; [ $(wc -l < starts) -lt 3 ] && exit 5; trap 'exit 7' TERM; echo $$ > third; while :; do sleep 0.02; done";
     let begun = Instant::now();
-    let running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", script]);
+    let running = sandbox.start_piped(&["run", "--keep", "x", "--", "sh", "-c", script]);
     sandbox.wait_for_file("third");
     // The pauses are half a second and one second.
     assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
     running.signal(Signal::TERM);
-    let done = running.done();
+    let done = running.wait_for_output();
     assert_eq!(done.code, 7, "{done:?}");
     assert!(done.stderr.contains("exit code 5; starting it again in 500ms"), "{done:?}");
     assert_eq!(lines(&sandbox, "starts").len(), 3);
@@ -32,7 +32,7 @@ fn ended_command_restarts_after_growing_pauses() {
 #[test]
 fn failed_start_is_retried() {
     let sandbox = Sandbox::new();
-    let mut running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
+    let mut running = sandbox.start_piped(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
     let mut stderr = running.take_stderr();
     let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("valid process id");
     sandbox.wait_for_file("starts");
@@ -67,7 +67,7 @@ fn escaped_descendant_is_dead_before_restart() {
 #[test]
 fn standby_takes_over_from_killed_keeper() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let keeper = |name: &str| {
         let script = format!("echo $$ >> {name}; exec sleep 1000");
         sandbox.start(&[
@@ -97,7 +97,7 @@ fn standby_takes_over_from_killed_keeper() {
 #[test]
 fn keeper_restarts_command_after_losing_lock() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let script = "echo $$ >> starts; exec sleep 1000";
     let flags = [
         "run",
@@ -109,7 +109,7 @@ fn keeper_restarts_command_after_losing_lock() {
         "--connect",
         address.as_str(),
     ];
-    let mut running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let mut running = sandbox.start_piped(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
     let (mut stderr, mut printed) = (running.take_stderr(), String::new());
     let first = sandbox.wait_for_file("starts");
     server.signal(Signal::STOP);
@@ -162,7 +162,7 @@ fn flags_that_conflict_with_keep_are_refused() {
 #[test]
 fn short_session_is_renewed() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let flags = ["run", "--session-timeout", "6s", "--connect", &address];
     let done = sandbox.output(&[&flags[..], &["x", "--", "sleep", "5"]].concat());
     assert_eq!(done.code, 0, "{done:?}");

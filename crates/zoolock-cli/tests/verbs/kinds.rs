@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{Done, Lines, Running, Sandbox, wait_until};
+use crate::common::{CommandOutput, Lines, Running, Sandbox, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const WAIT_BEFORE_REVOKE_CHECK: Duration = Duration::from_millis(400);
 
 /// Starts `zoolock hold --json` with `args`, and returns the document that it prints when the lock is granted.
 fn hold(sandbox: &Sandbox, args: &[&str]) -> (Running, Value) {
-    let mut holder = sandbox.converse(&[&["hold", "--json"], args].concat());
+    let mut holder = sandbox.start_piped(&[&["hold", "--json"], args].concat());
     let line = Lines::of(holder.take_stdout()).next();
     (holder, serde_json::from_str(&line).expect("JSON"))
 }
@@ -114,7 +114,7 @@ fn empty_naming_variable_is_ignored() {
         let mut command = sandbox.zoolock(args);
         // The piped input ends at once.
         command.env("ZOOLOCK_NAMING", naming).stdin(Stdio::piped());
-        Done::from(command.output().expect("the command starts"))
+        CommandOutput::from(command.output().expect("the command starts"))
     };
     for (naming, prefix) in [("", "/lock-"), ("curator", "/_c_")] {
         let done = run(naming, &["hold", "--json", "x"]);
@@ -132,7 +132,7 @@ fn empty_naming_variable_is_ignored() {
 #[test]
 fn quiet_hold_reports_clash() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "--quiet", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "--quiet", "x"]);
     let stderr = Lines::of(holder.take_stderr());
     sandbox.wait_for_contenders("x", 1);
     // This znode has a name in kazoo's own format.
@@ -182,7 +182,7 @@ fn next_command_learns_of_crash() {
 fn revoke_stops_command_warns_or_ends_hold() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
-    let mut job = sandbox.converse(&["run", "x", "--", "sh", "-c", script]);
+    let mut job = sandbox.start_piped(&["run", "x", "--", "sh", "-c", script]);
     let stdout = Lines::of(job.take_stdout());
     assert_eq!(stdout.next(), "ready\n");
     let done = sandbox.output(&["revoke", "x"]);
@@ -190,7 +190,7 @@ fn revoke_stops_command_warns_or_ends_hold() {
     assert_eq!(stdout.next(), "asked\n");
     assert_eq!(job.code(), 3);
     let script = "echo ready; read go; echo done";
-    let mut job = sandbox.converse(&["run", "--on-revoke", "warn", "x", "--", "sh", "-c", script]);
+    let mut job = sandbox.start_piped(&["run", "--on-revoke", "warn", "x", "--", "sh", "-c", script]);
     let stdout = Lines::of(job.take_stdout());
     assert_eq!(stdout.next(), "ready\n");
     let stderr = Lines::of(job.take_stderr());
@@ -216,7 +216,7 @@ fn revoke_stops_command_warns_or_ends_hold() {
 fn break_stops_command_and_frees_lock() {
     let sandbox = Sandbox::new();
     let mut job =
-        sandbox.converse(&["run", "--grace", "1s", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN; cat"]);
+        sandbox.start_piped(&["run", "--grace", "1s", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN; cat"]);
     let line = Lines::of(job.take_stdout()).next();
     let token = line.trim();
     for wrong in [token.replacen("00000000-", "00000001-", 1), token.replace("-00000000", "-00000001")] {

@@ -4,7 +4,7 @@ use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::common::{Done, Running, Sandbox, server, set_mode};
+use crate::common::{CommandOutput, Running, Sandbox, set_mode, start_server};
 use zoolock_tests::skip::Availability;
 
 /// A user without other processes. The limit counts all processes of a user, and does not apply to root.
@@ -34,18 +34,18 @@ impl User {
     }
 
     /// Runs zoolock with a limit on the processes and threads of this user.
-    fn run(&self, limit: usize, args: &[&str]) -> Done {
+    fn run(&self, limit: usize, args: &[&str]) -> CommandOutput {
         let id = self.id;
         let mut command: Command = self.sandbox.command("setpriv");
         command.arg(format!("--reuid={id}")).arg(format!("--regid={id}")).arg("--clear-groups");
         command.arg("prlimit").arg(format!("--nproc={limit}")).arg(&self.zoolock).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running(command.spawn().expect("setpriv starts")).done()
+        Running(command.spawn().expect("setpriv starts")).wait_for_output()
     }
 }
 
 /// Asserts that `done` has succeeded, or names the limit. Returns whether it has succeeded.
-fn assert_limit_is_named(limit: usize, done: &Done) -> bool {
+fn assert_limit_is_named(limit: usize, done: &CommandOutput) -> bool {
     assert!(!done.stderr.contains("panicked"), "limit {limit}: {done:?}");
     if done.code != 0 {
         assert_eq!(done.code, 69, "limit {limit}: {done:?}");
@@ -63,7 +63,7 @@ fn assert_lower_limits_are_named(user: &User, args: &[&str]) {
 #[test]
 fn refused_process_or_thread_names_the_limit() {
     let Some(user) = User::new(61_301, "refused_process_or_thread_names_the_limit") else { return };
-    let (_server, address) = server(&user.sandbox);
+    let (_server, address) = start_server(&user.sandbox);
     let by_name = address.replace("127.0.0.1", "localhost");
     let common = ["--connect-timeout", "10s", "--timeout", "20s"];
     for address in [address, by_name] {

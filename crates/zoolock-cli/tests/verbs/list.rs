@@ -12,7 +12,7 @@ fn held_lock_is_listed_and_shown() {
     assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
     assert!(!done.stderr.is_empty(), "{done:?}");
 
-    let mut holder = sandbox.converse(&["hold", "--json", "--note", "maintenance", "db/main"]);
+    let mut holder = sandbox.start_piped(&["hold", "--json", "--note", "maintenance", "db/main"]);
     let line = Lines::of(holder.take_stdout()).next();
     let held: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(held["path"], "/locks/db/main");
@@ -71,7 +71,7 @@ fn closed_stdout_is_not_an_error() {
 #[test]
 fn hostile_note_cannot_write_to_the_terminal() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "--note", "\x1b[2J\x07gone\nfake\u{202e}", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "--note", "\x1b[2J\x07gone\nfake\u{202e}", "x"]);
     sandbox.wait_for_contenders("x", 1);
     for args in [&["ls"][..], &["show", "x"]] {
         let done = sandbox.output(args);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use crate::common::process_tree::{child_of, signal, wait_until_no_zombie_of};
-use crate::common::{Done, Running, Sandbox, is_alive, read_until, set_mode, wait_until};
+use crate::common::{CommandOutput, Running, Sandbox, is_alive, read_until, set_mode, wait_until};
 use rustix::process::{Pid, Signal, geteuid, getsid, kill_process};
 use serde_json::Value;
 use zoolock_tests::skip::Availability;
@@ -45,7 +45,7 @@ fn remember(sandbox: &Sandbox, change: impl FnOnce(&mut [String])) -> bool {
 #[test]
 fn lock_of_an_earlier_boot_is_free() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     // Kills the holder without a release, as a power cut does.
     holder.signal(Signal::KILL);
@@ -113,7 +113,7 @@ fn holder_after_reboot_outlives_server_crash() {
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     kill_server(&sandbox);
     remember(&sandbox, |words| words[1] = "earlier-boot".to_owned());
-    let _holder = sandbox.converse(&["hold", "x"]);
+    let _holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     kill_server(&sandbox);
     assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75);
@@ -122,7 +122,7 @@ fn holder_after_reboot_outlives_server_crash() {
 #[test]
 fn directory_of_another_machine_is_refused_until_adopted() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     let adopt = || sandbox.output(&["serve", "--adopt"]);
     let done = adopt();
@@ -174,7 +174,7 @@ fn second_mount_without_common_locks_is_refused() {
     std::fs::create_dir(sandbox.path("mounts")).expect("directory created");
     let mut script = sandbox.command("unshare");
     script.args(["-rm", "sh", "-c", "cd mounts && eval \"$1\"", env!("CARGO_BIN_EXE_zoolock"), TWO_MOUNTS]);
-    let done = Done::from(script.output().expect("unshare starts"));
+    let done = CommandOutput::from(script.output().expect("unshare starts"));
     let availability = match done.code {
         99 => Availability::Missing(format!("this user cannot mount: {}", done.stderr)),
         _ if done.stderr.contains("unshare failed") => Availability::Missing(done.stderr.clone()),
@@ -201,9 +201,9 @@ fn next_server_waits_for_server_without_lock() {
 fn simultaneous_commands_share_one_server() {
     let sandbox = Sandbox::new();
     let commands: Vec<_> = (0..20)
-        .map(|n| sandbox.converse(&["run", &format!("lock-{n}"), "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]))
+        .map(|n| sandbox.start_piped(&["run", &format!("lock-{n}"), "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]))
         .collect();
-    let done: Vec<_> = commands.into_iter().map(Running::done).collect();
+    let done: Vec<_> = commands.into_iter().map(Running::wait_for_output).collect();
     for done in &done {
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
         // Each start of the server raises the upper half of the zxid in a token.
@@ -219,7 +219,7 @@ fn server_status_and_stop_work() {
     let sandbox = Sandbox::new();
     assert_eq!(status(&sandbox)["running"], false);
     assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0, "stopping without a server is not an error");
-    let mut holder = sandbox.converse(&["hold", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     wait_until("the session is counted", || status(&sandbox)["sessions"].as_u64() >= Some(1));
     holder.end_of_input();
@@ -247,9 +247,9 @@ fn tokens_rise_after_server_crash() {
 #[test]
 fn queue_survives_killed_server() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >first; cat"]);
+    let mut holder = sandbox.start_piped(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >first; cat"]);
     let first = sandbox.wait_for_file("first");
-    let waiter = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >second"]);
+    let waiter = sandbox.start_piped(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >second"]);
     sandbox.wait_for_contenders("x", 2);
     let queue = || {
         let lock = sandbox.json(&["show", "x"]);
@@ -277,7 +277,7 @@ fn queue_survives_killed_server() {
     }
     assert!(holder.0.try_wait().expect("status of our child").is_none(), "the command still runs");
     holder.end_of_input();
-    let (holder, waiter) = (holder.done(), waiter.done());
+    let (holder, waiter) = (holder.wait_for_output(), waiter.wait_for_output());
     assert_eq!((holder.code, waiter.code), (0, 0), "{holder:?} {waiter:?}");
     assert!(!holder.stderr.contains("lost") && !waiter.stderr.contains("lost"), "{holder:?} {waiter:?}");
     assert!(sandbox.wait_for_file("second") > first);
@@ -299,19 +299,19 @@ fn local_server_ignores_hup() {
 #[test]
 fn stopped_server_is_not_restarted_by_holder() {
     let sandbox = Sandbox::new();
-    let holder = sandbox.converse(&["run", "--session-timeout", "6s", "x", "--", "sleep", "100"]);
+    let holder = sandbox.start_piped(&["run", "--session-timeout", "6s", "x", "--", "sleep", "100"]);
     sandbox.wait_for_contenders("x", 1);
     assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
-    assert_eq!(holder.done().code, 70);
+    assert_eq!(holder.wait_for_output().code, 70);
     assert_eq!(status(&sandbox)["running"], false);
 }
 
 #[test]
 fn waiter_reports_a_stopped_server() {
     let sandbox = Sandbox::new();
-    let _holder = sandbox.converse(&["hold", "x"]);
+    let _holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
-    let mut waiter = sandbox.converse(&["run", "x", "--", "true"]);
+    let mut waiter = sandbox.start_piped(&["run", "x", "--", "true"]);
     sandbox.wait_for_contenders("x", 2);
     let (mut stderr, mut printed) = (waiter.take_stderr(), String::new());
     assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
@@ -421,7 +421,7 @@ fn deep_state_directory_works() {
     let deep = sandbox.path("deep").join("x".repeat(200));
     let zoolock = |args: &[&str]| {
         let mut command = sandbox.zoolock(args);
-        Done::from(command.env("ZOOLOCK_STATE_DIR", &deep).output().expect("zoolock starts"))
+        CommandOutput::from(command.env("ZOOLOCK_STATE_DIR", &deep).output().expect("zoolock starts"))
     };
     let done = zoolock(&["run", "x", "--", "true"]);
     let status = zoolock(&["serve", "--status"]);
@@ -462,7 +462,7 @@ fn missing_home_is_a_clear_error() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
     command.env_remove("HOME").env_remove("XDG_STATE_HOME").env_remove("ZOOLOCK_STATE_DIR");
-    let done = Done::from(command.output().expect("zoolock starts"));
+    let done = CommandOutput::from(command.output().expect("zoolock starts"));
     assert_eq!(done.code, 64, "{done:?}");
     assert!(done.stderr.contains("HOME") && done.stderr.contains("--connect"), "{done:?}");
 }
@@ -480,7 +480,7 @@ fn home_of_another_user_is_refused() {
     for (variable, other) in [("HOME", "XDG_STATE_HOME"), ("XDG_STATE_HOME", "HOME")] {
         let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
         command.env_remove("ZOOLOCK_STATE_DIR").env_remove(other).env(variable, &home);
-        let done = Done::from(command.output().expect("zoolock starts"));
+        let done = CommandOutput::from(command.output().expect("zoolock starts"));
         assert_eq!(done.code, 77, "{done:?}");
         // Root is told to use `sudo -H`. For any other user the directory is not writable, so another remedy is named.
         let named = if geteuid().is_root() { "sudo -H" } else { "ZOOLOCK_STATE_DIR" };
@@ -495,7 +495,7 @@ fn parents_of_state_directory_are_private() {
     let mut shell = sandbox.command("sh");
     shell.args(["-c", "umask 0; mkdir home; exec \"$0\" serve --status", env!("CARGO_BIN_EXE_zoolock")]);
     shell.env("HOME", sandbox.path("home")).env_remove("XDG_STATE_HOME").env_remove("ZOOLOCK_STATE_DIR");
-    let done = Done::from(shell.output().expect("the shell starts"));
+    let done = CommandOutput::from(shell.output().expect("the shell starts"));
     assert_eq!(done.code, 1, "{done:?}");
     for path in ["home/.local", "home/.local/state", "home/.local/state/zoolock"] {
         let mode = std::fs::metadata(sandbox.path(path)).expect("directory created").permissions().mode();
@@ -594,7 +594,7 @@ fn limit_on_file_size_is_named() {
     let sandbox = Sandbox::new();
     let mut shell = sandbox.command("sh");
     shell.args(["-c", "ulimit -f 1; exec \"$0\" run x -- true", env!("CARGO_BIN_EXE_zoolock")]);
-    let done = Done::from(shell.output().expect("the shell starts"));
+    let done = CommandOutput::from(shell.output().expect("the shell starts"));
     assert_eq!(done.code, 69, "{done:?}");
     assert!(done.stderr.contains("ulimit -f"), "{done:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, Sandbox, is_alive, read_until, server, server_with, wait_until};
+use crate::common::{Running, Sandbox, is_alive, read_until, server_with, start_server, wait_until};
 use rustix::process::Signal;
 
 const SESSION: Duration = Duration::from_secs(6);
@@ -11,13 +11,13 @@ const SESSION_FLAG: &str = "--session-timeout=6s";
 
 /// Starts `zoolock run` with a shell script as its command.
 fn run(sandbox: &Sandbox, address: &str, flags: &[&str], script: &str) -> Running {
-    sandbox.converse(&[&["run", "--connect", address], flags, &["x", "--", "sh", "-c", script]].concat())
+    sandbox.start_piped(&[&["run", "--connect", address], flags, &["x", "--", "sh", "-c", script]].concat())
 }
 
 #[test]
 fn command_group_dies_before_session_expires() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     // The command and its child ignore TERM.
     let script =
         "trap '' TERM; sleep 1000 & echo $! > grandchild; echo $$ > child; while :; do sleep 1; done";
@@ -29,7 +29,7 @@ fn command_group_dies_before_session_expires() {
     wait_until("the command is dead", || !is_alive(&child));
     assert!(stopped.elapsed() < SESSION, "it took {:?}", stopped.elapsed());
     wait_until("the group is dead", || !is_alive(&grandchild));
-    let done = running.done();
+    let done = running.wait_for_output();
     assert_eq!(done.code, 70, "{done:?}");
     assert!(done.stderr.contains("TERM") && done.stderr.contains("lost x"), "{done:?}");
     server.signal(Signal::CONT);
@@ -38,7 +38,7 @@ fn command_group_dies_before_session_expires() {
 #[test]
 fn blocked_stderr_does_not_delay_the_kill() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     // The script fills the pipe that is the standard error of both the command and zoolock.
     let script = "echo $$ > child; head -c 10000000 /dev/zero >&2";
     let running = run(&sandbox, &address, &["-v", SESSION_FLAG], script);
@@ -47,20 +47,20 @@ fn blocked_stderr_does_not_delay_the_kill() {
     server.signal(Signal::STOP);
     wait_until("the command is dead", || !is_alive(&child));
     assert!(stopped.elapsed() < SESSION, "it took {:?}", stopped.elapsed());
-    assert_eq!(running.done().code, 70);
+    assert_eq!(running.wait_for_output().code, 70);
     server.signal(Signal::CONT);
 }
 
 #[test]
 fn command_that_handles_term_gets_its_grace() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let script = "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > child; while :; do sleep 0.05; done";
     let running = run(&sandbox, &address, &[SESSION_FLAG, "--grace", "1s"], script);
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
     assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
-    assert_eq!(running.done().code, 70);
+    assert_eq!(running.wait_for_output().code, 70);
     server.signal(Signal::CONT);
 }
 
@@ -80,7 +80,7 @@ fn default_grace_follows_granted_session_timeout() {
 #[test]
 fn group_gets_its_grace_after_command_ends() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let script = "sh -c 'trap \"sleep 0.5; echo cleaned > cleaned; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' &
         setsid sleep 1000 & echo $! > outside
         trap 'echo ended > ended; exit 0' TERM; while ! [ -s left ]; do sleep 0.02; done; echo $$ > child
@@ -89,7 +89,7 @@ fn group_gets_its_grace_after_command_ends() {
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
     assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
-    assert_eq!(running.done().code, 70);
+    assert_eq!(running.wait_for_output().code, 70);
     assert_eq!(sandbox.wait_for_file("ended"), "ended");
     // After the grace period, all processes of the command are dead.
     assert!(!is_alive(&sandbox.wait_for_file("left")) && !is_alive(&sandbox.wait_for_file("outside")));
@@ -99,7 +99,7 @@ fn group_gets_its_grace_after_command_ends() {
 #[test]
 fn command_finishes_with_on_lost_warn() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done; exit 4";
     let mut running = run(&sandbox, &address, &[SESSION_FLAG, "--on-lost", "warn"], script);
     let child = sandbox.wait_for_file("child");
@@ -116,7 +116,7 @@ fn command_finishes_with_on_lost_warn() {
 #[test]
 fn short_outage_keeps_the_lock() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done";
     let mut running = run(&sandbox, &address, &["--session-timeout", "18s"], script);
     sandbox.wait_for_file("child");
@@ -133,13 +133,13 @@ fn short_outage_keeps_the_lock() {
 #[test]
 fn hold_ends_when_its_lock_is_lost() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
-    let holder = sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", &address, "x"]);
+    let (server, address) = start_server(&sandbox);
+    let holder = sandbox.start_piped(&["hold", "--session-timeout", "6s", "--connect", &address, "x"]);
     wait_until("the lock is held", || {
         sandbox.output(&["show", "x", "--connect", &address]).stdout.contains("held by")
     });
     server.signal(Signal::STOP);
-    let done = holder.done();
+    let done = holder.wait_for_output();
     assert_eq!(done.code, 70, "{done:?}");
     assert!(done.stderr.contains("lost x"), "{done:?}");
     server.signal(Signal::CONT);

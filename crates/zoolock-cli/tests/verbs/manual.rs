@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Done, Sandbox};
+use crate::common::{CommandOutput, Sandbox};
 use zoolock_tests::skip::Availability;
 
 /// Returns the commands that `--help` lists, except `help`.
@@ -92,8 +92,8 @@ fn available(reader: &str) -> Availability {
 }
 
 /// Opens a page with a reader of manual pages.
-fn read(reader: &str, flags: &[&str], page: &Path) -> Done {
+fn read(reader: &str, flags: &[&str], page: &Path) -> CommandOutput {
     let mut command = Command::new(reader);
     command.args(flags).arg(page).env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8").env("MANPAGER", "cat");
-    Done::from(command.output().expect("the reader starts"))
+    CommandOutput::from(command.output().expect("the reader starts"))
 }

@@ -31,7 +31,7 @@ fn metrics_address(mut stderr: impl BufRead) -> String {
 #[test]
 fn holder_serves_its_metrics() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "--metrics", "127.0.0.1:0", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "--metrics", "127.0.0.1:0", "x"]);
     let address = metrics_address(holder.take_stderr());
     sandbox.wait_for_contenders("x", 1);
     wait_until("the lock is held", || scrape(&address).contains("zoolock_holding{kind=\"mutex\"} 1"));
@@ -51,7 +51,7 @@ fn holder_serves_its_metrics() {
 fn metrics_by_lock_adds_path_label() {
     let sandbox = Sandbox::new();
     let line = ["hold", "--metrics", "127.0.0.1:0", "--metrics-by-lock", "x"];
-    let mut holder = sandbox.converse(&line);
+    let mut holder = sandbox.start_piped(&line);
     let address = metrics_address(holder.take_stderr());
     let series = "zoolock_holding{kind=\"mutex\",lock=\"/locks/x\"} 1";
     wait_until("the lock is held", || scrape(&address).lines().any(|line| line == series));
@@ -128,7 +128,7 @@ fn missing_collector_does_not_stop_the_command() {
 #[test]
 fn server_metrics_match_documentation() {
     let sandbox = Sandbox::new();
-    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    let mut server = sandbox.start_piped(&["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
     let address = metrics_address(server.take_stderr());
     let shown = scrape(&address);
     let shown: BTreeSet<(&str, &str)> =

@@ -1,6 +1,6 @@
 //! Nested commands: an inner command that requests the lock of its outer command, and `why` and `deadlocks`.
 
-use crate::common::{Done, Running, Sandbox, server, wait_until};
+use crate::common::{CommandOutput, Running, Sandbox, start_server, wait_until};
 use serde_json::Value;
 
 /// Starts a command that holds the lock `outer`, waits until `count` such commands hold their outer lock, and then runs a
@@ -64,7 +64,7 @@ fn owner_comes_from_environment_or_flag() {
     let sandbox = Sandbox::new();
     let owner_of = |args: &[&str], owner: &str| {
         let mut command = sandbox.zoolock(args);
-        let done = Done::from(command.env("ZOOLOCK_OWNER", owner).output().expect("zoolock starts"));
+        let done = CommandOutput::from(command.env("ZOOLOCK_OWNER", owner).output().expect("zoolock starts"));
         assert_eq!(done.code, 0, "{done:?}");
         done.stdout.trim().to_owned()
     };
@@ -84,7 +84,7 @@ fn owner_comes_from_environment_or_flag() {
 #[test]
 fn holder_that_waits_for_nothing_is_working() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "--note", "maintenance", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "--note", "maintenance", "x"]);
     sandbox.wait_for_contenders("x", 1);
     let text = sandbox.output(&["why", "x"]).stdout;
     assert!(text.starts_with("x is held by ") && text.contains("maintenance"), "{text}");
@@ -100,7 +100,7 @@ fn start_script(sandbox: &Sandbox, outer: &[&str], script: &str) -> Running {
     Running(command.env("ZL", env!("CARGO_BIN_EXE_zoolock")).spawn().expect("zoolock starts"))
 }
 
-fn assert_refused(done: &Done, name: &str) {
+fn assert_refused(done: &CommandOutput, name: &str) {
     assert_eq!(done.code, 64, "{done:?}");
     let message = format!("zoolock: {name} is held by the command that runs this one, which waits");
     assert!(done.stderr.contains(&message), "{done:?}");
@@ -125,7 +125,7 @@ fn lock_of_outer_command_is_refused() {
         (&["--naming", "curator", "c"], "$ZL run --naming curator --try c -- touch ran", "c"),
         (&["--naming", "kazoo", "k"], "$ZL run --naming kazoo k -- touch ran", "k"),
     ] {
-        assert_refused(&start_script(&sandbox, outer, script).done(), name);
+        assert_refused(&start_script(&sandbox, outer, script).wait_for_output(), name);
     }
     assert!(!sandbox.path("ran").exists());
 }
@@ -133,7 +133,7 @@ fn lock_of_outer_command_is_refused() {
 #[test]
 fn lock_beside_outer_command_is_granted() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let elsewhere = format!("$ZL run --connect {address} x -- true");
     for (outer, script) in [
         (&["--shared", "x"][..], "$ZL run --shared --try x -- true"),
@@ -144,7 +144,7 @@ fn lock_beside_outer_command_is_granted() {
         (&["x"], "$ZL run --root /other --try x -- true"),
         (&["x"], elsewhere.as_str()),
     ] {
-        let done = start_script(&sandbox, outer, script).done();
+        let done = start_script(&sandbox, outer, script).wait_for_output();
         assert_eq!(done.code, 0, "{script}: {done:?}");
     }
 }
@@ -164,7 +164,7 @@ fn wait_behind_waiter_for_outer_is_refused() {
             let mut rival = sandbox.start(&[&["run"], rival, &["x", "--", "true"]].concat());
             sandbox.wait_for_contenders("x", 2);
             std::fs::write(sandbox.path("queued"), "").expect("file written");
-            assert_refused(&outer.done(), "x");
+            assert_refused(&outer.wait_for_output(), "x");
             assert_eq!(rival.code(), 0);
             assert!(!sandbox.path("ran").exists());
         }
@@ -174,9 +174,10 @@ fn wait_behind_waiter_for_outer_is_refused() {
 #[test]
 fn permits_of_other_holders_are_busy() {
     let sandbox = Sandbox::new();
-    let mut other = sandbox.converse(&["hold", "--permits", "2", "x"]);
+    let mut other = sandbox.start_piped(&["hold", "--permits", "2", "x"]);
     sandbox.wait_for_contenders("x", 1);
-    let done = start_script(&sandbox, &["--permits", "2", "x"], "$ZL run --permits 2 --try x -- true").done();
+    let done = start_script(&sandbox, &["--permits", "2", "x"], "$ZL run --permits 2 --try x -- true")
+        .wait_for_output();
     assert_eq!(done.code, 75, "{done:?}");
     other.end_of_input();
     assert_eq!(other.code(), 0);
@@ -185,15 +186,17 @@ fn permits_of_other_holders_are_busy() {
 #[test]
 fn inherited_variable_alone_refuses_no_lock() {
     let sandbox = Sandbox::new();
-    let ended = start_script(&sandbox, &["x"], "echo $ZOOLOCK_HELD").done();
+    let ended = start_script(&sandbox, &["x"], "echo $ZOOLOCK_HELD").wait_for_output();
     assert_eq!(ended.stdout.trim().len(), 32, "{ended:?}");
     let with_variable = |args: &[&str]| {
         let mut command = sandbox.zoolock(args);
-        Done::from(command.env("ZOOLOCK_HELD", ended.stdout.trim()).output().expect("zoolock starts"))
+        CommandOutput::from(
+            command.env("ZOOLOCK_HELD", ended.stdout.trim()).output().expect("zoolock starts"),
+        )
     };
     let free = with_variable(&["run", "x", "--", "true"]);
     assert_eq!(free.code, 0, "{free:?}");
-    let mut other = sandbox.converse(&["hold", "x"]);
+    let mut other = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     for patience in [&["--try"][..], &["--timeout", "200ms"]] {
         let busy = with_variable(&[&["run"], patience, &["x", "--", "true"]].concat());

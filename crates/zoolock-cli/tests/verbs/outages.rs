@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 
-use crate::common::{Running, Sandbox, server};
+use crate::common::{Running, Sandbox, start_server};
 
 const OUTAGES: [Signal; 2] = [Signal::KILL, Signal::STOP];
 
@@ -20,12 +20,12 @@ const CALLS: [&[&str]; 5] = [
 fn call(sandbox: &Sandbox, address: &str, call: &[&str]) -> Running {
     let service = ["--connect", address, "--connect-timeout", "2s", "x"];
     let command: &[&str] = if call[0] == "run" { &["--", "touch", "ran"] } else { &[] };
-    sandbox.converse(&[call, &service, command].concat())
+    sandbox.start_piped(&[call, &service, command].concat())
 }
 
 /// Checks that a call ended because of the outage.
 fn assert_unavailable(sandbox: &Sandbox, outage: Signal, call: &[&str], running: Running) {
-    let done = running.done();
+    let done = running.wait_for_output();
     assert_eq!(done.code, 69, "{outage:?} {call:?}: {done:?}");
     assert!(!done.stderr.is_empty() && !done.stderr.contains("is held"), "{outage:?} {call:?}: {done:?}");
     assert!(!sandbox.path("ran").exists(), "{outage:?} {call:?}: the command started");
@@ -35,7 +35,7 @@ fn assert_unavailable(sandbox: &Sandbox, outage: Signal, call: &[&str], running:
 fn outage_before_the_call_is_unavailable() {
     for outage in OUTAGES {
         let sandbox = Sandbox::new();
-        let (server, address) = server(&sandbox);
+        let (server, address) = start_server(&sandbox);
         server.signal(outage);
         let calls = CALLS.map(|flags| (flags, call(&sandbox, &address, flags)));
         for (flags, running) in calls {
@@ -51,8 +51,8 @@ fn outage_while_waiting_is_unavailable() {
     let waits = |flags: &&&[&str]| flags.contains(&"3s");
     for outage in OUTAGES {
         let sandbox = Sandbox::new();
-        let (server, address) = server(&sandbox);
-        let _holder = sandbox.converse(&["hold", "--connect", &address, "x"]);
+        let (server, address) = start_server(&sandbox);
+        let _holder = sandbox.start_piped(&["hold", "--connect", &address, "x"]);
         let count = |contenders| sandbox.contenders_with(&["--connect", &address], "x") == contenders;
         crate::common::wait_until("the lock is held", || count(1));
         let calls: Vec<_> =

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::common::process_tree::{
     LEASE, ProcessTree, child_of, rounds, rounds_with_cases, signal, wait_until_no_zombie_of, zombies,
 };
-use crate::common::{Lines, Running, Sandbox, is_alive, read_until, server, set_mode, wait_until};
+use crate::common::{Lines, Running, Sandbox, is_alive, read_until, set_mode, start_server, wait_until};
 use rustix::process::{Signal, getpid, set_child_subreaper};
 use zoolock_tests::proxy::Proxy;
 
@@ -23,7 +23,7 @@ enum Outage {
 
 /// Starts another contender for the lock, with `zoolock hold`.
 fn rival(sandbox: &Sandbox, address: &str, name: &str) -> Running {
-    sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", address, name])
+    sandbox.start_piped(&["hold", "--session-timeout", "6s", "--connect", address, name])
 }
 
 /// Waits until `rival` holds the lock, and asserts that all processes of `tree` are dead by then.
@@ -35,7 +35,7 @@ fn assert_dead_at_grant(rival: &mut Running, tree: &ProcessTree) {
 #[test]
 fn command_dies_when_zoolock_is_killed() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds(|round| {
         // `--on-lost warn` must not save the command, because zoolock is dead and cannot warn.
         let flags: &[&str] = if round % 3 == 2 { &["--on-lost", "warn"] } else { &[] };
@@ -53,7 +53,7 @@ fn command_dies_when_zoolock_is_killed() {
 #[test]
 fn command_dies_within_lease_of_stopped_zoolock() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds(|round| {
         let name = format!("x{round}");
         let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
@@ -71,7 +71,7 @@ fn command_dies_within_lease_of_stopped_zoolock() {
 #[test]
 fn signal_to_zoolock_ends_the_whole_group() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds_with_cases(&[(Signal::TERM, 143), (Signal::INT, 130)], |&(wanted, code), round| {
         let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
         tree.zoolock.signal(wanted);
@@ -83,7 +83,7 @@ fn signal_to_zoolock_ends_the_whole_group() {
 #[test]
 fn group_ends_when_signal_kills_its_leader() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let ends = [(Signal::KILL, 137), (Signal::TERM, 143), (Signal::INT, 130)];
     rounds_with_cases(&ends, |&(wanted, code), round| {
         let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
@@ -96,7 +96,7 @@ fn group_ends_when_signal_kills_its_leader() {
 #[test]
 fn stopped_command_keeps_lock_until_zoolock_ends() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds_with_cases(&[Signal::TERM, Signal::KILL], |&wanted, round| {
         let name = format!("x{round}");
         let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
@@ -122,7 +122,7 @@ fn stopped_command_keeps_lock_until_zoolock_ends() {
 #[test]
 fn command_dies_when_reaper_is_killed() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds(|round| {
         let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
         signal(&tree.reaper(), Signal::KILL);
@@ -135,7 +135,7 @@ fn command_dies_when_reaper_is_killed() {
 fn command_dies_within_lease_of_server_outage() {
     let sandbox = Sandbox::new();
     rounds_with_cases(&[Outage::Stopped, Outage::Killed, Outage::CutOff], |outage, round| {
-        let (server, address) = server(&sandbox);
+        let (server, address) = start_server(&sandbox);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("runtime built");
         let proxy = runtime.block_on(Proxy::start(&address)).expect("proxy started");
@@ -155,7 +155,7 @@ fn command_dies_within_lease_of_server_outage() {
 #[test]
 fn zoolock_kills_group_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let mut tree = ProcessTree::start(&sandbox, &address, "x", &[]);
     let begun = Instant::now();
     signal(&tree.reaper(), Signal::STOP);
@@ -169,7 +169,7 @@ fn zoolock_kills_group_while_reaper_is_stopped() {
 #[test]
 fn zoolock_kills_leftovers_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let mut tree = ProcessTree::start(&sandbox, &address, "x", &["--grace", "500ms"]);
     let mut stderr = tree.zoolock.take_stderr();
     signal(&tree.leader, Signal::KILL);
@@ -182,7 +182,7 @@ fn zoolock_kills_leftovers_while_reaper_is_stopped() {
 #[test]
 fn resumed_reaper_reads_renewals_before_killing() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds(|round| {
         let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
         let reaper = tree.reaper();
@@ -239,7 +239,7 @@ fn group_member_with_non_utf8_name_is_killed() {
 #[test]
 fn escaped_process_with_non_utf8_name_is_killed() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let script = format!("{NON_UTF8}; sleep 1000");
     let mut running = sandbox.start(&["run", "--connect", &address, "x", "--", "sh", "-c", &script]);
     sandbox.wait_for_file("leader");
@@ -252,7 +252,7 @@ fn escaped_process_with_non_utf8_name_is_killed() {
 #[test]
 fn local_server_survives_the_command_that_started_it() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     let inner = format!("{} run inner -- sh -c 'echo $$ > inner; sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
     let mut outer = sandbox.start(&[
         "run",
@@ -414,12 +414,12 @@ fn exit_code_is_known_when_sigchld_is_ignored() {
 #[test]
 fn reaper_killed_during_start_leaves_nothing() {
     let sandbox = Sandbox::new();
-    let (_server, address) = server(&sandbox);
+    let (_server, address) = start_server(&sandbox);
     rounds(|round| {
         let name = format!("x{round}");
         let script = format!("sh -c 'echo $$ > {name}.left; exec sleep 1000' & exec sleep 1000");
         let flags = ["run", "--connect", &address, &name, "--", "sh", "-c", &script];
-        let mut running = sandbox.converse(&flags);
+        let mut running = sandbox.start_piped(&flags);
         let zoolock = running.0.id().to_string();
         wait_until("zoolock has a reaper", || child_of(&zoolock, "lock-reaper").is_some());
         // Spreads the kills over the first 40 ms.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Done, Running, Sandbox, is_alive, read_until, set_mode, wait_until};
+use crate::common::{CommandOutput, Running, Sandbox, is_alive, read_until, set_mode, wait_until};
 use rustix::process::Signal;
-use zoolock_tests::on_both_arms;
+use zoolock_tests::on_both_servers;
 use zoolock_tests::skip::is_long;
 
 #[test]
@@ -60,13 +60,13 @@ fn sockets_of_systemd_are_handed_on() {
         exec \"$0\" run x -- sh -c 'echo $$ $LISTEN_PID $WATCHDOG_PID ${LISTEN_PIDFDID-none}; cat <&3'";
     let mut shell = sandbox.command("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_zoolock")]);
-    let done = Done::from(shell.output().expect("the shell starts"));
+    let done = CommandOutput::from(shell.output().expect("the shell starts"));
     let words: Vec<_> = done.stdout.split_whitespace().collect();
     let [pid, listen, watchdog, "none", "hello"] = words.as_slice() else { panic!("{done:?}") };
     assert_eq!((pid, pid), (listen, watchdog), "{done:?}");
     // A variable that names another process stays unchanged.
     let mut command = sandbox.zoolock(["run", "x", "--", "sh", "-c", "echo $LISTEN_PID"]);
-    let done = Done::from(command.env("LISTEN_PID", "1").output().expect("zoolock starts"));
+    let done = CommandOutput::from(command.env("LISTEN_PID", "1").output().expect("zoolock starts"));
     assert_eq!(done.stdout, "1\n", "{done:?}");
 }
 
@@ -88,7 +88,7 @@ fn hold_names_what_releases_the_lock() {
     read_until(&mut held.take_stderr(), &mut String::new(), "holding x; ^C or TERM releases it");
     held.signal(Signal::TERM);
     assert_eq!(held.code(), 0);
-    let mut held = sandbox.converse(&["hold", "x"]);
+    let mut held = sandbox.start_piped(&["hold", "x"]);
     read_until(&mut held.take_stderr(), &mut String::new(), "^C or the end of input releases it");
     held.end_of_input();
     assert_eq!(held.code(), 0);
@@ -113,10 +113,10 @@ fn environment_describes_the_lock() {
 #[test]
 fn command_reads_standard_input() {
     let sandbox = Sandbox::new();
-    let mut running = sandbox.converse(&["run", "x", "--", "cat"]);
+    let mut running = sandbox.start_piped(&["run", "x", "--", "cat"]);
     running.write("one\ntwo\n");
     running.end_of_input();
-    let done = running.done();
+    let done = running.wait_for_output();
     assert_eq!((done.code, done.stdout.as_str()), (0, "one\ntwo\n"));
 }
 
@@ -172,9 +172,9 @@ fn assert_runs_never_overlap(connect: &[&str]) {
     std::fs::write(sandbox.path("f"), "0\n").expect("file written");
     let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();
     for _ in 0..rounds {
-        let commands: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
+        let commands: Vec<_> = (0..20).map(|_| sandbox.start_piped(&line)).collect();
         for running in commands {
-            let done = running.done();
+            let done = running.wait_for_output();
             assert_eq!(done.code, 0, "{done:?}");
         }
     }
@@ -184,7 +184,7 @@ fn assert_runs_never_overlap(connect: &[&str]) {
     assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
 }
 
-on_both_arms!(runs_never_overlap, |zookeeper| async move {
+on_both_servers!(runs_never_overlap, |zookeeper| async move {
     assert_runs_never_overlap(&["--connect", &zookeeper.connect_string()]);
 });
 
@@ -193,7 +193,7 @@ fn local_runs_never_overlap() {
     assert_runs_never_overlap(&[]);
 }
 
-on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |zookeeper| async move {
+on_both_servers!(private lock_of_killed_holder_is_freed_within_session, |zookeeper| async move {
     let sandbox = Sandbox::new();
     // The shortest session timeout that zoolock requests.
     let (address, session) = (zookeeper.connect_string(), Duration::from_secs(6));

@@ -1,13 +1,14 @@
 //! `-h` prints the most used flags on one screen. `--help` prints all flags.
 
-use crate::common::{Done, Sandbox};
+use crate::common::{CommandOutput, Sandbox};
 
 /// Number of lines of a screen.
 const SCREEN_LINES: usize = 40;
 
 /// Returns the help for a terminal with 80 columns.
 fn help(sandbox: &Sandbox, args: &[&str]) -> String {
-    let done = Done::from(sandbox.zoolock(args).env("COLUMNS", "80").output().expect("the command starts"));
+    let done =
+        CommandOutput::from(sandbox.zoolock(args).env("COLUMNS", "80").output().expect("the command starts"));
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     done.stdout
 }

@@ -88,7 +88,7 @@ fn piped_command_can_read_the_terminal() {
 #[test]
 fn wait_line_disappears_when_granted() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     let Some(mut terminal) = Terminal::start(&sandbox, &command("run x -- echo mine")) else { return };
     let seen = terminal.read_until("held by");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::common::{Lines, Running, Sandbox, serving, wait_until};
+use crate::common::{Lines, Running, Sandbox, start_server_from, wait_until};
 use zoolock_tests::ports::Port;
 use zoolock_tests::tmux::{self, Tmux};
 
@@ -23,7 +23,7 @@ impl RestartableServer {
     }
 
     fn start(&self) -> Running {
-        serving(self.sandbox.zoolock(["serve", "--listen", &self.address(), "--data", "data"])).0
+        start_server_from(self.sandbox.zoolock(["serve", "--listen", &self.address(), "--data", "data"])).0
     }
 
     /// Returns a command line that runs zoolock with this server.
@@ -36,7 +36,7 @@ impl RestartableServer {
     /// releases the lock at the end of its input.
     fn hold(&self, note: &str) -> (Running, Lines) {
         let mut holder =
-            self.sandbox.converse(&["--connect", &self.address(), "hold", "db/main", "--note", note]);
+            self.sandbox.start_piped(&["--connect", &self.address(), "hold", "db/main", "--note", note]);
         let lines = Lines::of(holder.take_stdout());
         (holder, lines)
     }

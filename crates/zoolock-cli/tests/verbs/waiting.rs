@@ -47,14 +47,14 @@ fn quiet_busy_lock_prints_nothing_with_exit_zero() {
 #[test]
 fn signal_while_waiting_leaves_no_contender() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     for signal in [Signal::TERM, Signal::USR1] {
-        let mut waiter = sandbox.converse(&["run", "x", "--", "true"]);
+        let mut waiter = sandbox.start_piped(&["run", "x", "--", "true"]);
         sandbox.wait_for_contenders("x", 2);
         waiter.signal(signal);
         if signal == Signal::TERM {
-            let done = waiter.done();
+            let done = waiter.wait_for_output();
             assert_eq!(done.code, 143, "{done:?}");
             assert!(done.stderr.contains("ended by TERM while waiting for x"), "{done:?}");
             assert_eq!(sandbox.contenders("x"), 1);
@@ -73,15 +73,15 @@ fn signal_while_waiting_leaves_no_contender() {
 #[test]
 fn end_of_input_ends_the_wait_of_hold() {
     let sandbox = Sandbox::new();
-    let _holder = sandbox.converse(&["hold", "x"]);
+    let _holder = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
     // The input of this waiter is /dev/null. The end of such an input does not end the wait.
     let _service = sandbox.start(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 2);
-    let mut waiter = sandbox.converse(&["hold", "x"]);
+    let mut waiter = sandbox.start_piped(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 3);
     waiter.end_of_input();
-    let done = waiter.done();
+    let done = waiter.wait_for_output();
     assert_eq!((done.code, done.stdout.as_str()), (75, ""), "{done:?}");
     assert!(done.stderr.contains("the input ended while waiting for x; no longer in the queue"), "{done:?}");
     assert_eq!(sandbox.contenders("x"), 2);
@@ -96,7 +96,7 @@ fn end_of_input_ends_the_wait_of_hold() {
 #[test]
 fn wait_without_terminal_prints_one_line() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "--note", "me", "x"]);
+    let mut holder = sandbox.start_piped(&["hold", "--note", "me", "x"]);
     sandbox.wait_for_contenders("x", 1);
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let mut command = sandbox.zoolock(["run", "x", "--", "true"]);

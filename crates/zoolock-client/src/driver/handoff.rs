@@ -47,7 +47,7 @@ impl<T: Driven> Handoff<T> {
 
     /// Changes the state. Wakes the driver if the state then has work for the driver, or has a
     /// timer that is due before the driver's alarm.
-    pub(crate) fn call<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn change_and_wake<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let (result, needs_driver) = {
             let guarded = &mut *self.lock();
             let result = change(&mut guarded.state);
@@ -84,7 +84,7 @@ impl<T: Driven> Guarded<T> {
     }
 
     /// Records that the alarm has rung.
-    pub(crate) fn alarm_rang(&mut self) {
+    pub(crate) fn clear_alarm(&mut self) {
         self.alarm = None;
     }
 }

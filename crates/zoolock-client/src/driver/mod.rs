@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 use crate::host::Host;
 use crate::hosts::{self, DialError, Dialed, Hosts, Security};
 use crate::platform::Platform;
-use crate::sasl::{Exchange, SaslClient};
+use crate::sasl::{SaslClient, SaslExchange};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, SessionState};
 use crate::{Instant, RequestError, RequestNumber};
 use handoff::{Driven, Handoff};
@@ -32,18 +32,18 @@ use zoolock_wire::{Reply, Request, WatchEvent};
 pub trait Handler: Send + 'static {
     /// Handles the result of a request. `sent` is the time at which the request was written, or
     /// zero if it was never written.
-    fn reply(&mut self, request: RequestNumber, sent: Instant, result: Result<Reply, RequestError>);
+    fn handle_reply(&mut self, request: RequestNumber, sent: Instant, result: Result<Reply, RequestError>);
     /// Handles a watch event.
-    fn event(&mut self, event: WatchEvent);
+    fn handle_event(&mut self, event: WatchEvent);
     /// Handles a change of the session's state.
-    fn state(&mut self, state: SessionState);
+    fn handle_state_change(&mut self, state: SessionState);
     /// Handles a granted session timeout. `timeout` is the shortest timeout granted so far, and
     /// `sent` is the time at which the connect request was written.
-    fn granted(&mut self, timeout: Duration, sent: Instant) {
+    fn handle_granted_timeout(&mut self, timeout: Duration, sent: Instant) {
         let _ = (timeout, sent);
     }
     /// Handles a dial that reached no server. Another dial follows.
-    fn unreachable(&mut self, errors: &[DialError]) {
+    fn handle_failed_dial(&mut self, errors: &[DialError]) {
         let _ = errors;
     }
 }
@@ -95,7 +95,7 @@ struct DriverCore<H> {
     link: Option<SocketLink>,
     /// Set if callers have left bytes for the driver to write.
     driver_writes: bool,
-    /// The threads whose [flights](Client::begin_flight) have not ended.
+    /// The threads whose [flights](Client::begin_batch) have not ended.
     flights: Vec<ThreadId>,
     /// Outputs of the session that the driver must carry out.
     actions: Vec<DriverAction>,
@@ -122,7 +122,7 @@ impl<H> Drop for CloseOnDrop<H> {
             return;
         }
         let now = self.shared.platform.now();
-        self.shared.core.call(|core| {
+        self.shared.core.change_and_wake(|core| {
             core.session.close(now);
             core.driver_writes = true;
         });
@@ -185,18 +185,18 @@ impl<H: Handler> Client<H> {
         self.inner.shared.with(false, call)
     }
 
-    /// Runs `call` as [`Client::with`] does. During a [flight](Client::begin_flight) of this thread, the session's
+    /// Runs `call` as [`Client::with`] does. During a [flight](Client::begin_batch) of this thread, the session's
     /// pending bytes are written only at the end of the flight.
-    pub fn with_in_flight<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
+    pub fn with_batched<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.inner.shared.with(true, call)
     }
 
-    /// Begins a flight of this thread. Requests that the thread sends with [`Client::with_in_flight`] are written
+    /// Begins a flight of this thread. Requests that the thread sends with [`Client::with_batched`] are written
     /// together when the returned value is dropped. That saves system calls in this process and on the server.
-    pub fn begin_flight(&self) -> Flight<H> {
+    pub fn begin_batch(&self) -> RequestBatch<H> {
         let thread = std::thread::current().id();
         self.inner.shared.core.lock().state.flights.push(thread);
-        Flight { shared: self.inner.shared.clone(), thread }
+        RequestBatch { shared: self.inner.shared.clone(), thread }
     }
 
     /// Sends a request.
@@ -224,14 +224,14 @@ impl<H: Handler> Client<H> {
 }
 
 /// A period in which the requests of a thread are collected, to be written together at the end of
-/// the flight. See [`Client::begin_flight`].
+/// the flight. See [`Client::begin_batch`].
 #[must_use = "the flight ends when this is dropped"]
-pub struct Flight<H: Handler> {
+pub struct RequestBatch<H: Handler> {
     shared: Arc<SharedDriver<H>>,
     thread: ThreadId,
 }
 
-impl<H: Handler> Drop for Flight<H> {
+impl<H: Handler> Drop for RequestBatch<H> {
     fn drop(&mut self) {
         {
             let flights = &mut self.shared.core.lock().state.flights;
@@ -245,17 +245,17 @@ impl<H: Handler> Drop for Flight<H> {
 
 impl<H: Handler> SharedDriver<H> {
     fn with<T>(&self, in_flight: bool, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
-        self.core.call(|core| {
+        self.core.change_and_wake(|core| {
             if self.is_forked() {
                 // The link is not dropped: a drop would remove its socket from the parent's epoll instance.
                 std::mem::forget(core.link.take());
                 core.session.abandon();
             }
             let result = call(&mut core.session, &mut core.handler, self.platform.now());
-            core.dispatch();
+            core.dispatch_outputs();
             let waits =
                 in_flight && !core.flights.is_empty() && core.flights.contains(&std::thread::current().id());
-            core.driver_writes |= !waits && !core.write_now();
+            core.driver_writes |= !waits && !core.try_write();
             result
         })
     }
@@ -283,7 +283,7 @@ impl<H> Driven for DriverCore<H> {
 
 impl<H: Handler> DriverCore<H> {
     /// Passes the session's outputs to the handler, and collects the actions for the driver.
-    fn dispatch(&mut self) {
+    fn dispatch_outputs(&mut self) {
         while let Some(output) = self.session.next_output() {
             match output {
                 Output::Dial { id, avoid_current, same_first } => {
@@ -294,16 +294,16 @@ impl<H: Handler> DriverCore<H> {
                 Output::SaslChallenge(id, challenge) => {
                     self.actions.push(DriverAction::Challenge(id, challenge))
                 }
-                Output::Granted { timeout, sent } => self.handler.granted(timeout, sent),
-                Output::State(state) => self.handler.state(state),
-                Output::Reply { request, sent, result } => self.handler.reply(request, sent, result),
-                Output::Event(event) => self.handler.event(event),
+                Output::Granted { timeout, sent } => self.handler.handle_granted_timeout(timeout, sent),
+                Output::State(state) => self.handler.handle_state_change(state),
+                Output::Reply { request, sent, result } => self.handler.handle_reply(request, sent, result),
+                Output::Event(event) => self.handler.handle_event(event),
             }
         }
     }
 
     /// Writes on the caller's thread, if few requests are in flight. Returns whether nothing is left to write.
-    fn write_now(&mut self) -> bool {
+    fn try_write(&mut self) -> bool {
         if self.session.in_flight() > MAX_CALLER_WRITES {
             return false;
         }
@@ -332,14 +332,14 @@ type DialResult = Result<Dialed, Vec<DialError>>;
 
 type DialFuture = Pin<Box<dyn Future<Output = DialResult> + Send>>;
 
-type PendingStep = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
+type PendingStep = Pin<Box<dyn Future<Output = (Box<dyn SaslExchange>, SaslStep)> + Send>>;
 
 /// The SASL exchange on a connection.
 enum SaslProgress {
     /// The first token was computed during the dial, and is not sent yet.
-    Prepared(Box<dyn Exchange>, SaslStep),
+    Prepared(Box<dyn SaslExchange>, SaslStep),
     /// The exchange waits for the next challenge of the server.
-    Idle(Box<dyn Exchange>),
+    Idle(Box<dyn SaslExchange>),
     Stepping(PendingStep),
 }
 
@@ -365,7 +365,7 @@ enum DriverWake {
     Closed(ConnectionId),
     Dialed(DialResult),
     /// The next step of the SASL exchange is known.
-    Stepped(Box<dyn Exchange>, SaslStep),
+    Stepped(Box<dyn SaslExchange>, SaslStep),
     Timer,
     /// A caller has changed the session.
     Called,
@@ -386,7 +386,7 @@ impl<H: Handler> Drop for Driver<H> {
 impl<H: Handler> Driver<H> {
     async fn run(mut self) {
         let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
-        while self.carry_out(sleep.as_mut()) {
+        while self.run_actions(sleep.as_mut()) {
             match self.next_wake(sleep.as_mut()).await {
                 DriverWake::Called => {}
                 DriverWake::Read(id, bytes) => {
@@ -395,18 +395,18 @@ impl<H: Handler> Driver<H> {
                     self.reads += 1;
                     if self.reads >= MAX_READS {
                         self.reads = 0;
-                        self.with_session(Session::timer);
+                        self.with_session(Session::run_due_timers);
                     }
                 }
                 DriverWake::Closed(id) => {
-                    self.with_session(|session, now, random| session.disconnected(id, now, random));
+                    self.with_session(|session, now, random| session.handle_connection_end(id, now, random));
                 }
-                DriverWake::Dialed(result) => self.dialed(result),
+                DriverWake::Dialed(result) => self.handle_dial_result(result),
                 DriverWake::Stepped(exchange, step) => self.continue_sasl(exchange, step),
                 DriverWake::Timer => {
                     self.reads = 0;
-                    self.shared.core.lock().alarm_rang();
-                    self.with_session(Session::timer);
+                    self.shared.core.lock().clear_alarm();
+                    self.with_session(Session::run_due_timers);
                 }
             }
         }
@@ -417,15 +417,15 @@ impl<H: Handler> Driver<H> {
         let core = &mut self.shared.core.lock().state;
         let platform = &self.shared.platform;
         call(&mut core.session, platform.now(), platform.random());
-        core.dispatch();
+        core.dispatch_outputs();
     }
 
     /// Carries out the actions, and sets the alarm. Returns `false` if the session has ended.
-    fn carry_out(&mut self, sleep: Pin<&mut Sleep>) -> bool {
+    fn run_actions(&mut self, sleep: Pin<&mut Sleep>) -> bool {
         let shared = self.shared.clone();
         let guarded = &mut *shared.core.lock();
         let core = &mut guarded.state;
-        core.dispatch();
+        core.dispatch_outputs();
         let connected = core.link.as_ref().map(|link| link.id);
         self.sasl.take_if(|(id, _)| Some(*id) != connected);
         for action in std::mem::take(&mut core.actions) {
@@ -496,11 +496,11 @@ impl<H: Handler> Driver<H> {
 
     fn receive(&mut self, id: ConnectionId, bytes: usize) {
         let input = std::mem::take(&mut self.input);
-        self.with_session(|session, now, random| session.received(id, &input[..bytes], now, random));
+        self.with_session(|session, now, random| session.receive(id, &input[..bytes], now, random));
         self.input = input;
     }
 
-    fn dialed(&mut self, result: DialResult) {
+    fn handle_dial_result(&mut self, result: DialResult) {
         let Some((id, _)) = self.dial.take() else { return };
         let shared = self.shared.clone();
         let core = &mut shared.core.lock().state;
@@ -509,19 +509,19 @@ impl<H: Handler> Driver<H> {
             Ok(Dialed { at, stream, sasl }) => {
                 self.hosts.record_reached(at);
                 core.dial_errors.clear();
-                let is_used = core.session.connected(id, now, random);
+                let is_used = core.session.dial_succeeded(id, now, random);
                 // Closes the old connection, which the session has just replaced.
-                core.dispatch();
+                core.dispatch_outputs();
                 if is_used {
                     core.link = Some(SocketLink::new(id, stream));
                     self.sasl = sasl.map(|(exchange, step)| (id, SaslProgress::Prepared(exchange, step)));
                 }
             }
             Err(errors) => {
-                core.handler.unreachable(&errors);
+                core.handler.handle_failed_dial(&errors);
                 core.dial_errors = errors;
                 core.session.dial_failed(id, now, random);
-                core.dispatch();
+                core.dispatch_outputs();
             }
         }
     }
@@ -529,7 +529,8 @@ impl<H: Handler> Driver<H> {
 
 impl<H: Handler> Driver<H> {
     fn start_dial(&mut self, avoid_current: bool, same_first: bool, head_start: Duration) -> DialFuture {
-        let (round, platform) = (self.hosts.round(avoid_current, same_first), self.shared.platform.clone());
+        let (round, platform) =
+            (self.hosts.next_dial_order(avoid_current, same_first), self.shared.platform.clone());
         let security = Security::new(self.mechanism.clone());
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();
@@ -558,7 +559,7 @@ impl<H: Handler> Driver<H> {
         self.sasl = Some((id, SaslProgress::Stepping(step)));
     }
 
-    fn continue_sasl(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {
+    fn continue_sasl(&mut self, exchange: Box<dyn SaslExchange>, step: SaslStep) {
         let Some((id, _)) = self.sasl.take() else { return };
         if matches!(step, SaslStep::Send(_)) {
             self.sasl = Some((id, SaslProgress::Idle(exchange)));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 use zeroize::Zeroizing;
 
-use super::{Exchange, SaslClient, StepFuture};
+use super::{SaslClient, SaslExchange, StepFuture};
 use crate::SaslStep;
 
 /// The digest URI of ZooKeeper's exchanges, which is the same for every host.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for DigestMd5 {
 }
 
 impl SaslClient for DigestMd5 {
-    fn start(&self, _: &str) -> Box<dyn Exchange> {
+    fn start_exchange(&self, _: &str) -> Box<dyn SaslExchange> {
         Box::new(DigestExchange {
             user: self.user.clone(),
             password: self.password.clone(),
@@ -64,7 +64,7 @@ enum DigestStage {
     Answered { expected: String },
 }
 
-impl Exchange for DigestExchange {
+impl SaslExchange for DigestExchange {
     fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_> {
         let challenge = challenge.as_deref().map(parse_directives);
         let (stage, step) = match (&self.stage, challenge) {
@@ -126,9 +126,9 @@ impl DigestExchange {
         let answer = format!(
             "{charset}username={},realm={},nonce={},nc={NONCE_COUNT},cnonce=\"{client_nonce}\",\
              digest-uri=\"{digest_uri}\",response={},qop=auth",
-            quoted(&self.user),
-            quoted(realm),
-            quoted(nonce),
+            quote(&self.user),
+            quote(realm),
+            quote(nonce),
             proof("AUTHENTICATE"),
         );
         Some((answer, proof("")))
@@ -174,7 +174,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     None
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(directives["a"], "1");
         assert_eq!(directives["b"], "x,\"y\\");
         assert_eq!(directives["c"], "");
-        assert_eq!(quoted("x,\"y\\"), "\"x,\\\"y\\\\\"");
+        assert_eq!(quote("x,\"y\\"), "\"x,\\\"y\\\\\"");
         assert_eq!(read("a=\"\\"), None);
         assert_eq!(parse_directives(&[0xff]), None);
     }

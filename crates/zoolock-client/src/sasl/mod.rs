@@ -18,11 +18,11 @@ pub type StepFuture<'a> = Pin<Box<dyn Future<Output = SaslStep> + Send + 'a>>;
 /// A SASL mechanism with the credentials of a client.
 pub trait SaslClient: Send + Sync + 'static {
     /// Starts an exchange on a new connection with the server of this name.
-    fn start(&self, host: &str) -> Box<dyn Exchange>;
+    fn start_exchange(&self, host: &str) -> Box<dyn SaslExchange>;
 }
 
 /// A SASL exchange on one connection.
-pub trait Exchange: Send + 'static {
+pub trait SaslExchange: Send + 'static {
     /// Computes the answer to a challenge of the server. The first call has no challenge.
     ///
     /// The session's task polls the future, so the future must not block. Dropping the future ends

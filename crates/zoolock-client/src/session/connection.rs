@@ -265,7 +265,7 @@ impl SessionConnection {
     }
 
     /// Writes a request of the caller, or queues it if the window is full.
-    pub(super) fn send(
+    pub(super) fn write_or_queue(
         &mut self,
         id: RequestNumber,
         request: &Request,
@@ -289,7 +289,7 @@ impl SessionConnection {
         let took = sent.until(now);
         let fastest = self.fastest.map_or(took, |fastest| fastest.min(took));
         self.fastest = Some(fastest);
-        match pace.of_reply(took, fastest) {
+        match pace.classify_reply(took, fastest) {
             ReplyPace::Quick if !self.queue.is_empty() => self.window = self.window.saturating_add(1),
             ReplyPace::Slow => self.window = (self.window - 1).max(SMALLEST_WINDOW),
             ReplyPace::Quick | ReplyPace::Usual => {}

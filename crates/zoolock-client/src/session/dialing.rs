@@ -14,7 +14,7 @@ impl Session {
     /// connection. It does not if the dial was aborted. After an outage, a new session does not use
     /// its first connection either: it lets existing sessions attach first.
     #[must_use]
-    pub fn connected(&mut self, id: ConnectionId, now: Instant, random: u64) -> bool {
+    pub fn dial_succeeded(&mut self, id: ConnectionId, now: Instant, random: u64) -> bool {
         if !matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
             return false;
         }
@@ -147,7 +147,7 @@ impl Session {
         self.failures = self.failures.saturating_add(1);
         let hang_ups = self.hang_ups / self.config.servers.max(1);
         let delay = if self.id == 0 && hang_ups > 0 {
-            self.pace.hang_up_delay(hang_ups, random)
+            self.pace.retry_delay_after_hang_ups(hang_ups, random)
         } else {
             // A session without an ephemeral znode holds no lock, so it may wait longer.
             self.pace.retry_delay(self.failures, self.has_ephemeral, random)
@@ -157,7 +157,7 @@ impl Session {
 
     /// Drops the connection. Starts the next dial at once or after a pause, unless a dial is under
     /// way.
-    pub(super) fn lose(&mut self, loss: DisconnectReason, now: Instant, random: u64) {
+    pub(super) fn drop_and_redial(&mut self, loss: DisconnectReason, now: Instant, random: u64) {
         // A connection that was attached and then closed is replaced at once. Connections that were
         // attached only for a short time are replaced at once only a few times in a row. A server
         // that closes the connection during the handshake may be at its connection limit, behind
@@ -166,7 +166,7 @@ impl Session {
         // failed dial.
         let attached = self.connection.as_ref().and_then(|connection| connection.attached_at);
         let is_urgent = match attached.filter(|_| loss == DisconnectReason::Closed) {
-            Some(since) if since.until(now) >= self.pace.retry_limit() => {
+            Some(since) if since.until(now) >= self.pace.max_first_retry_delay() => {
                 self.short_connections = 0;
                 true
             }

@@ -198,7 +198,7 @@ impl Session {
     /// server refused the credentials.
     pub fn request(&mut self, request: &Request, now: Instant) -> Result<RequestNumber, RequestError> {
         self.send(|connection, id, last_xid, max_in_flight| {
-            connection.send(id, request, max_in_flight, last_xid, now);
+            connection.write_or_queue(id, request, max_in_flight, last_xid, now);
         })
     }
 
@@ -207,7 +207,7 @@ impl Session {
         write: impl FnOnce(&mut SessionConnection, RequestNumber, &mut i32, usize),
     ) -> Result<RequestNumber, RequestError> {
         if let Some(end) = self.end {
-            return Err(end.of_requests());
+            return Err(end.request_error());
         }
         if self.closing.is_some() {
             return Err(RequestError::SessionEnded);
@@ -248,7 +248,7 @@ impl Session {
         }
         self.closing = Some(now);
         if self.id == 0 {
-            return self.finish(End::Closed);
+            return self.end_session(End::Closed);
         }
         if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
             // No request may follow the close on the connection.
@@ -263,22 +263,22 @@ impl Session {
     /// Ends the session without a close request, because no task drives the session any more. The
     /// server expires the session after the session timeout.
     pub fn abandon(&mut self) {
-        self.finish(End::Abandoned);
+        self.end_session(End::Abandoned);
     }
 
     // ---- the network ----
 
     /// Reports that the other side closed a connection, or that the connection broke.
-    pub fn disconnected(&mut self, id: ConnectionId, now: Instant, random: u64) {
+    pub fn handle_connection_end(&mut self, id: ConnectionId, now: Instant, random: u64) {
         if self.connection.as_ref().is_some_and(|connection| connection.id == id) {
-            self.lose(DisconnectReason::Closed, now, random);
+            self.drop_and_redial(DisconnectReason::Closed, now, random);
         } else {
             self.dial_failed(id, now, random);
         }
     }
 
     /// Reports received bytes.
-    pub fn received(&mut self, id: ConnectionId, bytes: &[u8], now: Instant, random: u64) {
+    pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Instant, random: u64) {
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) else {
             return;
         };
@@ -297,17 +297,17 @@ impl Session {
             SaslStep::Send(token) => connection.write_sasl(token, false, &mut self.last_xid, now),
             SaslStep::SendLast(token) => connection.write_sasl(token, true, &mut self.last_xid, now),
             SaslStep::Done => self.present_credentials(deadline, now),
-            SaslStep::NoToken => self.lose(DisconnectReason::Unauthenticated, now, random),
+            SaslStep::NoToken => self.drop_and_redial(DisconnectReason::Unauthenticated, now, random),
             SaslStep::Failed if self.was_attached => {
-                self.lose(DisconnectReason::Unauthenticated, now, random)
+                self.drop_and_redial(DisconnectReason::Unauthenticated, now, random)
             }
-            SaslStep::Failed => self.finish(End::AuthFailed),
+            SaslStep::Failed => self.end_session(End::AuthFailed),
         }
     }
 
     // ---- time ----
 
-    /// Returns the time at which [`Session::timer`] must be called.
+    /// Returns the time at which [`Session::run_due_timers`] must be called.
     pub fn next_timer(&self) -> Option<Instant> {
         if self.end.is_some() {
             return None;
@@ -323,17 +323,17 @@ impl Session {
     }
 
     /// Carries out the timers that are due. The caller must first pass all bytes that have arrived
-    /// to [`Session::received`]. After the process was stopped for a while, every deadline has
+    /// to [`Session::receive`]. After the process was stopped for a while, every deadline has
     /// passed, but replies may wait in the socket.
-    pub fn timer(&mut self, now: Instant, random: u64) {
+    pub fn run_due_timers(&mut self, now: Instant, random: u64) {
         if self.end.is_some() {
             return;
         }
         if self.closing.is_some_and(|since| since.after(self.pace.timeout) <= now) {
-            return self.finish(End::Closed);
+            return self.end_session(End::Closed);
         }
         if self.give_up_time().is_some_and(|at| at <= now) {
-            return self.finish(End::NotAttached);
+            return self.end_session(End::NotAttached);
         }
         match self.dial {
             Dial::Waiting { until } if until <= now => self.start_dial(now),
@@ -349,7 +349,7 @@ impl Session {
             ) if deadline <= now => {
                 let silent = self.connection.as_ref().map_or(Duration::ZERO, |c| c.silent_for(now));
                 self.slow_attaches = self.slow_attaches.saturating_add(1);
-                self.lose(DisconnectReason::Silent(silent), now, random);
+                self.drop_and_redial(DisconnectReason::Silent(silent), now, random);
             }
             Some(ConnectionStage::Attached) => {
                 self.send_due_ping(now);
@@ -417,7 +417,7 @@ impl Session {
     }
 
     /// Ends the session for good.
-    fn finish(&mut self, end: End) {
+    fn end_session(&mut self, end: End) {
         if self.end.is_some() {
             return;
         }
@@ -430,7 +430,7 @@ impl Session {
         self.dial = Dial::Idle;
         if let Some(connection) = self.connection.take() {
             let id = connection.id;
-            self.fail_requests(connection.into_lost_requests(), end.of_requests(), end.of_requests());
+            self.fail_requests(connection.into_lost_requests(), end.request_error(), end.request_error());
             self.outputs.push_back(Output::Close(id));
         }
         self.outputs.push_back(Output::State(SessionState::Ended(end)));

@@ -24,7 +24,7 @@ const SHORTEST_ATTACH: Duration = Duration::from_millis(250);
 /// The lower limit of [`SessionPace::ping_interval`].
 const SHORTEST_PING: Duration = Duration::from_millis(30);
 
-/// The lower limit of [`SessionPace::retry_limit`].
+/// The lower limit of [`SessionPace::max_first_retry_delay`].
 const MIN_RETRY_LIMIT: Duration = Duration::from_millis(10);
 
 /// The class of a reply, by the time that the reply took. The limits of the classes depend on the
@@ -113,7 +113,7 @@ impl SessionPace {
 
     /// Returns the maximum pause before the next dial, after the first failed dial. A connection
     /// that was attached for less than this time counts as short.
-    pub(super) fn retry_limit(&self) -> Duration {
+    pub(super) fn max_first_retry_delay(&self) -> Duration {
         (self.timeout / 60).clamp(MIN_RETRY_LIMIT, HOLDER_RETRY)
     }
 
@@ -123,7 +123,7 @@ impl SessionPace {
     /// failure. A server that has just started may limit the number of connections, and the longer
     /// waits leave room for holders there.
     pub(super) fn retry_delay(&self, failures: u32, is_holder: bool, random: u64) -> Duration {
-        let shortest = self.retry_limit();
+        let shortest = self.max_first_retry_delay();
         let longest = if is_holder {
             shortest
         } else {
@@ -137,7 +137,7 @@ impl SessionPace {
     /// `rounds` is the number of rounds in which all servers closed the connection during the
     /// handshake. The pause grows with `rounds`, because the servers may be at their connection
     /// limits.
-    pub(super) fn hang_up_delay(&self, rounds: u32, random: u64) -> Duration {
+    pub(super) fn retry_delay_after_hang_ups(&self, rounds: u32, random: u64) -> Duration {
         let longest = (HOLDER_RETRY * (1 << rounds.clamp(1, 16))).min(self.timeout / 5).max(HOLDER_RETRY * 2);
         random_between(longest / 2, longest, random)
     }
@@ -163,7 +163,7 @@ impl SessionPace {
     /// fastest reply of the connection counts, too. A reply is also quick if it took less than T/48
     /// more than the fastest reply. A reply is not slow if it took at most T/24 more than the
     /// fastest reply.
-    pub(super) fn of_reply(&self, took: Duration, fastest: Duration) -> ReplyPace {
+    pub(super) fn classify_reply(&self, took: Duration, fastest: Duration) -> ReplyPace {
         let t = self.timeout;
         if took < (t / 24).max(fastest + t / 48) {
             ReplyPace::Quick
@@ -223,10 +223,10 @@ mod tests {
     fn newcomers_wait_longer_than_holders() {
         for timeout in [1, 6, 30, 60].map(Duration::from_secs) {
             let pace = SessionPace::new(timeout);
-            let longest = |rounds| pace.hang_up_delay(rounds, 1023);
+            let longest = |rounds| pace.retry_delay_after_hang_ups(rounds, 1023);
             assert!(longest(1) <= longest(2) && longest(2) <= longest(9));
             for random in [0, 1023] {
-                assert!(pace.hang_up_delay(1, random) >= HOLDER_RETRY);
+                assert!(pace.retry_delay_after_hang_ups(1, random) >= HOLDER_RETRY);
                 assert!(pace.newcomer_delay(random) >= HOLDER_RETRY * 2);
             }
         }
@@ -234,7 +234,7 @@ mod tests {
             .map(|secs| SessionPace::new(Duration::from_secs(secs)).newcomer_delay(0).as_secs());
         assert_eq!(delays, [1, 1, 2, 4, 4]);
         let pace = SessionPace::new(Duration::from_secs(30));
-        let waits = [1, 2, 3, 4, 1000].map(|rounds| pace.hang_up_delay(rounds, 0).as_millis());
+        let waits = [1, 2, 3, 4, 1000].map(|rounds| pace.retry_delay_after_hang_ups(rounds, 0).as_millis());
         assert_eq!(waits, [500, 1000, 2000, 3000, 3000]);
     }
 

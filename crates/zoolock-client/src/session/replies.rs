@@ -36,9 +36,9 @@ impl Session {
             };
             match outcome {
                 Ok(FrameEffect::Continue) => {}
-                Ok(FrameEffect::Lose(loss)) => self.lose(loss, now, random),
-                Ok(FrameEffect::Finish(end)) => self.finish(end),
-                Err(message) => self.lose(DisconnectReason::Protocol(message), now, random),
+                Ok(FrameEffect::Lose(loss)) => self.drop_and_redial(loss, now, random),
+                Ok(FrameEffect::Finish(end)) => self.end_session(end),
+                Err(message) => self.drop_and_redial(DisconnectReason::Protocol(message), now, random),
             }
         }
     }
@@ -52,8 +52,8 @@ impl Session {
         deadline: Instant,
         now: Instant,
     ) -> Result<FrameEffect, String> {
-        let response =
-            ConnectResponse::decode(frame).map_err(|error| in_record("ConnectResponse", &error))?;
+        let response = ConnectResponse::decode(frame)
+            .map_err(|error| describe_decode_error("ConnectResponse", &error))?;
         if response.timeout_ms <= 0 {
             // A new session cannot have expired, so the server is broken. The session tries the
             // next server.
@@ -106,12 +106,12 @@ impl Session {
         let pending = connection.write_credentials(&self.config.credentials);
         connection.stage = ConnectionStage::Authenticating { deadline, pending };
         if pending == 0 {
-            self.attach(now);
+            self.mark_attached(now);
         }
     }
 
     /// Declares the session attached. If a close is pending, sends only the close.
-    fn attach(&mut self, now: Instant) {
+    fn mark_attached(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
         connection.stage = ConnectionStage::Attached;
         connection.attached_at = Some(now);
@@ -129,13 +129,14 @@ impl Session {
 
     fn handle_frame(&mut self, frame: &Bytes, now: Instant) -> Result<FrameEffect, String> {
         let mut reader = Reader::new(frame);
-        let header = ReplyHeader::decode(&mut reader).map_err(|error| in_record("ReplyHeader", &error))?;
+        let header =
+            ReplyHeader::decode(&mut reader).map_err(|error| describe_decode_error("ReplyHeader", &error))?;
         match header.xid {
             op::XID_EVENT if frame.len() > MAX_EVENT => Err("a watch event is too long".to_owned()),
             op::XID_EVENT => {
                 let event = WatchEvent::decode(&mut reader)
-                    .and_then(|event| reader.end().map(|()| event))
-                    .map_err(|error| in_record("WatcherEvent", &error))?;
+                    .and_then(|event| reader.check_end().map(|()| event))
+                    .map_err(|error| describe_decode_error("WatcherEvent", &error))?;
                 self.outputs.push_back(Output::Event(event));
                 Ok(FrameEffect::Continue)
             }
@@ -153,7 +154,7 @@ impl Session {
             ConnectionStage::Authenticating { pending, .. } if *pending > 0 => {
                 *pending -= 1;
                 if *pending == 0 {
-                    self.attach(now);
+                    self.mark_attached(now);
                 }
                 Ok(FrameEffect::Continue)
             }
@@ -177,16 +178,16 @@ impl Session {
         // itself refuses a request (`enableEagerACLCheck`).
         if header.zxid > 0 {
             if header.zxid < connection.newest_zxid {
-                return Ok(self.finish_with(&entry, End::WentBack));
+                return Ok(self.fail_and_finish(&entry, End::WentBack));
             }
             connection.newest_zxid = header.zxid;
             self.newest_zxid = self.newest_zxid.max(header.zxid);
         }
         match Code::from_number(header.err) {
-            Some(Code::SessionExpired) => return Ok(self.finish_with(&entry, End::Expired)),
-            Some(Code::SessionClosedRequireAuth) => return Ok(self.finish_with(&entry, End::AuthFailed)),
+            Some(Code::SessionExpired) => return Ok(self.fail_and_finish(&entry, End::Expired)),
+            Some(Code::SessionClosedRequireAuth) => return Ok(self.fail_and_finish(&entry, End::AuthFailed)),
             Some(Code::SessionMoved) => {
-                self.fail(&entry, RequestError::ConnectionLoss);
+                self.fail_request(&entry, RequestError::ConnectionLoss);
                 return Ok(FrameEffect::Lose(DisconnectReason::Moved));
             }
             _ => {}
@@ -196,8 +197,8 @@ impl Session {
             let reply = decoded.map_err(|error| {
                 // The server has carried out the request, but the result cannot be read. So the
                 // request fails as if its reply was lost.
-                self.fail(&entry, RequestError::ConnectionLoss);
-                in_record("the reply", &error)
+                self.fail_request(&entry, RequestError::ConnectionLoss);
+                describe_decode_error("the reply", &error)
             })?;
             Ok(reply)
         } else {
@@ -264,18 +265,18 @@ impl Session {
     }
 
     /// Fails the request whose reply ends the session. Returns the effect that ends the session.
-    fn finish_with(&mut self, entry: &InFlight, end: End) -> FrameEffect {
-        self.fail(entry, end.of_requests());
+    fn fail_and_finish(&mut self, entry: &InFlight, end: End) -> FrameEffect {
+        self.fail_request(entry, end.request_error());
         FrameEffect::Finish(end)
     }
 
-    fn fail(&mut self, entry: &InFlight, error: RequestError) {
+    fn fail_request(&mut self, entry: &InFlight, error: RequestError) {
         if let RequestPurpose::Caller { request, .. } = entry.purpose {
             self.outputs.push_back(Output::Reply { request, sent: entry.sent, result: Err(error) });
         }
     }
 }
 
-fn in_record(record: &str, error: &WireError) -> String {
+fn describe_decode_error(record: &str, error: &WireError) -> String {
     format!("{record}: {error}")
 }

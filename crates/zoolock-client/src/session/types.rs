@@ -42,7 +42,7 @@ pub struct RequestNumber(pub(super) u64);
 /// An action for the caller, or a change of the session. Outputs must be handled in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Connect to the next server. Report [`Session::connected`](crate::Session::connected) or
+    /// Connect to the next server. Report [`Session::dial_succeeded`](crate::Session::connected) or
     /// [`Session::dial_failed`](crate::Session::dial_failed).
     Dial {
         /// The number of the dial.
@@ -181,7 +181,7 @@ pub enum End {
 
 impl End {
     /// Returns the error of the requests that this end leaves without a reply.
-    pub(super) fn of_requests(self) -> RequestError {
+    pub(super) fn request_error(self) -> RequestError {
         match self {
             // The server carries out no request of such a session, so its requests count as refused.
             End::AuthFailed => RequestError::Refused(Code::AuthFailed.number()),
@@ -195,7 +195,7 @@ impl End {
 #[non_exhaustive]
 pub enum RequestError {
     /// The server refused the request with this error code.
-    #[error("the server refused the request: {}", name_of(.0))]
+    #[error("the server refused the request: {}", format_error_code(.0))]
     Refused(i32),
     /// The connection was lost after the request was written. Its outcome is unknown.
     #[error("the connection was lost before the reply")]
@@ -219,6 +219,6 @@ impl RequestError {
 }
 
 /// Returns the name of an error code, or its number.
-fn name_of(number: &i32) -> String {
+fn format_error_code(number: &i32) -> String {
     Code::from_number(*number).map_or_else(|| format!("error {number}"), |code| code.to_string())
 }

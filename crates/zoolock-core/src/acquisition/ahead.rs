@@ -62,7 +62,7 @@ impl HeadProof {
 
 impl LookAhead {
     /// Returns the watch on our own znode, once it is in force.
-    pub(super) fn own(self) -> Option<WatchId> {
+    pub(super) fn own_watch(self) -> Option<WatchId> {
         match self {
             LookAhead::Off | LookAhead::Arming { .. } => None,
             LookAhead::Armed { own, .. } => Some(own),
@@ -75,24 +75,24 @@ impl Machine {
     /// the flight of our create.
     pub(super) fn wait_for_predecessor(
         &mut self,
-        place: usize,
+        lock_index: usize,
         predecessor: Sequence,
         directory: Directory,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[place].node else { return };
+        let Some(me) = self.seats[lock_index].node else { return };
         let is_ours = directory.czxid < me.czxid;
         let is_tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         if self.looks_ahead(me) && is_ours && !is_tracked {
             if directory.children == 2 && directory.pzxid == me.czxid {
                 let proof = HeadProof::OnlyTwoChildren;
-                return self.start_arming(place, predecessor, proof, Some(directory), step);
+                return self.start_arming(lock_index, predecessor, proof, Some(directory), step);
             }
             if let Some(second_predecessor) = predecessor.before() {
-                return self.watch(place, me.prefix.name(second_predecessor), step);
+                return self.watch_contender(lock_index, me.prefix.name(second_predecessor), step);
             }
         }
-        self.watch(place, me.prefix.name(predecessor), step);
+        self.watch_contender(lock_index, me.prefix.name(predecessor), step);
     }
 
     /// Returns whether this acquisition looks ahead. Only a wait for one mutex with native names
@@ -106,38 +106,43 @@ impl Machine {
 
     /// Sends the look-ahead flight and returns `true` if `gone` is the name of the predecessor's
     /// predecessor. Otherwise returns `false`.
-    fn start_behind_predecessor(&mut self, place: usize, gone: &str, step: &mut Step) -> bool {
-        let Some(me) = self.seats[place].node else { return false };
+    fn start_look_ahead_if_near(&mut self, lock_index: usize, gone: &str, step: &mut Step) -> bool {
+        let Some(me) = self.seats[lock_index].node else { return false };
         let Some(predecessor) = me.sequence.before() else { return false };
         let Some(second_predecessor) = predecessor.before() else { return false };
         let is_near = self.looks_ahead(me) && gone == me.prefix.name(second_predecessor);
         if is_near {
             let proof = HeadProof::ReleasedBefore(second_predecessor);
-            self.start_arming(place, predecessor, proof, None, step);
+            self.start_arming(lock_index, predecessor, proof, None, step);
         }
         is_near
     }
 
     fn start_arming(
         &mut self,
-        place: usize,
+        lock_index: usize,
         predecessor: Sequence,
         proof: HeadProof,
         directory: Option<Directory>,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[place].node else { return };
-        self.watch(place, me.prefix.name(predecessor), step);
+        let Some(me) = self.seats[lock_index].node else { return };
+        self.watch_contender(lock_index, me.prefix.name(predecessor), step);
         if directory.is_none() {
-            self.add(place, Part::Directory, Request::ReadDirectory, step);
+            self.add_request(lock_index, RequestKind::Directory, Request::ReadDirectory, step);
         }
-        let own = self.new_watch(place);
+        let own = self.new_watch(lock_index);
         if self.config.rules.watches_own_node_ahead() {
-            self.add(place, Part::Own(Some(own)), Request::WatchOwn { node: me, watch: own }, step);
+            self.add_request(
+                lock_index,
+                RequestKind::Own(Some(own)),
+                Request::WatchOwn { node: me, watch: own },
+                step,
+            );
         } else {
-            self.add(place, Part::Own(None), Request::Exists(me), step);
+            self.add_request(lock_index, RequestKind::Own(None), Request::Exists(me), step);
         }
-        let seat = &mut self.seats[place];
+        let seat = &mut self.seats[lock_index];
         (seat.ahead, seat.directory) = (LookAhead::Arming { proof, own }, directory);
     }
 
@@ -146,24 +151,24 @@ impl Machine {
     /// if everything is proven. Otherwise removes the watch on our own znode.
     pub(super) fn finish_arming(
         &mut self,
-        place: usize,
+        lock_index: usize,
         own: Option<WatchId>,
         answers: &Answers,
         predecessor: Option<NodeRead>,
         step: &mut Step,
     ) {
-        let ahead = std::mem::take(&mut self.seats[place].ahead);
+        let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
         // A predecessor that tracks crashes writes a `held` marker. Then we must write a `held`
         // marker before our grant, too.
         let predecessor = predecessor.filter(|read| self.config.rules.is_untracked(read.flags.untracked));
         if let (LookAhead::Arming { proof, own }, Some(_)) = (ahead, predecessor)
             && let Some(directory) =
-                self.seats[place].directory.or_else(|| answers.directory.and_then(Result::ok))
-            && self.is_mine_and_quiet(place, answers)
+                self.seats[lock_index].directory.or_else(|| answers.directory.and_then(Result::ok))
+            && self.is_ours_and_not_revoked(lock_index, answers)
             && let Some((directory, previous)) =
-                self.directory_after_predecessor(place, Some(proof), directory)
+                self.directory_after_predecessor(lock_index, Some(proof), directory)
         {
-            let seat = &mut self.seats[place];
+            let seat = &mut self.seats[lock_index];
             (seat.ahead, seat.directory) = (LookAhead::Armed { own, previous }, Some(directory));
             return;
         }
@@ -172,9 +177,9 @@ impl Machine {
 
     /// Handles the flight if the predecessor's znode did not exist: it was deleted before the watch
     /// was set, or never existed.
-    pub(super) fn find_predecessor_missing(
+    pub(super) fn handle_missing_predecessor(
         &mut self,
-        place: usize,
+        lock_index: usize,
         before: &str,
         own: Option<WatchId>,
         answers: &Answers,
@@ -182,31 +187,34 @@ impl Machine {
     ) {
         // A round trip has passed since our znode was created or last read, so that create or read
         // counts as old.
-        self.grow_stale();
-        let ahead = std::mem::take(&mut self.seats[place].ahead);
+        self.mark_reads_stale();
+        let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
         let LookAhead::Arming { proof: proof @ HeadProof::ReleasedBefore(_), own: watch, .. } = ahead else {
             self.unwatch_own(own, answers, step);
             let is_arming = matches!(ahead, LookAhead::Arming { .. });
-            if is_arming || !self.start_behind_predecessor(place, before, step) {
-                self.look(place, step);
+            if is_arming || !self.start_look_ahead_if_near(lock_index, before, step) {
+                self.read_queue(lock_index, step);
             }
             return;
         };
-        let directory =
-            answers.directory.and_then(Result::ok).filter(|_| self.is_mine_and_quiet(place, answers));
-        let left = directory.and_then(|directory| self.directory_after_predecessor(place, None, directory));
+        let directory = answers
+            .directory
+            .and_then(Result::ok)
+            .filter(|_| self.is_ours_and_not_revoked(lock_index, answers));
+        let left =
+            directory.and_then(|directory| self.directory_after_predecessor(lock_index, None, directory));
         match left {
             Some((directory, previous)) if self.may_hold(step) => {
-                self.hold_ahead(place, directory, watch, previous, step);
+                self.grant_ahead(lock_index, directory, watch, previous, step);
             }
             _ => {
                 self.unwatch_own(own, answers, step);
                 if directory.is_some_and(|directory| proof.is_in(&directory)) {
                     // The predecessor gave up, or its znode does not have the name that we computed.
                     // No other contender has a reason to list now, so list without a pause.
-                    self.list(place, false, step);
+                    self.list(lock_index, false, step);
                 } else {
-                    self.look(place, step);
+                    self.read_queue(lock_index, step);
                 }
             }
         }
@@ -219,24 +227,25 @@ impl Machine {
 
     /// Returns whether our own znode exists and no client has asked us to release. Such a request
     /// ends the look-ahead, because only a read after the grant reports it.
-    fn is_mine_and_quiet(&self, place: usize, answers: &Answers) -> bool {
+    fn is_ours_and_not_revoked(&self, lock_index: usize, answers: &Answers) -> bool {
         let is_revoked = matches!(answers.own, Some(Ok(read)) if read.flags.revoked);
-        let me = self.seats[place].node;
-        !is_revoked && me.is_some_and(|me| self.still_mine(me, answers.own.as_ref()) == Some(true))
+        let me = self.seats[lock_index].node;
+        !is_revoked && me.is_some_and(|me| self.is_znode_ours(me, answers.own.as_ref()) == Some(true))
     }
 
     /// Handles the deletion of the predecessor.
-    pub(super) fn predecessor_deleted(&mut self, place: usize, before: &str, step: &mut Step) {
-        let ahead = self.seats[place].ahead;
-        if let (LookAhead::Armed { own, previous }, Some(directory)) = (ahead, self.seats[place].directory)
+    pub(super) fn handle_predecessor_deletion(&mut self, lock_index: usize, before: &str, step: &mut Step) {
+        let ahead = self.seats[lock_index].ahead;
+        if let (LookAhead::Armed { own, previous }, Some(directory)) =
+            (ahead, self.seats[lock_index].directory)
             && self.may_hold(step)
         {
-            return self.hold_ahead(place, directory, own, previous, step);
+            return self.grant_ahead(lock_index, directory, own, previous, step);
         }
         let is_armed = ahead != LookAhead::Off;
-        self.forget_ahead(place, step);
-        if is_armed || !self.start_behind_predecessor(place, before, step) {
-            self.look(place, step);
+        self.forget_ahead(lock_index, step);
+        if is_armed || !self.start_look_ahead_if_near(lock_index, before, step) {
+            self.read_queue(lock_index, step);
         }
     }
 
@@ -246,11 +255,11 @@ impl Machine {
     /// read.
     fn directory_after_predecessor(
         &self,
-        place: usize,
+        lock_index: usize,
         proof: Option<HeadProof>,
         directory: Directory,
     ) -> Option<(Directory, Previous)> {
-        let me = self.seats[place].node?;
+        let me = self.seats[lock_index].node?;
         let marker = directory.record.marker_of(directory.czxid);
         // If crashes are tracked, a `held` marker must be written before the grant, so look-ahead
         // does not apply. It needs a record that our release may overwrite, and a directory that is
@@ -260,8 +269,8 @@ impl Machine {
         if !is_usual || directory.czxid >= me.czxid {
             return None;
         }
-        if self.is_released_to(place, &directory, me) {
-            return Some((directory, self.read_previous(place, &directory, me, &[])));
+        if self.is_released_to(lock_index, &directory, me) {
+            return Some((directory, self.read_previous(lock_index, &directory, me, &[])));
         }
         // `proof` is `None` if the predecessor's znode was missing. Then the predecessor may be
         // queued under another name, so nothing proves that it is the head.
@@ -276,54 +285,54 @@ impl Machine {
         Some((Directory { version, ..directory }, Previous::Unknown))
     }
 
-    fn hold_ahead(
+    fn grant_ahead(
         &mut self,
-        place: usize,
+        lock_index: usize,
         directory: Directory,
         own: WatchId,
         previous: Previous,
         step: &mut Step,
     ) {
         let watch = self.config.rules.watches_own_node_ahead().then_some(own);
-        let seat = &mut self.seats[place];
+        let seat = &mut self.seats[lock_index];
         let Some(node) = seat.node else { return };
         (seat.ahead, seat.state, seat.own_watch) = (LookAhead::Off, SeatState::First, watch);
         (seat.directory, seat.previous) = (Some(directory), Some(previous));
         self.phase = Phase::Held;
         step.actions.push(Action::Granted(Grant { node, previous }));
         if watch.is_none() {
-            self.watch_own(place, step);
+            self.watch_own(lock_index, step);
         }
         if previous != Previous::Unknown {
             // The record was read after the previous holder had left, so no other read is needed.
             return;
         }
         match self.config.watch_own_after {
-            0 => self.read_record(place, step),
+            0 => self.read_record(lock_index, step),
             // A holder that releases during this pause does not need the record.
-            pause => self.sleep(place, Purpose::RecordPause, pause, step),
+            pause => self.sleep(lock_index, Purpose::RecordPause, pause, step),
         }
     }
 
     /// Reads the record after the grant. If the lock is lost or released before the answer, the
     /// flight is void.
-    pub(super) fn read_record(&mut self, place: usize, step: &mut Step) {
-        self.send_one(place, Purpose::ReadRecord, Part::Directory, Request::ReadDirectory, step);
+    pub(super) fn read_record(&mut self, lock_index: usize, step: &mut Step) {
+        self.send_one(lock_index, Purpose::ReadRecord, RequestKind::Directory, Request::ReadDirectory, step);
     }
 
     /// Handles the record that was read after the grant. It says how the previous holder left, and
     /// which version our release may overwrite.
-    pub(super) fn record_read(&mut self, place: usize, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[place].node else { return };
+    pub(super) fn handle_record_answer(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
+        let Some(me) = self.seats[lock_index].node else { return };
         let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
         // Our release does not overwrite a record that we could not read.
         let directory = read.ok().filter(|directory| directory.czxid < me.czxid);
-        self.seats[place].directory = directory;
+        self.seats[lock_index].directory = directory;
         if let Err(RequestFailure::Unknown | RequestFailure::Throttled) = read {
-            return self.back_off(place, Purpose::RecordPause, step);
+            return self.back_off(lock_index, Purpose::RecordPause, step);
         }
         if let Some(directory) = directory {
-            let previous = self.read_previous(place, &directory, me, &[]);
+            let previous = self.read_previous(lock_index, &directory, me, &[]);
             step.actions.push(Action::Previous(previous));
         }
     }
@@ -333,18 +342,18 @@ impl Machine {
     }
 
     /// Handles an event of the watch on our own znode during look-ahead.
-    pub(super) fn fired_ahead(&mut self, place: usize, deleted: bool, step: &mut Step) {
+    pub(super) fn handle_own_watch_event_ahead(&mut self, lock_index: usize, deleted: bool, step: &mut Step) {
         if deleted {
-            self.fail_broken(place, step);
+            self.fail_after_removal(lock_index, step);
         } else {
-            self.forget_ahead(place, step);
+            self.forget_ahead(lock_index, step);
         }
     }
 
     /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead
     /// flight is open, its end removes the watch.
-    pub(super) fn forget_ahead(&mut self, place: usize, step: &mut Step) {
-        let ahead = std::mem::take(&mut self.seats[place].ahead);
-        step.actions.extend(ahead.own().map(Action::Unwatch));
+    pub(super) fn forget_ahead(&mut self, lock_index: usize, step: &mut Step) {
+        let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
+        step.actions.extend(ahead.own_watch().map(Action::Unwatch));
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// A znode of ours that must be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Cleanup {
-    place: usize,
+    lock_index: usize,
     node: Node,
     /// The marker to leave, and the version of the record that it replaces; `None` for any version.
     marker: Option<(Marker, Option<i32>)>,
@@ -21,8 +21,16 @@ pub(super) struct Cleanup {
 }
 
 impl Machine {
-    fn new_cleanup(&self, place: usize, node: Node, marker: Option<(Marker, Option<i32>)>) -> Cleanup {
-        Cleanup { place, node, marker, reports: false, writes_first: false, is_repeated: false, undo: None }
+    fn new_cleanup(&self, lock_index: usize, node: Node, marker: Option<(Marker, Option<i32>)>) -> Cleanup {
+        Cleanup {
+            lock_index,
+            node,
+            marker,
+            reports: false,
+            writes_first: false,
+            is_repeated: false,
+            undo: None,
+        }
     }
 
     /// Deletes a znode, and leaves a marker if there is one. `checks`: set if our last read of the
@@ -30,25 +38,25 @@ impl Machine {
     /// that name now.
     pub(super) fn clean_up(
         &mut self,
-        place: usize,
+        lock_index: usize,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
         checks: bool,
         step: &mut Step,
     ) {
-        let cleanup = self.new_cleanup(place, node, marker);
+        let cleanup = self.new_cleanup(lock_index, node, marker);
         self.start_cleanup(cleanup, checks, step);
     }
 
     /// Deletes a znode if it is still ours.
-    pub(super) fn clean_up_if_ours(&mut self, place: usize, node: Node, step: &mut Step) {
-        self.clean_up(place, node, None, true, step);
+    pub(super) fn clean_up_if_ours(&mut self, lock_index: usize, node: Node, step: &mut Step) {
+        self.clean_up(lock_index, node, None, true, step);
     }
 
     /// Deletes a holder's znode, and reports the outcome.
     pub(super) fn clean_up_hold(
         &mut self,
-        place: usize,
+        lock_index: usize,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
         mode: ReleaseMode,
@@ -58,15 +66,15 @@ impl Machine {
             reports: true,
             writes_first: self.config.rules.writes_before_delete(node),
             is_repeated: mode == ReleaseMode::Repeated,
-            ..self.new_cleanup(place, node, marker)
+            ..self.new_cleanup(lock_index, node, marker)
         };
         self.start_cleanup(cleanup, mode != ReleaseMode::Usual, step);
     }
 
     /// Deletes the znode of a holder whose loss has been reported, if it is still ours.
-    pub(super) fn clean_up_lost(&mut self, place: usize, node: Node, step: &mut Step) {
+    pub(super) fn clean_up_lost(&mut self, lock_index: usize, node: Node, step: &mut Step) {
         let writes_first = self.config.rules.writes_before_delete(node);
-        let cleanup = Cleanup { writes_first, ..self.new_cleanup(place, node, None) };
+        let cleanup = Cleanup { writes_first, ..self.new_cleanup(lock_index, node, None) };
         self.start_cleanup(cleanup, true, step);
     }
 
@@ -74,8 +82,8 @@ impl Machine {
     /// marker. Also restores the record, unless another contender has written to it since. That can
     /// happen to an upgrade: once the reader's znode is deleted, a contender between the reader's
     /// znode and the writer's may be granted the lock.
-    pub(super) fn clean_up_and_undo(&mut self, place: usize, node: Node, undo: Undo, step: &mut Step) {
-        let mut cleanup = self.new_cleanup(place, node, None);
+    pub(super) fn clean_up_and_undo(&mut self, lock_index: usize, node: Node, undo: Undo, step: &mut Step) {
+        let mut cleanup = self.new_cleanup(lock_index, node, None);
         match self.config.rules.undoes_what_is_there() {
             true => cleanup.undo = Some(undo),
             false => cleanup.marker = Some((undo.marker, None)),
@@ -84,59 +92,61 @@ impl Machine {
     }
 
     fn start_cleanup(&mut self, cleanup: Cleanup, checks: bool, step: &mut Step) {
-        let (place, czxid) = (cleanup.place, cleanup.node.czxid);
+        let (lock_index, czxid) = (cleanup.lock_index, cleanup.node.czxid);
         self.cleanups.push(cleanup);
         // Without a connection the request arrives late. By then another contender may have a znode
         // of that name, so check first.
         if checks || (self.offline && self.config.rules.checks_before_repeat()) {
-            self.check_cleanup(place, czxid, step);
+            self.check_cleanup(lock_index, czxid, step);
         } else {
-            self.send_delete(place, czxid, step);
+            self.send_delete(lock_index, czxid, step);
         }
     }
 
-    pub(super) fn is_cleaning_up(&self, place: usize, node: Node) -> bool {
-        self.cleanups.iter().any(|cleanup| cleanup.place == place && cleanup.node == node)
+    pub(super) fn is_cleaning_up(&self, lock_index: usize, node: Node) -> bool {
+        self.cleanups.iter().any(|cleanup| cleanup.lock_index == lock_index && cleanup.node == node)
     }
 
     /// Returns the index of the clean-up of a znode. All znodes of a multi-lock have the same
-    /// czxid, so `place` is needed, too.
-    fn cleanup_at(&self, place: usize, czxid: Zxid) -> Option<usize> {
-        self.cleanups.iter().position(|cleanup| (cleanup.place, cleanup.node.czxid) == (place, czxid))
+    /// czxid, so `lock_index` is needed, too.
+    fn cleanup_at(&self, lock_index: usize, czxid: Zxid) -> Option<usize> {
+        self.cleanups
+            .iter()
+            .position(|cleanup| (cleanup.lock_index, cleanup.node.czxid) == (lock_index, czxid))
     }
 
-    fn send_delete(&mut self, place: usize, czxid: Zxid, step: &mut Step) {
-        let Some(at) = self.cleanup_at(place, czxid) else { return };
+    fn send_delete(&mut self, lock_index: usize, czxid: Zxid, step: &mut Step) {
+        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
         let Cleanup { node, marker, writes_first, .. } = self.cleanups[at];
         let request = match marker {
             Some((marker, version)) => Request::Release { node, marker, version },
             None if writes_first => Request::Withdraw(node),
             None => Request::Delete(node),
         };
-        self.send_one(place, Purpose::Delete(czxid), Part::Main, request, step);
+        self.send_one(lock_index, Purpose::Delete(czxid), RequestKind::Main, request, step);
     }
 
-    pub(super) fn deleted(
+    pub(super) fn handle_delete_answer(
         &mut self,
-        place: usize,
+        lock_index: usize,
         czxid: Zxid,
         outcome: Result<Reply, RequestFailure>,
         step: &mut Step,
     ) {
         let rules = self.config.rules;
-        let Some(at) = self.cleanup_at(place, czxid) else { return };
+        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
         let cleanup = &mut self.cleanups[at];
         match outcome {
             Ok(_) => self.end_cleanup(at, ReleaseOutcome::Clean, step),
-            Err(RequestFailure::NoNode) => self.find_gone(at, step),
+            Err(RequestFailure::NoNode) => self.handle_missing_znode(at, step),
             Err(RequestFailure::Unknown) => {
                 cleanup.is_repeated = true;
                 match rules.checks_before_repeat() {
-                    true => self.check_cleanup(place, czxid, step),
-                    false => self.send_delete(place, czxid, step),
+                    true => self.check_cleanup(lock_index, czxid, step),
+                    false => self.send_delete(lock_index, czxid, step),
                 }
             }
-            Err(RequestFailure::Throttled) => self.back_off(place, Purpose::CleanupPause(czxid), step),
+            Err(RequestFailure::Throttled) => self.back_off(lock_index, Purpose::CleanupPause(czxid), step),
             Err(failure) if cleanup.marker.is_some() => {
                 if !rules.releases_without_record() {
                     return self.end_cleanup(at, ReleaseOutcome::Refused(failure), step);
@@ -146,47 +156,55 @@ impl Machine {
                 // The refusal does not prove that the znode of that name is still ours, so check
                 // first.
                 (cleanup.marker, cleanup.undo) = (None, None);
-                self.check_cleanup(place, czxid, step);
+                self.check_cleanup(lock_index, czxid, step);
             }
             // We have no permission to write to the znode, but may have permission to delete it.
-            Err(_) if std::mem::take(&mut cleanup.writes_first) => self.check_cleanup(place, czxid, step),
+            Err(_) if std::mem::take(&mut cleanup.writes_first) => {
+                self.check_cleanup(lock_index, czxid, step)
+            }
             Err(failure) => {
                 if std::mem::take(&mut cleanup.reports) {
                     self.report_release(ReleaseOutcome::Refused(failure), step);
                 }
-                self.back_off(place, Purpose::CleanupPause(czxid), step);
+                self.back_off(lock_index, Purpose::CleanupPause(czxid), step);
             }
         }
     }
 
     /// Checks that the znode of that name is still ours, before a delete.
-    pub(super) fn check_cleanup(&mut self, place: usize, czxid: Zxid, step: &mut Step) {
-        let Some(at) = self.cleanup_at(place, czxid) else { return };
+    pub(super) fn check_cleanup(&mut self, lock_index: usize, czxid: Zxid, step: &mut Step) {
+        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
         let Cleanup { node, undo, .. } = self.cleanups[at];
         // The second write of our `held` marker is a barrier: the first write cannot arrive after
         // it.
         let barrier = undo.map(|Undo { marker, version }| {
-            let (node, marker) = (Some(node), node.beginning_in(marker.directory));
-            (Part::Main, Request::Hold { node, marker, version })
+            let (node, marker) = (Some(node), node.held_record_in(marker.directory));
+            (RequestKind::Main, Request::Hold { node, marker, version })
         });
-        let record = undo.map(|_| (Part::Directory, Request::ReadDirectory));
-        let requests = barrier.into_iter().chain([(Part::Sync, Request::Sync)]);
-        let requests = requests.chain(record).chain([(Part::Own(None), Request::Exists(node))]);
-        self.send(place, Purpose::Check(czxid), requests, step);
+        let record = undo.map(|_| (RequestKind::Directory, Request::ReadDirectory));
+        let requests = barrier.into_iter().chain([(RequestKind::Sync, Request::Sync)]);
+        let requests = requests.chain(record).chain([(RequestKind::Own(None), Request::Exists(node))]);
+        self.send_flight(lock_index, Purpose::Check(czxid), requests, step);
     }
 
-    pub(super) fn checked_cleanup(&mut self, place: usize, czxid: Zxid, answers: Answers, step: &mut Step) {
-        let Some(at) = self.cleanup_at(place, czxid) else { return };
+    pub(super) fn handle_cleanup_check(
+        &mut self,
+        lock_index: usize,
+        czxid: Zxid,
+        answers: Answers,
+        step: &mut Step,
+    ) {
+        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
         let Cleanup { node, undo, .. } = self.cleanups[at];
         // Any answer of the leader to the barrier is enough. A read without a successful sync may
         // be old, so it does not allow a delete.
         let has_passed =
             !matches!(answers.main, Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)));
         let is_synced = matches!(answers.sync, Some(Ok(())));
-        let own = self.still_mine(node, answers.own.as_ref());
+        let own = self.is_znode_ours(node, answers.own.as_ref());
         let restored = match (undo, answers.directory) {
             (Some(undo), Some(Ok(Directory { record, version, .. }))) => {
-                let is_ours = record == Record::Marker(node.beginning_in(undo.marker.directory));
+                let is_ours = record == Record::Marker(node.held_record_in(undo.marker.directory));
                 Some(is_ours.then_some((undo.marker, Some(version))))
             }
             // A contender without permission to read the record must still delete its znode.
@@ -195,15 +213,15 @@ impl Machine {
             (None, _) => Some(self.cleanups[at].marker),
         };
         let (true, true, Some(own), Some(marker)) = (has_passed, is_synced, own, restored) else {
-            return self.back_off(place, Purpose::CleanupPause(czxid), step);
+            return self.back_off(lock_index, Purpose::CleanupPause(czxid), step);
         };
         self.cleanups[at].marker = marker;
-        if own { self.send_delete(place, czxid, step) } else { self.find_gone(at, step) }
+        if own { self.send_delete(lock_index, czxid, step) } else { self.handle_missing_znode(at, step) }
     }
 
     /// Handles a missing znode. If none of our deletes can have deleted it, another client has
     /// deleted it.
-    fn find_gone(&mut self, at: usize, step: &mut Step) {
+    fn handle_missing_znode(&mut self, at: usize, step: &mut Step) {
         let outcome = match self.cleanups[at].is_repeated {
             true => ReleaseOutcome::Clean,
             false => ReleaseOutcome::Lost(Loss::Broken),

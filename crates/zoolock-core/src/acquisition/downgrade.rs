@@ -28,10 +28,11 @@ impl Machine {
         };
         let tracked = seat.directory.as_ref().is_some_and(is_tracked);
         let marker = if tracked { self.release_marker(seat, me, HolderState::Downgraded) } else { None };
-        let directory = (Part::Directory, Request::ReadDirectory);
+        let directory = (RequestKind::Directory, Request::ReadDirectory);
         let directory = self.config.rules.downgrades_in_place().then_some(directory);
-        let requests = [(Part::Main, Request::Downgrade { node: me, marker })].into_iter().chain(directory);
-        self.send(0, Purpose::Downgrade, requests, step);
+        let requests =
+            [(RequestKind::Main, Request::Downgrade { node: me, marker })].into_iter().chain(directory);
+        self.send_flight(0, Purpose::Downgrade, requests, step);
     }
 
     /// Checks our znode before a downgrade is sent again or sent late, because another contender
@@ -40,16 +41,16 @@ impl Machine {
     /// znode instead of the writer's znode.
     pub(super) fn check_downgrade(&mut self, step: &mut Step) {
         let Some(me) = self.seats[0].node else { return };
-        let requests = [(Part::Sync, Request::Sync), (Part::Own(None), Request::Exists(me))];
-        self.send(0, Purpose::DowngradeCheck, requests, step);
+        let requests = [(RequestKind::Sync, Request::Sync), (RequestKind::Own(None), Request::Exists(me))];
+        self.send_flight(0, Purpose::DowngradeCheck, requests, step);
     }
 
-    pub(super) fn downgrade_checked(&mut self, answers: Answers, step: &mut Step) {
+    pub(super) fn handle_downgrade_check(&mut self, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[0].node else { return };
         if !matches!(answers.sync, Some(Ok(()))) {
             return self.back_off(0, Purpose::DowngradePause, step);
         }
-        match self.still_mine(me, answers.own.as_ref()) {
+        match self.is_znode_ours(me, answers.own.as_ref()) {
             // Another contender has our name. So the directory was deleted with our znode, and
             // created again.
             Some(false) if matches!(answers.own, Some(Ok(_))) => self.lose_downgrade(step),
@@ -58,7 +59,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn downgrade_answered(&mut self, answers: Answers, step: &mut Step) {
+    pub(super) fn handle_downgrade_answer(&mut self, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[0].node else { return };
         match answers.main {
             Some(Ok(Reply::Joined(reader))) => match answers.directory {

@@ -70,7 +70,7 @@ impl Purpose {
 
 /// The kind of a request in a flight. It selects the field of `Answers` that keeps the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(super) enum RequestKind {
     /// A write, a barrier or a search.
     Main,
     Predecessor(WatchId),
@@ -81,13 +81,13 @@ pub(super) enum Part {
     Timer,
 }
 
-impl Part {
+impl RequestKind {
     /// Returns the watch that the request sets, if it sets one.
     fn watch(self) -> Option<WatchId> {
         match self {
-            Part::Predecessor(watch) => Some(watch),
-            Part::Children(watch) | Part::Own(watch) => watch,
-            Part::Main | Part::Directory | Part::Sync | Part::Timer => None,
+            RequestKind::Predecessor(watch) => Some(watch),
+            RequestKind::Children(watch) | RequestKind::Own(watch) => watch,
+            RequestKind::Main | RequestKind::Directory | RequestKind::Sync | RequestKind::Timer => None,
         }
     }
 }
@@ -126,7 +126,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn add(&mut self, part: Part, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn add(&mut self, part: RequestKind, outcome: Result<Reply, RequestFailure>) {
         // A reply of an unexpected type counts as lost.
         let node = |outcome| match outcome {
             Ok(Reply::Node { czxid, owner, version, flags }) => Ok(NodeRead { czxid, owner, version, flags }),
@@ -134,19 +134,19 @@ impl Answers {
             Err(failure) => Err(failure),
         };
         match part {
-            Part::Main => self.main = Some(outcome),
-            Part::Timer => {}
-            Part::Sync => self.sync = Some(outcome.map(|_| ())),
-            Part::Predecessor(_) => self.predecessor = Some(node(outcome)),
-            Part::Own(_) => self.own = Some(node(outcome)),
-            Part::Children(_) => {
+            RequestKind::Main => self.main = Some(outcome),
+            RequestKind::Timer => {}
+            RequestKind::Sync => self.sync = Some(outcome.map(|_| ())),
+            RequestKind::Predecessor(_) => self.predecessor = Some(node(outcome)),
+            RequestKind::Own(_) => self.own = Some(node(outcome)),
+            RequestKind::Children(_) => {
                 self.children = Some(match outcome {
                     Ok(Reply::Children { names, pzxid }) => Ok(Children { names, pzxid }),
                     Ok(_) => Err(RequestFailure::Unknown),
                     Err(failure) => Err(failure),
                 });
             }
-            Part::Directory => {
+            RequestKind::Directory => {
                 self.directory = Some(match outcome {
                     Ok(Reply::Directory(directory)) => Ok(directory),
                     Ok(_) => Err(RequestFailure::Unknown),
@@ -158,12 +158,12 @@ impl Answers {
 
     /// Returns whether the read of this part has succeeded. If the read sets a watch, the watch is
     /// then in force.
-    fn has_set(&self, part: Part) -> bool {
+    fn has_set(&self, part: RequestKind) -> bool {
         match part {
-            Part::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
-            Part::Own(_) => matches!(self.own, Some(Ok(_))),
-            Part::Children(_) => matches!(self.children, Some(Ok(_))),
-            Part::Main | Part::Directory | Part::Sync | Part::Timer => false,
+            RequestKind::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
+            RequestKind::Own(_) => matches!(self.own, Some(Ok(_))),
+            RequestKind::Children(_) => matches!(self.children, Some(Ok(_))),
+            RequestKind::Main | RequestKind::Directory | RequestKind::Sync | RequestKind::Timer => false,
         }
     }
 }
@@ -173,9 +173,9 @@ impl Answers {
 pub(super) struct Flight {
     number: u8,
     /// The directory; `None` for a flight to all directories.
-    place: Option<usize>,
+    lock_index: Option<usize>,
     purpose: Purpose,
-    parts: [Option<Part>; MAX_PARTS],
+    parts: [Option<RequestKind>; MAX_PARTS],
     /// Number of requests without an answer.
     missing: u16,
     answers: Answers,
@@ -187,77 +187,77 @@ pub(super) struct Flight {
 }
 
 /// Returns the index of the directory that a request is for.
-pub fn place(id: RequestId) -> usize {
+pub fn lock_index(id: RequestId) -> usize {
     usize::from(id.0 >> 8)
 }
 
-fn request_id(place: usize, number: u8, part: usize) -> RequestId {
-    RequestId((place as u16) << 8 | u16::from(number) << 2 | part as u16)
+fn request_id(lock_index: usize, number: u8, part: usize) -> RequestId {
+    RequestId((lock_index as u16) << 8 | u16::from(number) << 2 | part as u16)
 }
 
-fn main(answers: Answers) -> Result<Reply, RequestFailure> {
+fn main_answer(answers: Answers) -> Result<Reply, RequestFailure> {
     answers.main.unwrap_or(Err(RequestFailure::Unknown))
 }
 
 impl Machine {
     /// Sends a flight to one directory.
-    pub(super) fn send(
+    pub(super) fn send_flight(
         &mut self,
-        place: usize,
+        lock_index: usize,
         purpose: Purpose,
-        requests: impl IntoIterator<Item = (Part, Request)>,
+        requests: impl IntoIterator<Item = (RequestKind, Request)>,
         step: &mut Step,
     ) {
         let is_used = |number: &u8| {
-            let shares = |flight: &&Flight| flight.place.is_none_or(|of| of == place);
+            let shares = |flight: &&Flight| flight.lock_index.is_none_or(|of| of == lock_index);
             self.flights.iter().filter(shares).any(|flight| flight.number == *number)
         };
         let number = (0..MAX_FLIGHTS).find(|number| !is_used(number));
-        self.open(number, Some(place), purpose);
+        self.open_flight(number, Some(lock_index), purpose);
         for (part, request) in requests {
-            self.add(place, part, request, step);
+            self.add_request(lock_index, part, request, step);
         }
     }
 
     /// Sends a flight of one request.
     pub(super) fn send_one(
         &mut self,
-        place: usize,
+        lock_index: usize,
         purpose: Purpose,
-        part: Part,
+        part: RequestKind,
         request: Request,
         step: &mut Step,
     ) {
-        self.send(place, purpose, [(part, request)], step);
+        self.send_flight(lock_index, purpose, [(part, request)], step);
     }
 
     /// Sends a flight with at most one request to each directory.
     pub(super) fn send_to_all(
         &mut self,
         purpose: Purpose,
-        part: Part,
+        part: RequestKind,
         request: impl Fn(&Seat) -> Option<Request>,
         step: &mut Step,
     ) {
         self.open_to_all(purpose);
-        for place in 0..self.seats.len() {
-            if let Some(request) = request(&self.seats[place]) {
-                self.add(place, part, request, step);
+        for lock_index in 0..self.seats.len() {
+            if let Some(request) = request(&self.seats[lock_index]) {
+                self.add_request(lock_index, part, request, step);
             }
         }
     }
 
-    /// Begins a flight to all directories. Its requests follow with [`Machine::add`].
+    /// Begins a flight to all directories. Its requests follow with [`Machine::add_request`].
     pub(super) fn open_to_all(&mut self, purpose: Purpose) {
         let is_used = |number: &u8| self.flights.iter().any(|flight| flight.number == *number);
         let number = (0..MAX_FLIGHTS).rev().find(|number| !is_used(number));
-        self.open(number, None, purpose);
+        self.open_flight(number, None, purpose);
     }
 
-    fn open(&mut self, number: Option<u8>, place: Option<usize>, purpose: Purpose) {
+    fn open_flight(&mut self, number: Option<u8>, lock_index: Option<usize>, purpose: Purpose) {
         self.flights.push(Flight {
             number: number.expect("a machine has few open flights"),
-            place,
+            lock_index,
             purpose,
             parts: [None; MAX_PARTS],
             missing: 0,
@@ -268,30 +268,42 @@ impl Machine {
     }
 
     /// Sends a request of the flight that was opened last.
-    pub(super) fn add(&mut self, place: usize, part: Part, request: Request, step: &mut Step) {
+    pub(super) fn add_request(
+        &mut self,
+        lock_index: usize,
+        part: RequestKind,
+        request: Request,
+        step: &mut Step,
+    ) {
         let Some(flight) = self.flights.last_mut() else { return };
-        let is_free = |known: &Option<Part>| known.is_none_or(|known| known == part);
+        let is_free = |known: &Option<RequestKind>| known.is_none_or(|known| known == part);
         let at = flight.parts.iter().position(is_free).expect("a flight has few requests for one directory");
         flight.parts[at] = Some(part);
         flight.missing += 1;
-        step.actions.push(Action::Send(request_id(place, flight.number, at), request));
+        step.actions.push(Action::Send(request_id(lock_index, flight.number, at), request));
     }
 
     /// Waits for some milliseconds.
-    pub(super) fn sleep(&mut self, place: usize, purpose: Purpose, ms: u32, step: &mut Step) {
-        self.send_one(place, purpose, Part::Timer, Request::Sleep(ms), step);
+    pub(super) fn sleep(&mut self, lock_index: usize, purpose: Purpose, ms: u32, step: &mut Step) {
+        self.send_one(lock_index, purpose, RequestKind::Timer, Request::Sleep(ms), step);
     }
 
     /// Waits before the next try, longer after each failure in a row.
-    pub(super) fn back_off(&mut self, place: usize, purpose: Purpose, step: &mut Step) {
+    pub(super) fn back_off(&mut self, lock_index: usize, purpose: Purpose, step: &mut Step) {
         let wait = backoff(&mut self.tries);
-        self.sleep(place, purpose, wait, step);
+        self.sleep(lock_index, purpose, wait, step);
     }
 
     /// Handles the answer to one request. The last answer of a flight ends it.
-    pub(super) fn answer(&mut self, id: RequestId, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
-        let (place, number, at) = (place(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
-        let is_it = |flight: &Flight| flight.number == number && flight.place.is_none_or(|of| of == place);
+    pub(super) fn handle_answer(
+        &mut self,
+        id: RequestId,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
+        let (lock_index, number, at) = (lock_index(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
+        let is_it =
+            |flight: &Flight| flight.number == number && flight.lock_index.is_none_or(|of| of == lock_index);
         let Some(index) = self.flights.iter().position(is_it) else { return };
         let flight = &mut self.flights[index];
         let Some(part) = flight.parts[at] else { return };
@@ -302,88 +314,90 @@ impl Machine {
                 step.actions.push(Action::Unwatch(watch));
             }
         } else {
-            if outcome.is_ok() && part != Part::Timer {
+            if outcome.is_ok() && part != RequestKind::Timer {
                 self.tries = 0;
             }
             match flight.purpose {
-                Purpose::Create if place > 0 => {
-                    if let Some(seat) = self.seats.get_mut(place) {
+                Purpose::Create if lock_index > 0 => {
+                    if let Some(seat) = self.seats.get_mut(lock_index) {
                         seat.early_answers.get_or_insert_default().add(part, outcome);
                     }
                 }
-                Purpose::MakeDirectories => self.made_directory(outcome),
-                Purpose::Search => self.found(place, outcome),
-                Purpose::Verify => self.verified(place, outcome),
+                Purpose::MakeDirectories => self.record_directory_answer(outcome),
+                Purpose::Search => self.record_search_answer(lock_index, outcome),
+                Purpose::Verify => self.record_verify_answer(lock_index, outcome),
                 _ => flight.answers.add(part, outcome),
             }
         }
         if ends {
             let flight = self.flights.remove(index);
             if !flight.is_void {
-                self.end_flight(place, flight, step);
+                self.end_flight(lock_index, flight, step);
             }
         }
     }
 
     /// Handles the answers of a flight, and then the events of the watches that it has set.
-    fn end_flight(&mut self, place: usize, flight: Flight, step: &mut Step) {
+    fn end_flight(&mut self, lock_index: usize, flight: Flight, step: &mut Step) {
         let Flight { purpose, parts, answers, early, .. } = flight;
         let parts = || parts.iter().flatten();
-        let own = parts().find_map(|part| if let Part::Own(watch) = part { *watch } else { None });
+        let own = parts().find_map(|part| if let RequestKind::Own(watch) = part { *watch } else { None });
         let watch = parts().find_map(|part| match part {
-            Part::Predecessor(watch) => Some(*watch),
-            Part::Children(watch) => *watch,
+            RequestKind::Predecessor(watch) => Some(*watch),
+            RequestKind::Children(watch) => *watch,
             _ => None,
         });
         match purpose {
-            Purpose::Create => self.created(answers, step),
-            Purpose::MakeDirectories => self.made_directories(step),
-            Purpose::Barrier => self.passed_barrier(&main(answers), step),
-            Purpose::Search => self.searched(step),
-            Purpose::Verify => self.all_verified(step),
-            Purpose::BeginAll => self.all_begun(main(answers), step),
-            Purpose::ReleaseAll => self.all_released(main(answers), step),
-            Purpose::Pause => self.paused(step),
-            Purpose::RetireRead => self.retire_read(answers, step),
-            Purpose::RetireDelete => self.retire_deleted(main(answers), step),
+            Purpose::Create => self.handle_create_answer(answers, step),
+            Purpose::MakeDirectories => self.handle_directory_answers(step),
+            Purpose::Barrier => self.handle_barrier_answer(&main_answer(answers), step),
+            Purpose::Search => self.handle_search_results(step),
+            Purpose::Verify => self.handle_verify_answers(step),
+            Purpose::BeginAll => self.handle_held_record_answers(main_answer(answers), step),
+            Purpose::ReleaseAll => self.handle_joint_release_answer(main_answer(answers), step),
+            Purpose::Pause => self.end_pause(step),
+            Purpose::RetireRead => self.handle_retired_read(answers, step),
+            Purpose::RetireDelete => self.handle_retired_delete(main_answer(answers), step),
             Purpose::RetirePause => self.read_retired(step),
-            Purpose::Look => self.looked(place, answers, step),
-            Purpose::List => self.listed(place, watch, answers, &early, step),
+            Purpose::Look => self.handle_queue_read(lock_index, answers, step),
+            Purpose::List => self.handle_listing(lock_index, watch, answers, &early, step),
             Purpose::Watch => {
                 if let Some(watch) = watch {
-                    self.watched(place, watch, own, &answers, step);
+                    self.handle_predecessor_watch_answer(lock_index, watch, own, &answers, step);
                 }
             }
-            Purpose::CheckOwn => self.checked_own(place, answers, step),
-            Purpose::WriteSize => self.size_written(place, main(answers), step),
-            Purpose::Begin => self.begun(place, main(answers), step),
-            Purpose::LookPause => self.look(place, step),
-            Purpose::Spread => self.list(place, false, step),
-            Purpose::Delay => self.delay_ended(place, step),
+            Purpose::CheckOwn => self.handle_own_check(lock_index, answers, step),
+            Purpose::WriteSize => self.handle_size_answer(lock_index, main_answer(answers), step),
+            Purpose::Begin => self.handle_held_record_answer(lock_index, main_answer(answers), step),
+            Purpose::LookPause => self.read_queue(lock_index, step),
+            Purpose::Spread => self.list(lock_index, false, step),
+            Purpose::Delay => self.delay_ended(lock_index, step),
             Purpose::WatchOwn => {
                 if let Some(watch) = own {
-                    self.watched_own(place, watch, &answers, step);
+                    self.handle_own_watch_answer(lock_index, watch, &answers, step);
                 }
             }
-            Purpose::OwnPause => self.watch_own(place, step),
-            Purpose::MarkGranted => self.marked_granted(place, &main(answers), step),
-            Purpose::ReadRecord => self.record_read(place, answers, step),
-            Purpose::RecordPause => self.read_record(place, step),
-            Purpose::Downgrade => self.downgrade_answered(answers, step),
-            Purpose::DowngradeCheck => self.downgrade_checked(answers, step),
+            Purpose::OwnPause => self.watch_own(lock_index, step),
+            Purpose::MarkGranted => self.handle_mark_granted_answer(lock_index, &main_answer(answers), step),
+            Purpose::ReadRecord => self.handle_record_answer(lock_index, answers, step),
+            Purpose::RecordPause => self.read_record(lock_index, step),
+            Purpose::Downgrade => self.handle_downgrade_answer(answers, step),
+            Purpose::DowngradeCheck => self.handle_downgrade_check(answers, step),
             Purpose::DowngradePause => self.check_downgrade(step),
-            Purpose::Delete(czxid) => self.deleted(place, czxid, main(answers), step),
-            Purpose::Check(czxid) => self.checked_cleanup(place, czxid, answers, step),
-            Purpose::CleanupPause(czxid) => self.check_cleanup(place, czxid, step),
+            Purpose::Delete(czxid) => {
+                self.handle_delete_answer(lock_index, czxid, main_answer(answers), step)
+            }
+            Purpose::Check(czxid) => self.handle_cleanup_check(lock_index, czxid, answers, step),
+            Purpose::CleanupPause(czxid) => self.check_cleanup(lock_index, czxid, step),
         }
         for (watch, deleted) in early {
-            self.fired(watch, deleted, step);
+            self.handle_watch_event(watch, deleted, step);
         }
     }
 
     /// Keeps the event of a watch for later, if the flight that has set the watch is still open.
     /// Returns whether the event was kept.
-    pub(super) fn keep_early(&mut self, watch: WatchId, deleted: bool) -> bool {
+    pub(super) fn keep_early_event(&mut self, watch: WatchId, deleted: bool) -> bool {
         let sets = |flight: &&mut Flight| {
             let mut parts = flight.parts.iter().flatten();
             !flight.is_void && parts.any(|part| part.watch() == Some(watch) && flight.answers.has_set(*part))
@@ -395,16 +409,16 @@ impl Machine {
     /// Ignores the answers of all flights except those of clean-ups. Removes the watches that the
     /// ignored flights set.
     pub(super) fn void_all(&mut self, step: &mut Step) {
-        self.void(step, |_| true);
+        self.void_flights(step, |_| true);
     }
 
     /// Ignores the answers of the flights to one directory, except those of clean-ups. Removes the
     /// watches that the ignored flights set.
-    pub(super) fn void_seat(&mut self, place: usize, step: &mut Step) {
-        self.void(step, |flight| flight.place == Some(place));
+    pub(super) fn void_seat(&mut self, lock_index: usize, step: &mut Step) {
+        self.void_flights(step, |flight| flight.lock_index == Some(lock_index));
     }
 
-    fn void(&mut self, step: &mut Step, is_meant: impl Fn(&Flight) -> bool) {
+    fn void_flights(&mut self, step: &mut Step, is_meant: impl Fn(&Flight) -> bool) {
         for flight in &mut self.flights {
             if flight.is_void || flight.purpose.is_of_cleanup() || !is_meant(flight) {
                 continue;
@@ -420,16 +434,16 @@ impl Machine {
     /// Ignores the answers that only a holder needs. If a watch on our own znode is still being
     /// set, the watch stays. To remove the watch would cost a request, and our delete makes the
     /// watch fire, which ends it.
-    pub(super) fn void_own_reads(&mut self, place: usize) {
+    pub(super) fn void_own_reads(&mut self, lock_index: usize) {
         for flight in &mut self.flights {
             let is_of_holder = matches!(
                 flight.purpose,
                 Purpose::WatchOwn | Purpose::OwnPause | Purpose::RecordPause | Purpose::ReadRecord
             );
-            if is_of_holder && flight.place == Some(place) {
+            if is_of_holder && flight.lock_index == Some(lock_index) {
                 flight.is_void = true;
                 flight.parts.iter_mut().flatten().for_each(|part| {
-                    if let Part::Own(watch) = part {
+                    if let RequestKind::Own(watch) = part {
                         *watch = None;
                     }
                 });
@@ -439,29 +453,31 @@ impl Machine {
 
     /// Returns our new znode in the directory, if the create is answered and other answers of its
     /// flight are still missing.
-    pub(super) fn created_node(&self, place: usize) -> Option<Node> {
+    pub(super) fn created_node(&self, lock_index: usize) -> Option<Node> {
         let is_create = |flight: &&Flight| flight.purpose == Purpose::Create;
         match &self.flights.iter().find(is_create)?.answers.main {
-            Some(Ok(Reply::Joined(node))) if place == 0 => Some(*node),
-            Some(Ok(Reply::AllJoined(nodes))) => nodes.get(place).copied(),
+            Some(Ok(Reply::Joined(node))) if lock_index == 0 => Some(*node),
+            Some(Ok(Reply::AllJoined(nodes))) => nodes.get(lock_index).copied(),
             _ => None,
         }
     }
 
     /// Returns whether a flight with this purpose is open in the directory.
-    pub(super) fn is_open(&self, place: usize, purpose: Purpose) -> bool {
+    pub(super) fn is_open(&self, lock_index: usize, purpose: Purpose) -> bool {
         let is_it = |flight: &Flight| {
-            !flight.is_void && flight.purpose == purpose && flight.place.is_none_or(|of| of == place)
+            !flight.is_void
+                && flight.purpose == purpose
+                && flight.lock_index.is_none_or(|of| of == lock_index)
         };
         self.flights.iter().any(is_it)
     }
 
     /// Returns an unused id for a new watch in this directory.
-    pub(super) fn new_watch(&self, place: usize) -> WatchId {
-        let seat = &self.seats[place];
+    pub(super) fn new_watch(&self, lock_index: usize) -> WatchId {
+        let seat = &self.seats[lock_index];
         let is_set = |watch: &WatchId| {
             let waiting = matches!(seat.state, SeatState::Waiting { watch: known, .. } if known == *watch);
-            waiting || seat.own_watch == Some(*watch) || seat.ahead.own() == Some(*watch)
+            waiting || seat.own_watch == Some(*watch) || seat.ahead.own_watch() == Some(*watch)
         };
         let is_sent = |watch: &WatchId| {
             self.flights
@@ -470,7 +486,7 @@ impl Machine {
                 .flatten()
                 .any(|part| part.watch() == Some(*watch))
         };
-        let upper = (place as u16) << 8;
+        let upper = (lock_index as u16) << 8;
         let free = (0..=0xff).map(|low| WatchId(upper | low)).find(|watch| !is_set(watch) && !is_sent(watch));
         free.expect("a machine has few watches in one directory")
     }

@@ -4,45 +4,51 @@ use super::*;
 
 impl Machine {
     /// Watches our own znode, at once or after the configured time.
-    pub(super) fn watch_own_soon(&mut self, place: usize, step: &mut Step) {
+    pub(super) fn watch_own_soon(&mut self, lock_index: usize, step: &mut Step) {
         match self.config.watch_own_after {
-            0 => self.watch_own(place, step),
+            0 => self.watch_own(lock_index, step),
             // Set the watch late. Most holders release before another client could delete the
             // znode, and the watch would cost each holder a request and an event.
-            pause => self.sleep(place, Purpose::OwnPause, pause, step),
+            pause => self.sleep(lock_index, Purpose::OwnPause, pause, step),
         }
     }
 
     /// Watches our own znode, to detect a delete by another client. The grant does not wait for
     /// this watch.
-    pub(super) fn watch_own(&mut self, place: usize, step: &mut Step) {
+    pub(super) fn watch_own(&mut self, lock_index: usize, step: &mut Step) {
         // Choose the id before the field is cleared: an earlier watch may still be set.
-        let watch = self.new_watch(place);
-        let seat = &mut self.seats[place];
+        let watch = self.new_watch(lock_index);
+        let seat = &mut self.seats[lock_index];
         seat.own_watch = None;
         let Some(me) = seat.node else { return };
         let request = Request::Watch { name: me.name(), watch };
-        self.send_one(place, Purpose::WatchOwn, Part::Own(Some(watch)), request, step);
+        self.send_one(lock_index, Purpose::WatchOwn, RequestKind::Own(Some(watch)), request, step);
     }
 
-    pub(super) fn watched_own(&mut self, place: usize, watch: WatchId, answers: &Answers, step: &mut Step) {
-        let Some(me) = self.seats[place].node else { return };
-        match (self.still_mine(me, answers.own.as_ref()), answers.own) {
+    pub(super) fn handle_own_watch_answer(
+        &mut self,
+        lock_index: usize,
+        watch: WatchId,
+        answers: &Answers,
+        step: &mut Step,
+    ) {
+        let Some(me) = self.seats[lock_index].node else { return };
+        match (self.is_znode_ours(me, answers.own.as_ref()), answers.own) {
             (Some(true), Some(Ok(read))) => {
-                self.seats[place].own_watch = Some(watch);
-                self.read_own(place, me, read, step);
+                self.seats[lock_index].own_watch = Some(watch);
+                self.handle_own_flags(lock_index, me, read, step);
             }
             (Some(false), own) => {
                 step.actions.extend(own.filter(|own| own.is_ok()).map(|_| Action::Unwatch(watch)));
-                self.lose_seat(place, step);
+                self.lose_seat(lock_index, step);
             }
-            _ => self.back_off(place, Purpose::OwnPause, step),
+            _ => self.back_off(lock_index, Purpose::OwnPause, step),
         }
     }
 
     /// Handles the flags in our own znode: reports a request to release, and writes a missing
     /// `granted` flag.
-    fn read_own(&mut self, place: usize, me: Node, read: NodeRead, step: &mut Step) {
+    fn handle_own_flags(&mut self, lock_index: usize, me: Node, read: NodeRead, step: &mut Step) {
         if read.flags.revoked && !self.revoked {
             self.revoked = true;
             // Before the grant of a multi-lock, the request is only recorded. The grant then
@@ -51,14 +57,14 @@ impl Machine {
                 step.actions.push(Action::Revoked);
             }
         }
-        self.say_granted_again(place, me, read, step);
+        self.mark_granted_if_missing(lock_index, me, read, step);
     }
 
     /// Handles the deletion of our own znode by another client. Sends no delete, because a znode of
     /// that name would be another contender's.
-    pub(super) fn lose_seat(&mut self, place: usize, step: &mut Step) {
-        self.stop_seat(place, step);
-        self.seats[place].node = None;
+    pub(super) fn lose_seat(&mut self, lock_index: usize, step: &mut Step) {
+        self.stop_seat(lock_index, step);
+        self.seats[lock_index].node = None;
         match self.phase {
             Phase::Held => self.lose(Loss::Broken, step),
             Phase::Releasing(_) => {}
@@ -72,7 +78,7 @@ impl Machine {
             // contenders out, in case the holder stops its work late.
             Phase::Held => {
                 self.is_doubtful = true;
-                (0..self.seats.len()).for_each(|place| self.stop_seat(place, step));
+                (0..self.seats.len()).for_each(|lock_index| self.stop_seat(lock_index, step));
                 self.lose(Loss::Unreachable, step);
             }
             Phase::Downgrading(_) => {
@@ -124,19 +130,23 @@ impl Machine {
         self.phase = Phase::Releasing(state);
         self.void_holder(step);
         self.open_to_all(Purpose::ReleaseAll);
-        self.add(0, Part::Main, Request::ReleaseAll(ops), step);
+        self.add_request(0, RequestKind::Main, Request::ReleaseAll(ops), step);
     }
 
-    pub(super) fn all_released(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+    pub(super) fn handle_joint_release_answer(
+        &mut self,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
         let Phase::Releasing(state) = self.phase else { return };
         match outcome {
             Ok(_) => {
                 step.actions.push(Action::Released(ReleaseOutcome::Clean));
-                self.leave(step);
+                self.end_all_but_cleanups(step);
             }
             Err(failure) if failure != RequestFailure::Unknown && self.config.rules.leaves_the_rest() => {
                 step.actions.push(Action::Released(ReleaseOutcome::Refused(failure)));
-                self.leave(step);
+                self.end_all_but_cleanups(step);
             }
             Err(RequestFailure::Unknown) => self.release_each(state, ReleaseMode::Repeated, step),
             Err(_) => self.release_each(state, ReleaseMode::Refused, step),
@@ -146,7 +156,7 @@ impl Machine {
     /// Ignores the answers that only a holder needs. The watches on our own znodes stay. To remove
     /// the watches would cost requests, and our deletes make the watches fire, which ends them.
     fn void_holder(&mut self, step: &mut Step) {
-        (0..self.seats.len()).for_each(|place| self.void_own_reads(place));
+        (0..self.seats.len()).for_each(|lock_index| self.void_own_reads(lock_index));
         self.void_all(step);
     }
 
@@ -159,15 +169,15 @@ impl Machine {
         let state = if has_lost { HolderState::Broken } else { state };
         self.unreported = self.seats.len();
         self.void_holder(step);
-        for place in 0..self.seats.len() {
-            let seat = &self.seats[place];
+        for lock_index in 0..self.seats.len() {
+            let seat = &self.seats[lock_index];
             let marker = seat.node.and_then(|me| self.release_marker(seat, me, state));
-            match (self.leave_seat(place), self.lost, mode) {
+            match (self.clear_seat(lock_index), self.lost, mode) {
                 (Some(me), Some(loss), _) if self.is_doubtful => {
                     self.report_release(ReleaseOutcome::Lost(loss), step);
-                    self.clean_up_lost(place, me, step);
+                    self.clean_up_lost(lock_index, me, step);
                 }
-                (Some(me), _, mode) => self.clean_up_hold(place, me, marker, mode, step),
+                (Some(me), _, mode) => self.clean_up_hold(lock_index, me, marker, mode, step),
                 // A watch reported the deletion of our znode after the joint release was sent. That
                 // release may have deleted it.
                 (None, _, ReleaseMode::Repeated) => self.report_release(ReleaseOutcome::Clean, step),
@@ -181,7 +191,7 @@ impl Machine {
 
     /// Records the outcome of one release. After the last one, reports the worst outcome.
     pub(super) fn report_release(&mut self, outcome: ReleaseOutcome, step: &mut Step) {
-        let worst = worse(self.released, outcome);
+        let worst = worse_outcome(self.released, outcome);
         self.released = Some(worst);
         self.unreported = self.unreported.saturating_sub(1);
         if self.unreported == 0 {
@@ -214,17 +224,17 @@ impl Machine {
 
     /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the
     /// record must not name it as the last holder.
-    pub(super) fn take_back(&mut self, step: &mut Step) {
+    pub(super) fn undo_unseen_grant(&mut self, step: &mut Step) {
         self.wanted = false;
         self.void_all(step);
         self.phase = Phase::Leaving;
-        for place in 0..self.seats.len() {
-            let Some(me) = self.leave_seat(place) else { continue };
-            let seat = &mut self.seats[place];
+        for lock_index in 0..self.seats.len() {
+            let Some(me) = self.clear_seat(lock_index) else { continue };
+            let seat = &mut self.seats[lock_index];
             let version = seat.directory.map(|directory| directory.version);
             let marker = seat.undo.take().map(|undo| (undo.marker, version));
             let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
-            self.clean_up(place, me, marker, is_old, step);
+            self.clean_up(lock_index, me, marker, is_old, step);
         }
     }
 }
@@ -242,7 +252,7 @@ pub(super) enum ReleaseMode {
     Refused,
 }
 
-pub(super) fn worse(so_far: Option<ReleaseOutcome>, now: ReleaseOutcome) -> ReleaseOutcome {
+pub(super) fn worse_outcome(so_far: Option<ReleaseOutcome>, now: ReleaseOutcome) -> ReleaseOutcome {
     match (so_far, now) {
         (Some(ReleaseOutcome::Lost(loss)), _) | (_, ReleaseOutcome::Lost(loss)) => ReleaseOutcome::Lost(loss),
         (Some(refused @ ReleaseOutcome::Refused(_)), _) => refused,

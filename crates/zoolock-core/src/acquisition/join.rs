@@ -17,20 +17,23 @@ impl Machine {
         self.seats.iter_mut().for_each(|seat| seat.node = None);
         let create = if self.seats.len() == 1 { Request::Join } else { Request::JoinAll };
         self.open_to_all(Purpose::Create);
-        self.add(0, Part::Main, create, step);
+        self.add_request(0, RequestKind::Main, create, step);
         if !self.create_in_doubt {
             self.add_first_reads(step);
         }
     }
 
-    pub(super) fn created(&mut self, mut answers: Answers, step: &mut Step) {
+    pub(super) fn handle_create_answer(&mut self, mut answers: Answers, step: &mut Step) {
         match answers.main.take().unwrap_or(Err(RequestFailure::Unknown)) {
-            Ok(Reply::Joined(node)) => self.have_created(&[node], answers, step),
-            Ok(Reply::AllJoined(nodes)) => self.have_created(&nodes, answers, step),
+            Ok(Reply::Joined(node)) => self.continue_with_created(&[node], answers, step),
+            Ok(Reply::AllJoined(nodes)) => self.continue_with_created(&nodes, answers, step),
             Ok(_) | Err(RequestFailure::Unknown) => {
                 self.create_in_doubt = self.config.rules.may_exist_after_lost_reply();
-                let after =
-                    if self.config.rules.creates_before_search() { After::Join } else { After::Search };
+                let after = if self.config.rules.creates_before_search() {
+                    AfterPause::Join
+                } else {
+                    AfterPause::Search
+                };
                 self.pause(after, step);
             }
             // One directory is missing. Earlier creates may have left znodes in the others.
@@ -41,7 +44,7 @@ impl Machine {
                 self.create_in_doubt = false;
                 self.make_directories_or_leave(step);
             }
-            Err(RequestFailure::Throttled) => self.pause(After::Join, step),
+            Err(RequestFailure::Throttled) => self.pause(AfterPause::Join, step),
             Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
                 // The connected server may refuse a create without the leader
@@ -55,19 +58,19 @@ impl Machine {
                     self.search(step);
                 }
             }
-            Err(failure) => self.refused_create(failure, step),
+            Err(failure) => self.retire_or_fail(failure, step),
         }
     }
 
     /// Retires the directory if its sequence numbers have run out. Fails after any other refusal.
-    fn refused_create(&mut self, failure: RequestFailure, step: &mut Step) {
-        let place = match failure {
+    fn retire_or_fail(&mut self, failure: RequestFailure, step: &mut Step) {
+        let lock_index = match failure {
             RequestFailure::NodeExists if self.seats.len() == 1 => Some(0),
-            RequestFailure::NodeExistsAt(place) if place < self.seats.len() => Some(place),
+            RequestFailure::NodeExistsAt(lock_index) if lock_index < self.seats.len() => Some(lock_index),
             _ => None,
         };
-        match place {
-            Some(place) if self.config.rules.retires() => self.retire(place, None, step),
+        match lock_index {
+            Some(lock_index) if self.config.rules.retires() => self.retire(lock_index, None, step),
             _ => {
                 self.phase = Phase::Leaving;
                 self.fail(Reason::Refused(failure), step);
@@ -77,7 +80,7 @@ impl Machine {
 
     /// Continues with the znodes that were created. `first`: the answers to the reads of the first
     /// directory, which were sent together with the create.
-    fn have_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
+    fn continue_with_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
         if nodes.len() != self.seats.len() {
             self.phase = Phase::Leaving;
             return self.fail(Reason::Refused(RequestFailure::Unknown), step);
@@ -92,30 +95,30 @@ impl Machine {
         }
         let ending = nodes.iter().position(|node| self.is_near_the_end(*node));
         if !self.wanted || ending.is_some() {
-            for (place, node) in nodes.iter().enumerate() {
-                self.clean_up(place, *node, None, false, step);
+            for (lock_index, node) in nodes.iter().enumerate() {
+                self.clean_up(lock_index, *node, None, false, step);
             }
             return match ending.filter(|_| self.wanted) {
-                Some(place) => {
-                    let later = self.seats[place].early_answers.as_deref();
+                Some(lock_index) => {
+                    let later = self.seats[lock_index].early_answers.as_deref();
                     let read =
-                        if place == 0 { first.directory } else { later.and_then(|read| read.directory) };
+                        if lock_index == 0 { first.directory } else { later.and_then(|read| read.directory) };
                     let directory = read.and_then(Result::ok).map(|directory| directory.czxid);
-                    self.retire(place, directory, step);
+                    self.retire(lock_index, directory, step);
                 }
-                None => self.leave(step),
+                None => self.end_all_but_cleanups(step),
             };
         }
         self.phase = Phase::Queued;
         self.waited = false;
         for (seat, node) in self.seats.iter_mut().zip(nodes) {
-            seat.sit(*node, true);
+            seat.record_node(*node, true);
         }
-        self.looked_first(0, first, step);
-        for place in 1..self.seats.len() {
-            let read = self.seats[place].early_answers.take();
+        self.handle_first_reads(0, first, step);
+        for lock_index in 1..self.seats.len() {
+            let read = self.seats[lock_index].early_answers.take();
             if self.phase == Phase::Queued {
-                self.looked_first(place, read.map_or_else(Answers::default, |read| *read), step);
+                self.handle_first_reads(lock_index, read.map_or_else(Answers::default, |read| *read), step);
             }
         }
     }
@@ -124,7 +127,7 @@ impl Machine {
 
     pub(super) fn make_directories_or_leave(&mut self, step: &mut Step) {
         if !self.wanted {
-            return self.leave(step);
+            return self.end_all_but_cleanups(step);
         }
         if self.config.kind.reader().is_some() {
             // This is an upgrade, and the reader's znode was deleted with the directory.
@@ -133,11 +136,11 @@ impl Machine {
         }
         self.phase = Phase::MakingDirectories;
         (self.unsure, self.refusal) = (false, None);
-        self.send_to_all(Purpose::MakeDirectories, Part::Main, |_| Some(Request::MakeDirectory), step);
+        self.send_to_all(Purpose::MakeDirectories, RequestKind::Main, |_| Some(Request::MakeDirectory), step);
     }
 
     /// Handles the answer to the create of one directory.
-    pub(super) fn made_directory(&mut self, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn record_directory_answer(&mut self, outcome: Result<Reply, RequestFailure>) {
         match outcome {
             Ok(_) | Err(RequestFailure::NodeExists) => {}
             Err(RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::NoNode) => {
@@ -147,28 +150,28 @@ impl Machine {
         }
     }
 
-    pub(super) fn made_directories(&mut self, step: &mut Step) {
+    pub(super) fn handle_directory_answers(&mut self, step: &mut Step) {
         match self.refusal.take() {
             Some(failure) => self.fail(Reason::Refused(failure), step),
-            None if self.unsure => self.pause(After::Join, step),
+            None if self.unsure => self.pause(AfterPause::Join, step),
             None => self.join(step),
         }
     }
 
     // ---- pauses ----
 
-    pub(super) fn pause(&mut self, after: After, step: &mut Step) {
+    pub(super) fn pause(&mut self, after: AfterPause, step: &mut Step) {
         self.phase = Phase::Pausing(after);
-        self.grow_stale();
+        self.mark_reads_stale();
         self.back_off(0, Purpose::Pause, step);
     }
 
-    pub(super) fn paused(&mut self, step: &mut Step) {
+    pub(super) fn end_pause(&mut self, step: &mut Step) {
         match self.phase {
-            Phase::Pausing(After::Join) if self.wanted || self.create_in_doubt => self.join(step),
-            Phase::Pausing(After::Join) => self.leave(step),
-            Phase::Pausing(After::Search) => self.search(step),
-            Phase::Pausing(After::Verify) => self.verify(step),
+            Phase::Pausing(AfterPause::Join) if self.wanted || self.create_in_doubt => self.join(step),
+            Phase::Pausing(AfterPause::Join) => self.end_all_but_cleanups(step),
+            Phase::Pausing(AfterPause::Search) => self.search(step),
+            Phase::Pausing(AfterPause::Verify) => self.verify(step),
             _ => {}
         }
     }
@@ -179,14 +182,14 @@ impl Machine {
     /// requests.
     fn pass_barrier(&mut self, step: &mut Step) {
         self.phase = Phase::Searching;
-        self.send_one(0, Purpose::Barrier, Part::Main, Request::Barrier, step);
+        self.send_one(0, Purpose::Barrier, RequestKind::Main, Request::Barrier, step);
     }
 
-    pub(super) fn passed_barrier(&mut self, outcome: &Result<Reply, RequestFailure>, step: &mut Step) {
+    pub(super) fn handle_barrier_answer(&mut self, outcome: &Result<Reply, RequestFailure>, step: &mut Step) {
         match outcome {
             Err(RequestFailure::Unknown | RequestFailure::Throttled) => {
                 self.refusal = None;
-                self.pause(After::Join, step);
+                self.pause(AfterPause::Join, step);
             }
             _ => self.search(step),
         }
@@ -195,12 +198,12 @@ impl Machine {
     fn search(&mut self, step: &mut Step) {
         self.phase = Phase::Searching;
         self.unsure = false;
-        self.send_to_all(Purpose::Search, Part::Main, |_| Some(Request::FindMine), step);
+        self.send_to_all(Purpose::Search, RequestKind::Main, |_| Some(Request::FindMine), step);
     }
 
     /// Handles the answer to the search in one directory.
-    pub(super) fn found(&mut self, place: usize, outcome: Result<Reply, RequestFailure>) {
-        let known = std::mem::take(&mut self.seats[place].found);
+    pub(super) fn record_search_answer(&mut self, lock_index: usize, outcome: Result<Reply, RequestFailure>) {
+        let known = std::mem::take(&mut self.seats[lock_index].found);
         let mut found = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(RequestFailure::NoNode) => Vec::new(),
@@ -215,18 +218,18 @@ impl Machine {
         };
         // A clean-up in a retired directory may already be deleting a znode that was found. Such a
         // znode is not kept.
-        found.retain(|node| !self.is_cleaning_up(place, *node));
+        found.retain(|node| !self.is_cleaning_up(lock_index, *node));
         found.sort_by_key(|node| node.czxid);
         found.dedup();
-        self.seats[place].found = found;
+        self.seats[lock_index].found = found;
     }
 
     /// Keeps the oldest complete set of znodes, and deletes the others. The znodes of one create
     /// are a set, which is complete if it has a znode in every directory. The set is kept even if
     /// the create that served as the barrier was refused.
-    pub(super) fn searched(&mut self, step: &mut Step) {
+    pub(super) fn handle_search_results(&mut self, step: &mut Step) {
         if self.unsure {
-            return self.pause(After::Search, step);
+            return self.pause(AfterPause::Search, step);
         }
         let refusal = self.refusal.take();
         self.create_in_doubt = false;
@@ -237,31 +240,31 @@ impl Machine {
         let candidates = self.seats[0].found.iter().map(|node| node.czxid);
         let keep = candidates.filter(|_| self.wanted).find(is_complete);
         let mut ending = None;
-        for place in 0..self.seats.len() {
-            for node in std::mem::take(&mut self.seats[place].found) {
+        for lock_index in 0..self.seats.len() {
+            for node in std::mem::take(&mut self.seats[lock_index].found) {
                 if Some(node.czxid) == keep {
-                    self.seats[place].sit(node, true);
-                    ending = ending.or_else(|| self.is_near_the_end(node).then_some(place));
+                    self.seats[lock_index].record_node(node, true);
+                    ending = ending.or_else(|| self.is_near_the_end(node).then_some(lock_index));
                 } else {
-                    self.clean_up(place, node, None, false, step);
+                    self.clean_up(lock_index, node, None, false, step);
                 }
             }
         }
         match (keep, ending, refusal) {
             (Some(_), Some(ending), _) => {
-                for place in 0..self.seats.len() {
-                    if let Some(node) = self.seats[place].node.take() {
-                        self.clean_up(place, node, None, false, step);
+                for lock_index in 0..self.seats.len() {
+                    if let Some(node) = self.seats[lock_index].node.take() {
+                        self.clean_up(lock_index, node, None, false, step);
                     }
                 }
                 self.retire(ending, None, step);
             }
             (Some(_), None, _) => {
                 self.phase = Phase::Queued;
-                (0..self.seats.len()).for_each(|place| self.look(place, step));
+                (0..self.seats.len()).for_each(|lock_index| self.read_queue(lock_index, step));
             }
-            (None, ..) if !self.wanted => self.leave(step),
-            (None, _, Some(failure)) => self.refused_create(failure, step),
+            (None, ..) if !self.wanted => self.end_all_but_cleanups(step),
+            (None, _, Some(failure)) => self.retire_or_fail(failure, step),
             (None, _, None) if self.seats.len() == 1 => self.join(step),
             // The create that served as the barrier may have failed because a directory is missing.
             (None, _, None) => self.make_directories_or_leave(step),

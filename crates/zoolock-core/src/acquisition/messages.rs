@@ -159,7 +159,7 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HoldOp {
     /// The index of the lock.
-    pub place: usize,
+    pub lock_index: usize,
     /// Our znode.
     pub node: Node,
     /// The marker to write into the lock's directory.

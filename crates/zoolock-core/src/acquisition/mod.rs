@@ -69,7 +69,7 @@ use crate::queue::Claim;
 use crate::record::{HolderState, Marker, Record};
 use crate::rules::Rules;
 
-pub use flight::place;
+pub use flight::lock_index;
 pub use messages::{
     Action, Directory, Event, Grant, HoldOp, Loss, NodeFlags, Previous, Reason, Refusal, ReleaseOp,
     ReleaseOutcome, Reply, Request, RequestFailure, RequestId, SessionEnd, WatchId,
@@ -77,13 +77,13 @@ pub use messages::{
 
 use ahead::LookAhead;
 use cleanup::Cleanup;
-use flight::{Answers, Children, Flight, NodeRead, Part, Purpose};
+use flight::{Answers, Children, Flight, NodeRead, Purpose, RequestKind};
 use hold::ReleaseMode;
 use seat::{Seat, SeatState, Seats};
 use settle::Undo;
 
 /// Maximum number of locks in one acquisition.
-pub const MAX_PLACES: usize = 128;
+pub const MAX_LOCKS: usize = 128;
 
 /// The settings of one acquisition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -189,7 +189,7 @@ pub struct Machine {
 
 /// The next step after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum After {
+enum AfterPause {
     Join,
     Search,
     Verify,
@@ -201,14 +201,14 @@ enum Phase {
     /// Waiting for the answer to the create.
     Joining,
     MakingDirectories,
-    Pausing(After),
+    Pausing(AfterPause),
     /// Searching for our znodes after a create with an unknown outcome.
     Searching,
     /// Waiting for a directory to become empty. Then it is deleted, because its sequence numbers
     /// run out. `directory`: the transaction that created it, once that is known. `polls`: number
     /// of reads so far.
     Retiring {
-        place: usize,
+        lock_index: usize,
         directory: Option<Zxid>,
         polls: u8,
     },
@@ -244,7 +244,7 @@ impl Machine {
         Machine {
             config,
             phase: Phase::New,
-            seats: Seats::new(places.min(MAX_PLACES)),
+            seats: Seats::new(places.min(MAX_LOCKS)),
             // Room for the fast path, so that its steps allocate nothing.
             cleanups: Vec::with_capacity(1),
             flights: Vec::with_capacity(2),
@@ -269,13 +269,13 @@ impl Machine {
         let mut step = Step { actions, lease_valid };
         match event {
             Event::Start => self.start(&mut step),
-            Event::Answer(id, outcome) => self.answer(id, outcome, &mut step),
-            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut step),
+            Event::Answer(id, outcome) => self.handle_answer(id, outcome, &mut step),
+            Event::Fired { watch, deleted } => self.handle_watch_event(watch, deleted, &mut step),
             Event::Disconnected => {
                 self.offline = true;
-                self.interrupted(&mut step);
+                self.end_look_ahead(&mut step);
             }
-            Event::Reconnected => self.reconnected(&mut step),
+            Event::Reconnected => self.set_watches_again(&mut step),
             Event::LeaseRenewed => self.lease_renewed(&mut step),
             Event::LeaseLost => self.lease_lost(&mut step),
             Event::SessionOver(end) => self.session_over(end, &mut step),
@@ -284,11 +284,11 @@ impl Machine {
             Event::Release(state) => self.release(state, &mut step),
             Event::Downgrade => self.downgrade(&mut step),
         }
-        self.conclude(&mut step);
+        self.clean_up_or_finish(&mut step);
     }
 
     /// Returns our znode for the first lock, while all locks are held and none is lost.
-    pub fn holding(&self) -> Option<Node> {
+    pub fn held_node(&self) -> Option<Node> {
         match self.phase {
             Phase::Held | Phase::Downgrading(_) if self.lost.is_none() => self.seats[0].node,
             _ => None,
@@ -296,8 +296,8 @@ impl Machine {
     }
 
     /// Returns our znode for the lock with this index, if its create is known to have succeeded.
-    pub fn node(&self, place: usize) -> Option<Node> {
-        self.seats.get(place).and_then(|seat| seat.node).or_else(|| self.created_node(place))
+    pub fn node(&self, lock_index: usize) -> Option<Node> {
+        self.seats.get(lock_index).and_then(|seat| seat.node).or_else(|| self.created_node(lock_index))
     }
 
     /// Returns the name of the contender for which we wait in the first queue, if there is one. It
@@ -372,7 +372,7 @@ impl Machine {
         match self.phase {
             // A deadline limits only the waiting.
             Phase::Held | Phase::Downgrading(_) if reason.is_some() => return,
-            Phase::Held if self.lost.is_none() => return self.take_back(step),
+            Phase::Held if self.lost.is_none() => return self.undo_unseen_grant(step),
             Phase::Held | Phase::Downgrading(_) => return self.release(HolderState::Released, step),
             _ => {}
         }
@@ -397,46 +397,46 @@ impl Machine {
     fn stop_waiting(&mut self, step: &mut Step) {
         match self.phase {
             // The handler of the pending answer checks `wanted`, and then deletes our znodes.
-            Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
-            Phase::Pausing(After::Join) | Phase::MakingDirectories if self.create_in_doubt => return,
+            Phase::Joining | Phase::Searching | Phase::Pausing(AfterPause::Search) => return,
+            Phase::Pausing(AfterPause::Join) | Phase::MakingDirectories if self.create_in_doubt => return,
             _ => {}
         }
-        for place in 0..self.seats.len() {
+        for lock_index in 0..self.seats.len() {
             // The watch on our own znode stays. To remove the watch would cost a request, and our
             // delete makes the watch fire, which ends it.
-            self.seats[place].own_watch = None;
-            self.stop_seat(place, step);
-            self.give_up_seat(place, step);
+            self.seats[lock_index].own_watch = None;
+            self.stop_seat(lock_index, step);
+            self.give_up_seat(lock_index, step);
         }
-        self.leave(step);
+        self.end_all_but_cleanups(step);
     }
 
     /// Deletes the znode of a seat that was not granted.
-    fn give_up_seat(&mut self, place: usize, step: &mut Step) {
-        let seat = &mut self.seats[place];
+    fn give_up_seat(&mut self, lock_index: usize, step: &mut Step) {
+        let seat = &mut self.seats[lock_index];
         let Some(me) = seat.node.take() else { return };
         let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
-        if let Some(undo) = self.seats[place].undo.take() {
+        if let Some(undo) = self.seats[lock_index].undo.take() {
             // The record may contain our `held` marker, which the next holder would take for a
             // crash. So restore the record.
-            self.clean_up_and_undo(place, me, undo, step);
+            self.clean_up_and_undo(lock_index, me, undo, step);
         } else {
-            self.clean_up(place, me, None, is_old, step);
+            self.clean_up(lock_index, me, None, is_old, step);
         }
     }
 
     /// Ends everything but the clean-ups.
-    fn leave(&mut self, step: &mut Step) {
+    fn end_all_but_cleanups(&mut self, step: &mut Step) {
         self.void_all(step);
-        for place in 0..self.seats.len() {
-            self.leave_seat(place);
+        for lock_index in 0..self.seats.len() {
+            self.clear_seat(lock_index);
         }
         self.phase = Phase::Leaving;
     }
 
-    fn conclude(&mut self, step: &mut Step) {
+    fn clean_up_or_finish(&mut self, step: &mut Step) {
         if self.phase == Phase::Queued && self.seats.iter().all(Seat::is_first) {
-            self.settle(step);
+            self.verify_or_grant(step);
         }
         if self.phase == Phase::Leaving && self.cleanups.is_empty() {
             self.phase = Phase::Finished;

@@ -10,7 +10,7 @@ use super::*;
 use crate::record::Size;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct State {
+pub(super) struct SemaphoreState {
     /// Set once the size in the record was found to equal ours. A later difference is a resize.
     pub(super) size_checked: bool,
     /// The predecessor in whose znode a `granted` flag was read. If its permits do not fit into the
@@ -31,12 +31,12 @@ pub(super) enum SizeCheck {
 impl Machine {
     /// Returns the size of the semaphore from the record. It must equal our configured size at the
     /// first check; later it may change.
-    pub(super) fn check_size(&self, place: usize, directory: Option<Directory>) -> SizeCheck {
+    pub(super) fn check_size(&self, lock_index: usize, directory: Option<Directory>) -> SizeCheck {
         let Some(ours) = self.config.kind.size() else { return SizeCheck::Size(0) };
         let Some(directory) = directory else { return SizeCheck::Refused(Reason::ForeignRecord) };
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) => {
-                if !self.seats[place].permits.size_checked && size.permits != ours {
+                if !self.seats[lock_index].permits.size_checked && size.permits != ours {
                     return SizeCheck::Refused(Reason::OtherSize(size.permits));
                 }
                 SizeCheck::Size(size.permits)
@@ -48,46 +48,50 @@ impl Machine {
         }
     }
 
-    pub(super) fn write_size(&mut self, place: usize, directory: Option<Directory>, step: &mut Step) {
+    pub(super) fn write_size(&mut self, lock_index: usize, directory: Option<Directory>, step: &mut Step) {
         let (Some(permits), Some(Directory { czxid, version, .. })) = (self.config.kind.size(), directory)
         else {
             return;
         };
         let request = Request::WriteSize { size: Size { directory: czxid, permits }, version };
-        self.send_one(place, Purpose::WriteSize, Part::Main, request, step);
+        self.send_one(lock_index, Purpose::WriteSize, RequestKind::Main, request, step);
     }
 
-    pub(super) fn size_written(
+    pub(super) fn handle_size_answer(
         &mut self,
-        place: usize,
+        lock_index: usize,
         outcome: Result<Reply, RequestFailure>,
         step: &mut Step,
     ) {
         match outcome {
             // Another contender may have written the size first, or the directory may be missing.
             // Either way, read again.
-            Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => self.look(place, step),
-            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.look_later(place, step),
+            Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => {
+                self.read_queue(lock_index, step)
+            }
+            Err(RequestFailure::Unknown | RequestFailure::Throttled) => {
+                self.read_queue_later(lock_index, step)
+            }
             Err(failure) => self.fail(Reason::Refused(failure), step),
         }
     }
 
     /// Writes the `granted` flag into our znode, if our successor may have listed us as a waiter.
-    pub(super) fn say_granted(&mut self, place: usize, me: Node, step: &mut Step) {
-        if self.tells_grant(place) {
+    pub(super) fn mark_granted(&mut self, lock_index: usize, me: Node, step: &mut Step) {
+        if self.needs_granted_mark(lock_index) {
             let request = Request::MarkGranted { node: me, version: 0, revoked: false };
-            self.send_one(place, Purpose::MarkGranted, Part::Main, request, step);
+            self.send_one(lock_index, Purpose::MarkGranted, RequestKind::Main, request, step);
         }
     }
 
-    fn tells_grant(&self, place: usize) -> bool {
-        let has_waited = self.config.kind.is_permits() && self.seats[place].permits.seen_waiting;
+    fn needs_granted_mark(&self, lock_index: usize) -> bool {
+        let has_waited = self.config.kind.is_permits() && self.seats[lock_index].permits.seen_waiting;
         has_waited && self.config.rules.tells_grants()
     }
 
-    pub(super) fn marked_granted(
+    pub(super) fn handle_mark_granted_answer(
         &mut self,
-        place: usize,
+        lock_index: usize,
         outcome: &Result<Reply, RequestFailure>,
         step: &mut Step,
     ) {
@@ -100,20 +104,26 @@ impl Machine {
         }
         // A pending read of our own znode returns the version, and its handler writes a missing
         // `granted` flag.
-        if self.is_open(place, Purpose::WatchOwn) || self.is_open(place, Purpose::OwnPause) {
+        if self.is_open(lock_index, Purpose::WatchOwn) || self.is_open(lock_index, Purpose::OwnPause) {
             return;
         }
-        step.actions.extend(self.seats[place].own_watch.take().map(Action::Unwatch));
-        self.back_off(place, Purpose::OwnPause, step);
+        step.actions.extend(self.seats[lock_index].own_watch.take().map(Action::Unwatch));
+        self.back_off(lock_index, Purpose::OwnPause, step);
     }
 
     /// Writes the `granted` flag again if another client has overwritten the data, for example with
     /// a request to release.
-    pub(super) fn say_granted_again(&mut self, place: usize, me: Node, read: NodeRead, step: &mut Step) {
-        let is_under_way = self.is_open(place, Purpose::MarkGranted);
-        if self.tells_grant(place) && !is_under_way && !read.flags.granted {
+    pub(super) fn mark_granted_if_missing(
+        &mut self,
+        lock_index: usize,
+        me: Node,
+        read: NodeRead,
+        step: &mut Step,
+    ) {
+        let is_under_way = self.is_open(lock_index, Purpose::MarkGranted);
+        if self.needs_granted_mark(lock_index) && !is_under_way && !read.flags.granted {
             let request = Request::MarkGranted { node: me, version: read.version, revoked: self.revoked };
-            self.send_one(place, Purpose::MarkGranted, Part::Main, request, step);
+            self.send_one(lock_index, Purpose::MarkGranted, RequestKind::Main, request, step);
         }
     }
 }

@@ -16,25 +16,25 @@ impl Machine {
     pub(super) fn add_first_reads(&mut self, step: &mut Step) {
         // The predecessor's name can be computed for a native mutex. All other contenders list.
         let lists = !self.config.prefix().is_computable();
-        for place in 0..self.seats.len() {
-            self.seats[place].early_answers = None;
+        for lock_index in 0..self.seats.len() {
+            self.seats[lock_index].early_answers = None;
             if lists {
-                self.add(place, Part::Children(None), Request::List, step);
+                self.add_request(lock_index, RequestKind::Children(None), Request::List, step);
             }
-            self.add(place, Part::Directory, Request::ReadDirectory, step);
+            self.add_request(lock_index, RequestKind::Directory, Request::ReadDirectory, step);
         }
     }
 
     /// Handles the reads that were sent with the create.
-    pub(super) fn looked_first(&mut self, place: usize, answers: Answers, step: &mut Step) {
+    pub(super) fn handle_first_reads(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
         let Answers { children, directory, .. } = answers;
-        let Some(me) = self.seats[place].node else { return };
+        let Some(me) = self.seats[lock_index].node else { return };
         let directory = match directory {
             Some(Ok(directory)) => directory,
             None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
-                return self.look_later(place, step);
+                return self.read_queue_later(lock_index, step);
             }
-            Some(Err(_)) => return self.look(place, step),
+            Some(Err(_)) => return self.read_queue(lock_index, step),
         };
         if let Some(reason) = self.refusal_by_record(&directory) {
             return self.fail(reason, step);
@@ -46,23 +46,23 @@ impl Machine {
             let fits = self.config.kind.size().is_none()
                 || self.config.rules.is_size_of_that_moment(children.pzxid, directory.pzxid);
             return match directory.czxid < me.czxid && fits {
-                true => self.apply_listing(place, Some(directory), &children, None, step),
-                false => self.look(place, step),
+                true => self.apply_listing(lock_index, Some(directory), &children, None, step),
+                false => self.read_queue(lock_index, step),
             };
         }
         if !me.prefix.is_computable() {
-            return self.look(place, step);
+            return self.read_queue(lock_index, step);
         }
         // If there is one child, and our create was the last change of the children, that child is
         // our znode.
         if self.config.rules.is_alone(&directory, me) {
-            return self.reach_head(place, Some(directory), &[], step);
+            return self.reach_head(lock_index, Some(directory), &[], step);
         }
         match me.sequence.before() {
             Some(before) if self.config.mode == Mode::Wait => {
-                self.wait_for_predecessor(place, before, directory, step);
+                self.wait_for_predecessor(lock_index, before, directory, step);
             }
-            _ => self.look(place, step),
+            _ => self.read_queue(lock_index, step),
         }
     }
 
@@ -72,43 +72,43 @@ impl Machine {
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
             // The record alone shows a kazoo semaphore, without a listing.
-            record => Layout::proven_by::<&str>(&[], record).map(Reason::OtherLayout),
+            record => Layout::detect::<&str>(&[], record).map(Reason::OtherLayout),
         }
     }
 
     /// Reads the queue again: the directory and then our own znode, with two requests that are sent
     /// together. This order proves that our znode still existed when the marker was read. Lists the
     /// queue instead if no marker grants this kind of lock.
-    pub(super) fn look(&mut self, place: usize, step: &mut Step) {
+    pub(super) fn read_queue(&mut self, lock_index: usize, step: &mut Step) {
         if !self.config.kind.properties().is_granted_by_marker {
-            return self.list(place, false, step);
+            return self.list(lock_index, false, step);
         }
-        let Some(me) = self.start_reading(place) else { return };
-        self.seats[place].is_fresh = false;
-        let own = self.config.rules.reads_own_node().then_some((Part::Own(None), Request::Exists(me)));
-        let requests = [(Part::Directory, Request::ReadDirectory)].into_iter().chain(own);
-        self.send(place, Purpose::Look, requests, step);
+        let Some(me) = self.start_reading(lock_index) else { return };
+        self.seats[lock_index].is_fresh = false;
+        let own = self.config.rules.reads_own_node().then_some((RequestKind::Own(None), Request::Exists(me)));
+        let requests = [(RequestKind::Directory, Request::ReadDirectory)].into_iter().chain(own);
+        self.send_flight(lock_index, Purpose::Look, requests, step);
     }
 
-    fn start_reading(&mut self, place: usize) -> Option<Node> {
+    fn start_reading(&mut self, lock_index: usize) -> Option<Node> {
         self.waited = true;
-        self.seats[place].state = SeatState::Reading;
-        self.seats[place].node
+        self.seats[lock_index].state = SeatState::Reading;
+        self.seats[lock_index].node
     }
 
     /// Reads the queue again after a pause.
-    pub(super) fn look_later(&mut self, place: usize, step: &mut Step) {
-        self.start_reading(place);
-        self.grow_stale();
-        self.back_off(place, Purpose::LookPause, step);
+    pub(super) fn read_queue_later(&mut self, lock_index: usize, step: &mut Step) {
+        self.start_reading(lock_index);
+        self.mark_reads_stale();
+        self.back_off(lock_index, Purpose::LookPause, step);
     }
 
-    pub(super) fn looked(&mut self, place: usize, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[place].node else { return };
+    pub(super) fn handle_queue_read(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
+        let Some(me) = self.seats[lock_index].node else { return };
         let directory = match answers.directory {
             Some(Ok(directory)) => Some(directory),
             None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
-                return self.look_later(place, step);
+                return self.read_queue_later(lock_index, step);
             }
             // Either the directory is missing, and then our znode is missing, too. Or the server
             // refuses the read, and then the listing is enough.
@@ -117,22 +117,22 @@ impl Machine {
         if let Some(reason) = directory.and_then(|directory| self.refusal_by_record(&directory)) {
             return self.fail(reason, step);
         }
-        match self.still_mine(me, answers.own.as_ref()) {
-            Some(true) => self.seats[place].is_fresh = true,
-            Some(false) => return self.fail_broken(place, step),
-            None => return self.look_later(place, step),
+        match self.is_znode_ours(me, answers.own.as_ref()) {
+            Some(true) => self.seats[lock_index].is_fresh = true,
+            Some(false) => return self.fail_after_removal(lock_index, step),
+            None => return self.read_queue_later(lock_index, step),
         }
         match directory {
-            Some(directory) if self.is_released_to(place, &directory, me) => {
-                self.reach_head(place, Some(directory), &[], step);
+            Some(directory) if self.is_released_to(lock_index, &directory, me) => {
+                self.reach_head(lock_index, Some(directory), &[], step);
             }
             Some(Directory { children, .. }) if children >= SPREAD_FROM && self.config.mode == Mode::Wait => {
-                self.grow_stale();
+                self.mark_reads_stale();
                 let range = (children / 4).min(SPREAD_MAX);
                 let moment = (me.sequence.0 as u32).wrapping_mul(0x9e37_79b9) % range;
-                self.sleep(place, Purpose::Spread, moment, step);
+                self.sleep(lock_index, Purpose::Spread, moment, step);
             }
-            _ => self.list(place, false, step),
+            _ => self.list(lock_index, false, step),
         }
     }
 
@@ -140,30 +140,30 @@ impl Machine {
     /// together. The record is newer than the listing, so it covers every predecessor that the
     /// listing no longer shows. Our own znode is read last, so it existed during the other two
     /// reads.
-    pub(super) fn list(&mut self, place: usize, is_watching: bool, step: &mut Step) {
+    pub(super) fn list(&mut self, lock_index: usize, is_watching: bool, step: &mut Step) {
         // Choose the id before the state changes: the watch that the seat waits for may still be
         // set.
-        let watch = is_watching.then(|| self.new_watch(place));
-        let Some(me) = self.start_reading(place) else { return };
-        let children = (Part::Children(watch), watch.map_or(Request::List, Request::WatchChildren));
-        let directory = (Part::Directory, Request::ReadDirectory);
-        let own = self.config.rules.reads_own_node().then_some((Part::Own(None), Request::Exists(me)));
+        let watch = is_watching.then(|| self.new_watch(lock_index));
+        let Some(me) = self.start_reading(lock_index) else { return };
+        let children = (RequestKind::Children(watch), watch.map_or(Request::List, Request::WatchChildren));
+        let directory = (RequestKind::Directory, Request::ReadDirectory);
+        let own = self.config.rules.reads_own_node().then_some((RequestKind::Own(None), Request::Exists(me)));
         let reads = match self.config.rules.lists_before_record() {
             true => [children, directory],
             false => [directory, children],
         };
-        self.send(place, Purpose::List, reads.into_iter().chain(own), step);
+        self.send_flight(lock_index, Purpose::List, reads.into_iter().chain(own), step);
     }
 
-    pub(super) fn listed(
+    pub(super) fn handle_listing(
         &mut self,
-        place: usize,
+        lock_index: usize,
         watch: Option<WatchId>,
         answers: Answers,
         early: &[(WatchId, bool)],
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[place].node else { return };
+        let Some(me) = self.seats[lock_index].node else { return };
         let is_set = matches!(answers.children, Some(Ok(_)));
         let has_fired = |watch: &WatchId| early.iter().any(|(fired, _)| fired == watch);
         let watch = watch.filter(|watch| is_set && !has_fired(watch));
@@ -178,44 +178,44 @@ impl Machine {
             (Some(Ok(_) | Err(RequestFailure::NoNode)), Some(Err(failure))) if failure.is_answer() => None,
             _ => {
                 unwatch(step);
-                return self.look_later(place, step);
+                return self.read_queue_later(lock_index, step);
             }
         };
-        match self.still_mine(me, answers.own.as_ref()) {
-            Some(true) => self.seats[place].is_fresh = true,
+        match self.is_znode_ours(me, answers.own.as_ref()) {
+            Some(true) => self.seats[lock_index].is_fresh = true,
             Some(false) => {
                 unwatch(step);
-                return self.fail_broken(place, step);
+                return self.fail_after_removal(lock_index, step);
             }
             None => {
                 unwatch(step);
-                return self.look_later(place, step);
+                return self.read_queue_later(lock_index, step);
             }
         }
         let nothing = || Children { names: Vec::new(), pzxid: Zxid(0) };
         let children = answers.children.and_then(Result::ok).unwrap_or_else(nothing);
-        self.apply_listing(place, directory, &children, watch, step);
+        self.apply_listing(lock_index, directory, &children, watch, step);
     }
 
     /// Decides by the names of the children: grants, waits or fails. `watch`: a watch on the
     /// children, set by the same request that listed them.
     fn apply_listing(
         &mut self,
-        place: usize,
+        lock_index: usize,
         directory: Option<Directory>,
         children: &Children,
         watch: Option<WatchId>,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[place].node else { return };
+        let Some(me) = self.seats[lock_index].node else { return };
         if let (Some(reader), Some(directory)) = (self.config.kind.reader(), directory)
             && directory.czxid > reader.czxid
         {
             // The directory was created after the reader: a znode with the reader's name is another
             // contender's.
-            return self.fail_without_reader(place, step);
+            return self.fail_without_reader(lock_index, step);
         }
-        let permits = &self.seats[place].permits;
+        let permits = &self.seats[lock_index].permits;
         let decide = |size| {
             let claim = self.config.kind.claim(size);
             match decide(&children.names, me.prefix, me.sequence, claim, self.config.names) {
@@ -234,9 +234,9 @@ impl Machine {
             }
         };
         let record = directory.map_or(Record::Empty, |directory| directory.record);
-        let size_check = match Layout::proven_by(&children.names, record) {
+        let size_check = match Layout::detect(&children.names, record) {
             Some(layout) => SizeCheck::Refused(Reason::OtherLayout(layout)),
-            None => self.check_size(place, directory),
+            None => self.check_size(lock_index, directory),
         };
         let decision = match size_check {
             SizeCheck::Size(size) => Ok(decide(size)),
@@ -248,7 +248,7 @@ impl Machine {
             SizeCheck::Missing(_) => Err(None),
             SizeCheck::Refused(reason) => Err(Some(reason)),
         };
-        let permits = &mut self.seats[place].permits;
+        let permits = &mut self.seats[lock_index].permits;
         if let Ok(QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)) = decision {
             permits.size_checked = true;
         }
@@ -259,21 +259,21 @@ impl Machine {
             step.actions.extend(watch.map(Action::Unwatch));
         }
         match decision {
-            Err(None) => self.write_size(place, directory, step),
+            Err(None) => self.write_size(lock_index, directory, step),
             Err(Some(reason)) => self.fail(reason, step),
-            Ok(QueueDecision::Held) => self.reach_head(place, directory, &children.names, step),
+            Ok(QueueDecision::Held) => self.reach_head(lock_index, directory, &children.names, step),
             Ok(QueueDecision::WaitFor(_) | QueueDecision::WatchChildren) if self.config.mode == Mode::Try => {
                 self.fail(Reason::Busy, step);
             }
-            Ok(QueueDecision::WaitFor(before)) => self.watch(place, before, step),
+            Ok(QueueDecision::WaitFor(before)) => self.watch_contender(lock_index, before, step),
             Ok(QueueDecision::WatchChildren) => match watch {
-                Some(watch) => self.wait(place, None, watch),
-                None => self.list(place, true, step),
+                Some(watch) => self.start_waiting(lock_index, None, watch),
+                None => self.list(lock_index, true, step),
             },
             Ok(QueueDecision::NotQueued) if self.config.kind.reader().is_some() => {
-                self.fail_without_reader(place, step);
+                self.fail_without_reader(lock_index, step);
             }
-            Ok(QueueDecision::NotQueued) => self.fail_broken(place, step),
+            Ok(QueueDecision::NotQueued) => self.fail_after_removal(lock_index, step),
             Ok(QueueDecision::Outranked) => self.fail(Reason::Outranked, step),
             Ok(QueueDecision::OtherKind) => self.fail(Reason::OtherKind, step),
             Ok(QueueDecision::Clash(clash)) => self.fail(Reason::Clash(clash), step),
@@ -282,13 +282,13 @@ impl Machine {
 
     /// Fails because another client deleted the reader's znode, or ours. If the reader's znode was
     /// deleted, our own znode still keeps all others out, so our own is deleted.
-    fn fail_without_reader(&mut self, place: usize, step: &mut Step) {
-        let seat = &mut self.seats[place];
+    fn fail_without_reader(&mut self, lock_index: usize, step: &mut Step) {
+        let seat = &mut self.seats[lock_index];
         let (me, undo) = (seat.node, seat.undo.take());
-        self.fail_broken(place, step);
+        self.fail_after_removal(lock_index, step);
         match (me, undo) {
-            (Some(me), Some(undo)) => self.clean_up_and_undo(place, me, undo, step),
-            (Some(me), None) => self.clean_up_if_ours(place, me, step),
+            (Some(me), Some(undo)) => self.clean_up_and_undo(lock_index, me, undo, step),
+            (Some(me), None) => self.clean_up_if_ours(lock_index, me, step),
             (None, _) => {}
         }
     }

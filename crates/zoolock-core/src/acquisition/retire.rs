@@ -20,35 +20,41 @@ impl Machine {
     }
 
     /// Retires a directory. `directory`: the transaction that created it, if that is known.
-    pub(super) fn retire(&mut self, place: usize, directory: Option<Zxid>, step: &mut Step) {
+    pub(super) fn retire(&mut self, lock_index: usize, directory: Option<Zxid>, step: &mut Step) {
         if !self.wanted {
-            return self.leave(step);
+            return self.end_all_but_cleanups(step);
         }
         if self.config.kind.reader().is_some() {
             // The znode of our own reader keeps the directory from becoming empty.
             self.phase = Phase::Leaving;
             return self.fail(Reason::Exhausted, step);
         }
-        self.phase = Phase::Retiring { place, directory, polls: 0 };
+        self.phase = Phase::Retiring { lock_index, directory, polls: 0 };
         self.read_retired(step);
     }
 
     pub(super) fn read_retired(&mut self, step: &mut Step) {
-        let Phase::Retiring { place, .. } = self.phase else { return };
-        self.send_one(place, Purpose::RetireRead, Part::Directory, Request::ReadDirectory, step);
+        let Phase::Retiring { lock_index, .. } = self.phase else { return };
+        self.send_one(lock_index, Purpose::RetireRead, RequestKind::Directory, Request::ReadDirectory, step);
     }
 
-    pub(super) fn retire_read(&mut self, answers: Answers, step: &mut Step) {
-        let Phase::Retiring { place, directory, polls } = self.phase else { return };
+    pub(super) fn handle_retired_read(&mut self, answers: Answers, step: &mut Step) {
+        let Phase::Retiring { lock_index, directory, polls } = self.phase else { return };
         match answers.directory {
             Some(Ok(seen)) => {
                 let retired = directory.unwrap_or(seen.czxid);
                 self.phase =
-                    Phase::Retiring { place, directory: Some(retired), polls: polls.saturating_add(1) };
+                    Phase::Retiring { lock_index, directory: Some(retired), polls: polls.saturating_add(1) };
                 if retired != seen.czxid {
                     self.join(step);
                 } else if seen.children == 0 {
-                    self.send_one(place, Purpose::RetireDelete, Part::Main, Request::DeleteDirectory, step);
+                    self.send_one(
+                        lock_index,
+                        Purpose::RetireDelete,
+                        RequestKind::Main,
+                        Request::DeleteDirectory,
+                        step,
+                    );
                 } else if self.config.mode == Mode::Try {
                     self.fail(Reason::Busy, step);
                 } else if polls >= POLLS_BEFORE_JOINING_AGAIN {
@@ -56,21 +62,21 @@ impl Machine {
                     // and its numbers do not run out yet. So try to join it.
                     self.join(step);
                 } else {
-                    self.sleep(place, Purpose::RetirePause, RETIRE_POLL, step);
+                    self.sleep(lock_index, Purpose::RetirePause, RETIRE_POLL, step);
                 }
             }
             Some(Err(RequestFailure::NoNode)) => self.join(step),
             Some(Err(failure @ RequestFailure::Refused(_))) => self.fail(Reason::Refused(failure), step),
-            None | Some(Err(_)) => self.back_off(place, Purpose::RetirePause, step),
+            None | Some(Err(_)) => self.back_off(lock_index, Purpose::RetirePause, step),
         }
     }
 
-    pub(super) fn retire_deleted(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
-        let Phase::Retiring { place, .. } = self.phase else { return };
+    pub(super) fn handle_retired_delete(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+        let Phase::Retiring { lock_index, .. } = self.phase else { return };
         match outcome {
             Ok(_) | Err(RequestFailure::NoNode) => self.join(step),
             Err(failure @ RequestFailure::Refused(_)) => self.fail(Reason::Refused(failure), step),
-            Err(_) => self.back_off(place, Purpose::RetirePause, step),
+            Err(_) => self.back_off(lock_index, Purpose::RetirePause, step),
         }
     }
 }

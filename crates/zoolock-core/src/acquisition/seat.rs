@@ -43,7 +43,7 @@ pub(super) struct Seat {
     /// Set once the delay after a possible crash has passed.
     pub(super) delayed: bool,
     pub(super) ahead: LookAhead,
-    pub(super) permits: permits::State,
+    pub(super) permits: permits::SemaphoreState,
     /// The watch on our znode, once it is in force. During look-ahead, [`LookAhead`] keeps that
     /// watch.
     pub(super) own_watch: Option<WatchId>,
@@ -107,7 +107,7 @@ impl DerefMut for Seats {
 
 impl Seat {
     /// Records a znode of ours in the queue of this seat. A create or a search has reported it.
-    pub(super) fn sit(&mut self, node: Node, is_fresh: bool) {
+    pub(super) fn record_node(&mut self, node: Node, is_fresh: bool) {
         (self.node, self.state, self.is_fresh) = (Some(node), SeatState::Reading, is_fresh);
     }
 
@@ -127,36 +127,36 @@ impl Seat {
 
 impl Machine {
     /// Marks the last reads of our own znodes as old, because time passes before the next step.
-    pub(super) fn grow_stale(&mut self) {
+    pub(super) fn mark_reads_stale(&mut self) {
         self.seats.iter_mut().for_each(|seat| seat.is_fresh = false);
     }
 
     /// Removes the watches of a seat, and ignores the answers to its open requests.
-    pub(super) fn stop_seat(&mut self, place: usize, step: &mut Step) {
-        let seat = &mut self.seats[place];
+    pub(super) fn stop_seat(&mut self, lock_index: usize, step: &mut Step) {
+        let seat = &mut self.seats[lock_index];
         let waiting = match std::mem::take(&mut seat.state) {
             SeatState::Waiting { watch, .. } => Some(watch),
             _ => None,
         };
         let own = seat.own_watch.take();
         step.actions.extend(waiting.into_iter().chain(own).map(Action::Unwatch));
-        self.forget_ahead(place, step);
-        self.void_seat(place, step);
+        self.forget_ahead(lock_index, step);
+        self.void_seat(lock_index, step);
     }
 
     /// Clears a seat. Returns its znode, which the caller must delete if it is not deleted yet.
     /// Does not remove watches from the server.
-    pub(super) fn leave_seat(&mut self, place: usize) -> Option<Node> {
-        let seat = &mut self.seats[place];
+    pub(super) fn clear_seat(&mut self, lock_index: usize) -> Option<Node> {
+        let seat = &mut self.seats[lock_index];
         (seat.state, seat.own_watch, seat.ahead) = (SeatState::Reading, None, LookAhead::Off);
         seat.node.take()
     }
 
     /// Fails because another client deleted our znode in the queue. Deletes no znode of that name,
     /// because it would be another contender's.
-    pub(super) fn fail_broken(&mut self, place: usize, step: &mut Step) {
-        self.stop_seat(place, step);
-        self.seats[place].node = None;
+    pub(super) fn fail_after_removal(&mut self, lock_index: usize, step: &mut Step) {
+        self.stop_seat(lock_index, step);
+        self.seats[lock_index].node = None;
         self.fail(Reason::Broken, step);
     }
 
@@ -164,7 +164,7 @@ impl Machine {
     /// `own` is the answer to a read of the znode with our name. It is `None` only if a test has
     /// switched off the rule `OwnNodeAfterDirectory`. Then no read was sent, and the znode counts
     /// as ours.
-    pub(super) fn still_mine(
+    pub(super) fn is_znode_ours(
         &self,
         me: Node,
         own: Option<&Result<NodeRead, RequestFailure>>,

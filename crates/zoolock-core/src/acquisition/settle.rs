@@ -17,7 +17,7 @@ pub(super) struct Undo {
 
 impl Node {
     /// Returns the `held` marker of this znode, for the directory with this czxid.
-    pub fn beginning_in(self, directory: Zxid) -> Marker {
+    pub fn held_record_in(self, directory: Zxid) -> Marker {
         Marker { directory, state: HolderState::Held, sequence: self.sequence, tracked: true }
     }
 }
@@ -27,53 +27,53 @@ impl Machine {
     /// `others`: the names of the children at that time, if they were listed.
     pub(super) fn reach_head(
         &mut self,
-        place: usize,
+        lock_index: usize,
         directory: Option<Directory>,
         others: &[String],
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[place].node else { return };
-        let read = |directory| self.read_previous(place, &directory, me, others);
+        let Some(me) = self.seats[lock_index].node else { return };
+        let read = |directory| self.read_previous(lock_index, &directory, me, others);
         let previous = directory.map_or(Previous::Unknown, read);
-        if self.config.delay > 0 && !self.seats[place].delayed && previous != Previous::Clean {
+        if self.config.delay > 0 && !self.seats[lock_index].delayed && previous != Previous::Clean {
             self.waited = true;
-            self.grow_stale();
-            self.seats[place].state = SeatState::Delaying;
-            return self.sleep(place, Purpose::Delay, self.config.delay, step);
+            self.mark_reads_stale();
+            self.seats[lock_index].state = SeatState::Delaying;
+            return self.sleep(lock_index, Purpose::Delay, self.config.delay, step);
         }
-        let seat = &mut self.seats[place];
+        let seat = &mut self.seats[lock_index];
         (seat.state, seat.directory, seat.previous) = (SeatState::First, directory, Some(previous));
-        if !self.prepare_beginning(place, others, step) {
+        if !self.prepare_held_record(lock_index, others, step) {
             return;
         }
         if self.seats.len() > 1 {
-            if self.seats[place].unrecorded.is_some() && self.config.rules.begins_alone() {
-                self.seats[place].state = SeatState::Reading;
-                return self.begin(place, step);
+            if self.seats[lock_index].unrecorded.is_some() && self.config.rules.begins_alone() {
+                self.seats[lock_index].state = SeatState::Reading;
+                return self.write_held_record(lock_index, step);
             }
             // The acquisition may still wait in other queues. Meanwhile the watch reports a
             // deletion of this znode.
-            self.watch_own_soon(place, step);
+            self.watch_own_soon(lock_index, step);
         }
     }
 
-    pub(super) fn delay_ended(&mut self, place: usize, step: &mut Step) {
-        if self.seats[place].state == SeatState::Delaying {
-            self.seats[place].delayed = true;
-            self.look(place, step);
+    pub(super) fn delay_ended(&mut self, lock_index: usize, step: &mut Step) {
+        if self.seats[lock_index].state == SeatState::Delaying {
+            self.seats[lock_index].delayed = true;
+            self.read_queue(lock_index, step);
         }
     }
 
     /// Prepares our `held` marker, if crashes are tracked. Returns false if the acquisition has
     /// failed.
-    fn prepare_beginning(&mut self, place: usize, others: &[String], step: &mut Step) -> bool {
+    fn prepare_held_record(&mut self, lock_index: usize, others: &[String], step: &mut Step) -> bool {
         let tracks_crashes = self.config.tracks_crashes;
-        let seat = &mut self.seats[place];
+        let seat = &mut self.seats[lock_index];
         seat.unrecorded = None;
         let Some(me) = seat.node.filter(|me| me.prefix.is_exclusive()) else { return true };
         let marker = seat.directory.and_then(|directory| directory.record.marker_of(directory.czxid));
         let is_tracked = marker.is_some_and(|marker| marker.tracked);
-        let has_begun = marker.is_some_and(|marker| marker == me.beginning_in(marker.directory));
+        let has_begun = marker.is_some_and(|marker| marker == me.held_record_in(marker.directory));
         if !(is_tracked || tracks_crashes) || has_begun {
             return true;
         }
@@ -93,14 +93,14 @@ impl Machine {
                 Marker { state: HolderState::Broken, ..marker }
             }
             Some(marker) => marker,
-            None => Marker { state: HolderState::Broken, ..me.beginning_in(directory.czxid) },
+            None => Marker { state: HolderState::Broken, ..me.held_record_in(directory.czxid) },
         };
         seat.unrecorded = Some(Undo { marker, version: directory.version });
         true
     }
 
     /// Continues when each seat is the head of its queue.
-    pub(super) fn settle(&mut self, step: &mut Step) {
+    pub(super) fn verify_or_grant(&mut self, step: &mut Step) {
         // The reads that are sent with the create show the queues at different moments. If no queue
         // has changed since our create, all reads show the moment of the create. Otherwise one of
         // our znodes may have been deleted between two reads, so read all our znodes again.
@@ -120,7 +120,7 @@ impl Machine {
         match self.seats.len() {
             1 => {
                 self.phase = Phase::Queued;
-                self.look(0, step);
+                self.read_queue(0, step);
             }
             _ => self.verify(step),
         }
@@ -133,27 +133,32 @@ impl Machine {
     pub(super) fn verify(&mut self, step: &mut Step) {
         self.phase = Phase::Verifying;
         self.unsure = false;
-        self.send_to_all(Purpose::Verify, Part::Own(None), |seat| seat.node.map(Request::Exists), step);
+        self.send_to_all(
+            Purpose::Verify,
+            RequestKind::Own(None),
+            |seat| seat.node.map(Request::Exists),
+            step,
+        );
     }
 
-    pub(super) fn verified(&mut self, place: usize, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn record_verify_answer(&mut self, lock_index: usize, outcome: Result<Reply, RequestFailure>) {
         let mut answers = Answers::default();
-        answers.add(Part::Own(None), outcome);
-        let Some(me) = self.seats[place].node else { return };
-        match self.still_mine(me, answers.own.as_ref()) {
-            Some(true) => self.seats[place].is_fresh = true,
+        answers.add(RequestKind::Own(None), outcome);
+        let Some(me) = self.seats[lock_index].node else { return };
+        match self.is_znode_ours(me, answers.own.as_ref()) {
+            Some(true) => self.seats[lock_index].is_fresh = true,
             // The watch on our own znode may have been set too late to report the deletion. A znode
             // with that name now is not ours, so do not delete it.
-            Some(false) => self.seats[place].node = None,
+            Some(false) => self.seats[lock_index].node = None,
             None => self.unsure = true,
         }
     }
 
-    pub(super) fn all_verified(&mut self, step: &mut Step) {
+    pub(super) fn handle_verify_answers(&mut self, step: &mut Step) {
         if self.seats.iter().any(|seat| seat.node.is_none()) {
             self.fail(Reason::Broken, step);
         } else if self.unsure {
-            self.pause(After::Verify, step);
+            self.pause(AfterPause::Verify, step);
         } else {
             self.grant(step);
         }
@@ -165,13 +170,13 @@ impl Machine {
     fn grant(&mut self, step: &mut Step) {
         if !self.config.rules.may_grant(step.lease_valid) {
             self.phase = Phase::AwaitingLease;
-            return self.grow_stale();
+            return self.mark_reads_stale();
         }
         if self.seats.iter().any(|seat| seat.unrecorded.is_some()) {
             self.phase = Phase::Beginning;
             return match self.seats.len() {
-                1 => self.begin(0, step),
-                _ => self.begin_all(step),
+                1 => self.write_held_record(0, step),
+                _ => self.write_held_records(step),
             };
         }
         let Some(node) = self.seats[0].node else { return };
@@ -188,62 +193,71 @@ impl Machine {
             // release may have been read already.
             step.actions.extend(self.revoked.then_some(Action::Revoked));
         } else {
-            self.say_granted(0, node, step);
+            self.mark_granted(0, node, step);
             self.watch_own_soon(0, step);
         }
     }
 
     /// Writes the `held` marker of one lock, in one transaction with a check of our znode.
-    fn begin(&mut self, place: usize, step: &mut Step) {
-        let Some(HoldOp { node, marker, version, .. }) = self.hold_op(place) else { return };
+    fn write_held_record(&mut self, lock_index: usize, step: &mut Step) {
+        let Some(HoldOp { node, marker, version, .. }) = self.prepare_hold_op(lock_index) else { return };
         let node = self.config.rules.checks_own_node_at_beginning().then_some(node);
         let request = Request::Hold { node, marker, version };
-        self.send_one(place, Purpose::Begin, Part::Main, request, step);
+        self.send_one(lock_index, Purpose::Begin, RequestKind::Main, request, step);
     }
 
-    fn begin_all(&mut self, step: &mut Step) {
-        let holds = (0..self.seats.len()).filter_map(|place| self.hold_op(place)).collect();
+    fn write_held_records(&mut self, step: &mut Step) {
+        let holds = (0..self.seats.len()).filter_map(|lock_index| self.prepare_hold_op(lock_index)).collect();
         self.open_to_all(Purpose::BeginAll);
-        self.add(0, Part::Main, Request::HoldAll(holds), step);
+        self.add_request(0, RequestKind::Main, Request::HoldAll(holds), step);
     }
 
     /// Returns the `held` marker that must still be written. Sets `undo`, because from now on the
     /// record may contain that marker.
-    fn hold_op(&mut self, place: usize) -> Option<HoldOp> {
-        let seat = &mut self.seats[place];
+    fn prepare_hold_op(&mut self, lock_index: usize) -> Option<HoldOp> {
+        let seat = &mut self.seats[lock_index];
         let (node, directory, undo) = (seat.node?, seat.directory?, seat.unrecorded?);
         seat.undo = Some(undo);
-        let marker = node.beginning_in(directory.czxid);
-        Some(HoldOp { place, node, marker, version: directory.version })
+        let marker = node.held_record_in(directory.czxid);
+        Some(HoldOp { lock_index, node, marker, version: directory.version })
     }
 
-    pub(super) fn begun(&mut self, place: usize, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+    pub(super) fn handle_held_record_answer(
+        &mut self,
+        lock_index: usize,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
         match outcome {
-            Ok(_) => self.beginning_recorded(place),
-            Err(failure) => return self.beginning_failed(&[place], failure, step),
+            Ok(_) => self.remember_held_record(lock_index),
+            Err(failure) => return self.handle_held_record_failure(&[lock_index], failure, step),
         }
         if self.phase == Phase::Beginning {
             self.grant(step);
         } else {
-            self.seats[place].state = SeatState::First;
-            self.watch_own_soon(place, step);
+            self.seats[lock_index].state = SeatState::First;
+            self.watch_own_soon(lock_index, step);
         }
     }
 
-    pub(super) fn all_begun(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+    pub(super) fn handle_held_record_answers(
+        &mut self,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
         let places: Vec<usize> = (0..self.seats.len()).collect();
         match outcome {
-            Ok(_) => places.into_iter().for_each(|place| self.beginning_recorded(place)),
-            Err(failure) => return self.beginning_failed(&places, failure, step),
+            Ok(_) => places.into_iter().for_each(|lock_index| self.remember_held_record(lock_index)),
+            Err(failure) => return self.handle_held_record_failure(&places, failure, step),
         }
         self.grant(step);
     }
 
-    fn beginning_recorded(&mut self, place: usize) {
-        let seat = &mut self.seats[place];
+    fn remember_held_record(&mut self, lock_index: usize) {
+        let seat = &mut self.seats[lock_index];
         if let (Some(me), Some(directory), Some(_)) = (seat.node, &mut seat.directory, seat.unrecorded.take())
         {
-            directory.record = Record::Marker(me.beginning_in(directory.czxid));
+            directory.record = Record::Marker(me.held_record_in(directory.czxid));
             directory.version = directory.version.wrapping_add(1);
         }
     }
@@ -251,11 +265,11 @@ impl Machine {
     /// Handles a failed write of `held` markers. Fails if the server refuses the write for good.
     /// Otherwise reads the queues again: another client wrote a record, one of our znodes is
     /// missing, the server is busy, or the reply is lost.
-    fn beginning_failed(&mut self, places: &[usize], failure: RequestFailure, step: &mut Step) {
+    fn handle_held_record_failure(&mut self, places: &[usize], failure: RequestFailure, step: &mut Step) {
         self.phase = Phase::Queued;
-        self.grow_stale();
-        for &place in places {
-            let seat = &mut self.seats[place];
+        self.mark_reads_stale();
+        for &lock_index in places {
+            let seat = &mut self.seats[lock_index];
             if seat.unrecorded.take().is_none() {
                 continue;
             }
@@ -266,10 +280,10 @@ impl Machine {
                 seat.undo = None;
             }
             if failure.is_transient() {
-                self.stop_seat(place, step);
+                self.stop_seat(lock_index, step);
                 match failure.is_answer() {
-                    true => self.look(place, step),
-                    false => self.look_later(place, step),
+                    true => self.read_queue(lock_index, step),
+                    false => self.read_queue_later(lock_index, step),
                 }
             }
         }
@@ -281,25 +295,25 @@ impl Machine {
     // ---- the last holder ----
 
     /// Returns whether the record has the release marker of the holder directly before `me`.
-    pub(super) fn is_released_to(&self, place: usize, directory: &Directory, me: Node) -> bool {
+    pub(super) fn is_released_to(&self, lock_index: usize, directory: &Directory, me: Node) -> bool {
         let marker = self.config.rules.marker_in(directory);
         marker.is_some_and(|marker| {
-            marker.state.is_release() && self.is_right_before(place, marker.sequence, me)
+            marker.state.is_release() && self.is_right_before(lock_index, marker.sequence, me)
         })
     }
 
     /// Returns whether no contender that we must wait for can be between sequence number `theirs`
     /// and ours.
-    fn is_right_before(&self, place: usize, theirs: Sequence, me: Node) -> bool {
+    fn is_right_before(&self, lock_index: usize, theirs: Sequence, me: Node) -> bool {
         let reads = me.prefix.reads();
         me.sequence.before() == Some(theirs)
-            || (reads && self.seats[place].exclusive_predecessor == Some(theirs))
+            || (reads && self.seats[lock_index].exclusive_predecessor == Some(theirs))
     }
 
     /// Returns how the previous holder left, as far as the record says.
     pub(super) fn read_previous(
         &self,
-        place: usize,
+        lock_index: usize,
         directory: &Directory,
         me: Node,
         others: &[String],
@@ -307,14 +321,14 @@ impl Machine {
         let Some(marker) = self.config.rules.marker_in(directory) else { return Previous::Unknown };
         if marker.state == HolderState::Held && marker.sequence == me.sequence {
             // This is our own marker: we were interrupted after we had written it.
-            return self.seats[place].previous.unwrap_or(Previous::Unknown);
+            return self.seats[lock_index].previous.unwrap_or(Previous::Unknown);
         }
         if is_of_present_contender(&marker, others) {
             return Previous::Unknown;
         }
         // If crashes are tracked, every holder writes its marker, so this is the marker of the last
         // holder.
-        let is_last = marker.tracked || self.is_right_before(place, marker.sequence, me);
+        let is_last = marker.tracked || self.is_right_before(lock_index, marker.sequence, me);
         match marker.state {
             HolderState::Released | HolderState::Downgraded if is_last => Previous::Clean,
             HolderState::Panicked | HolderState::Held if is_last => Previous::Crashed,

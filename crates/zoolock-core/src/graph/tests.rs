@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ids::Sequence;
 use crate::names::{Name, Spelling};
-use crate::queue::holders;
+use crate::queue::which_hold;
 
 /// A contender: its owner, the access that it asks for, and its number of permits.
 type Asked = (usize, Role, u32);
@@ -30,7 +30,7 @@ fn holding(permits: u64, asked: &[Asked]) -> Vec<bool> {
         sequence: Sequence(i32::try_from(at).expect("position fits in i32")),
     };
     let names: Vec<Name> = asked.iter().enumerate().map(name).collect();
-    holders(&names, |_| false, u32::try_from(permits).ok())
+    which_hold(&names, |_| false, u32::try_from(permits).ok())
 }
 
 const X: Role = Role::Exclusive;

@@ -170,7 +170,7 @@ impl Role {
     }
 
     /// Returns the role with this name in snapshots.
-    pub fn named(name: &str) -> Option<Role> {
+    pub fn from_name(name: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.as_str() == name)
     }
 
@@ -201,7 +201,7 @@ impl Roles {
 
     /// Returns whether a later contender of this role waits for a contender with one of the roles
     /// in the set.
-    pub fn block(self, role: Role) -> bool {
+    pub fn exclude(self, role: Role) -> bool {
         Role::ALL.into_iter().any(|older| self.contains(older) && role.waits_for(older))
     }
 }
@@ -288,7 +288,7 @@ impl Prefix {
     }
 
     /// Returns the sequence number of a name with this prefix.
-    pub fn number(self, name: &str) -> Option<Sequence> {
+    pub fn parse_sequence(self, name: &str) -> Option<Sequence> {
         Sequence::parse(name.strip_prefix(&self.to_string())?)
     }
 
@@ -367,14 +367,14 @@ mod tests {
         for older in Role::ALL {
             let mut roles = Roles::default();
             roles.insert(older);
-            assert_eq!(Role::named(older.as_str()), Some(older));
+            assert_eq!(Role::from_name(older.as_str()), Some(older));
             for role in Role::ALL {
                 assert_eq!(roles.contains(role), role == older);
-                assert_eq!(roles.block(role), role.waits_for(older));
-                assert!(!Roles::default().block(role));
+                assert_eq!(roles.exclude(role), role.waits_for(older));
+                assert!(!Roles::default().exclude(role));
             }
         }
-        assert_eq!(Role::named("reader"), None);
+        assert_eq!(Role::from_name("reader"), None);
     }
 
     #[test]

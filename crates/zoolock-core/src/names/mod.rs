@@ -106,14 +106,14 @@ impl Name {
     /// Parses the name of a child; `None` if the child is no contender. A contender with a name of unknown format is
     /// exclusive.
     pub fn parse(name: &str) -> Option<Name> {
-        native(name)
-            .or_else(|| dot_net(name))
-            .or_else(|| curator(name))
-            .or_else(|| kazoo(name))
-            .or_else(|| write_lock(name))
-            .or_else(|| ruby(name))
-            .or_else(|| aiozk(name))
-            .or_else(|| unknown(name))
+        parse_native(name)
+            .or_else(|| parse_dot_net(name))
+            .or_else(|| parse_curator(name))
+            .or_else(|| parse_kazoo(name))
+            .or_else(|| parse_write_lock(name))
+            .or_else(|| parse_ruby(name))
+            .or_else(|| parse_aiozk(name))
+            .or_else(|| parse_unknown(name))
     }
 
     /// Returns the client library that uses this format.
@@ -136,12 +136,12 @@ impl Name {
 
     /// Returns the key by which a queue is sorted: the position, then the writer before the reader
     /// with the same number.
-    pub fn order(&self) -> (u32, bool) {
+    pub fn sort_key(&self) -> (u32, bool) {
         (self.position(), self.role != Role::Exclusive)
     }
 }
 
-fn native(name: &str) -> Option<Name> {
+fn parse_native(name: &str) -> Option<Name> {
     for prefix in &Prefix::WORDS {
         if let Some(rest) = name.strip_prefix(prefix.word()) {
             return Some(prefix.to_name(Sequence::parse(rest)?));
@@ -156,7 +156,7 @@ fn native(name: &str) -> Option<Name> {
     ours.then_some(Prefix::Permit(weight).to_name(sequence))
 }
 
-fn dot_net(name: &str) -> Option<Name> {
+fn parse_dot_net(name: &str) -> Option<Name> {
     let (role, rest) = if let Some(rest) = name.strip_prefix("read-") {
         (Role::Shared, rest)
     } else {
@@ -165,7 +165,7 @@ fn dot_net(name: &str) -> Option<Name> {
     Some(Name { spelling: Spelling::DotNet, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
-fn curator(name: &str) -> Option<Name> {
+fn parse_curator(name: &str) -> Option<Name> {
     let rest = name.strip_prefix("_c_")?;
     let id = rest.bytes().take_while(|b| b.is_ascii_hexdigit() || *b == b'-').count();
     // A UUID has 32 hex digits, with or without four dashes, and a dash follows it. `id` may count
@@ -185,7 +185,7 @@ fn curator(name: &str) -> Option<Name> {
     Some(Name { spelling, role, weight: 1, sequence: Sequence::parse(&name[at + word.len()..])? })
 }
 
-fn kazoo(name: &str) -> Option<Name> {
+fn parse_kazoo(name: &str) -> Option<Name> {
     let hex = name.bytes().take_while(u8::is_ascii_hexdigit).count();
     if hex != 32 {
         return None;
@@ -199,7 +199,7 @@ fn kazoo(name: &str) -> Option<Name> {
     Some(Name { spelling: Spelling::Kazoo, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
-fn write_lock(name: &str) -> Option<Name> {
+fn parse_write_lock(name: &str) -> Option<Name> {
     let rest = name.strip_prefix("x-")?;
     let digits = rest.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (head, number) = rest.split_at(rest.len() - digits);
@@ -214,7 +214,7 @@ fn write_lock(name: &str) -> Option<Name> {
     plausible.then_some(Name { spelling: Spelling::WriteLock, role: Role::Exclusive, weight: 1, sequence })
 }
 
-fn ruby(name: &str) -> Option<Name> {
+fn parse_ruby(name: &str) -> Option<Name> {
     let (role, rest) = if let Some(rest) = name.strip_prefix("ex") {
         (Role::Exclusive, rest)
     } else {
@@ -223,7 +223,7 @@ fn ruby(name: &str) -> Option<Name> {
     Some(Name { spelling: Spelling::Ruby, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
-fn aiozk(name: &str) -> Option<Name> {
+fn parse_aiozk(name: &str) -> Option<Name> {
     let (label, rest) = name.split_once('-')?;
     let (id, number) = rest.split_once('-')?;
     let (spelling, role) = match label {
@@ -237,7 +237,7 @@ fn aiozk(name: &str) -> Option<Name> {
     Some(Name { spelling, role, weight: 1, sequence })
 }
 
-fn unknown(name: &str) -> Option<Name> {
+fn parse_unknown(name: &str) -> Option<Name> {
     // A permit of kazoo's semaphore is a UUID. It has no sequence number, but may end in ten digits.
     if is_kazoo_lease(name) {
         return None;
@@ -266,7 +266,7 @@ const REACHED_BY_FEW: i32 = 1 << 20;
 /// a child counts as a contender as soon as its directory has given the number at the end of the
 /// name. Most directories give only low numbers, so only names with low numbers match.
 pub fn looks_like_contender(name: &str) -> bool {
-    unknown(name).is_some_and(|name| (0..REACHED_BY_FEW).contains(&name.sequence.0))
+    parse_unknown(name).is_some_and(|name| (0..REACHED_BY_FEW).contains(&name.sequence.0))
 }
 
 #[cfg(test)]
@@ -276,9 +276,9 @@ mod tests {
 
     #[test]
     fn number_is_read_behind_the_prefix_only() {
-        assert_eq!(Prefix::Lock.number("lock-0000000007"), Some(Sequence(7)));
-        assert_eq!(Prefix::Lock.number("write-0000000007"), None);
-        assert_eq!(Prefix::Lock.number("lock-7"), None);
+        assert_eq!(Prefix::Lock.parse_sequence("lock-0000000007"), Some(Sequence(7)));
+        assert_eq!(Prefix::Lock.parse_sequence("write-0000000007"), None);
+        assert_eq!(Prefix::Lock.parse_sequence("lock-7"), None);
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn writer_sorts_before_reader_of_same_number() {
-        let order = |name: &str| Name::parse(name).expect("name is a contender").order();
+        let order = |name: &str| Name::parse(name).expect("name is a contender").sort_key();
         let sorted = ["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002", "upgr-0000000003"];
         let sorted = sorted.map(order);
         assert!(sorted.is_sorted_by(|a, b| a < b), "{sorted:?}");

@@ -262,7 +262,7 @@ impl LeaseModel {
         }
     }
 
-    fn pass(&self, world: &mut World, own: bool) {
+    fn advance_step(&self, world: &mut World, own: bool) {
         world.now += 1;
         if own {
             world.own += world.rate;
@@ -361,7 +361,7 @@ impl Model for LeaseModel {
     fn next_state(&self, last: &World, step: Step) -> Option<World> {
         let mut world = last.clone();
         match step {
-            Step::Tick => self.pass(&mut world, true),
+            Step::Tick => self.advance_step(&mut world, true),
             Step::Arrives => {
                 let mut sent = world.renewal.take()?;
                 sent.since = world.now;
@@ -388,7 +388,7 @@ impl Model for LeaseModel {
                         let is_write = sent.is_write;
                         let sent = if late { world.own } else { sent.at };
                         match is_write {
-                            true => world.lease.confirm(instant(sent), instant(world.own)),
+                            true => world.lease.record_confirmed_write(instant(sent), instant(world.own)),
                             false => world.lease.record_answer(instant(sent), instant(world.own)),
                         };
                         match self.rule {
@@ -438,7 +438,7 @@ impl Model for LeaseModel {
                     }
                     // A deposed leader also confirms the session.
                     if self.rule != LeaseRule::FirstTimeout {
-                        world.lease.attach(instant(world.own), timeout);
+                        world.lease.record_attach(instant(world.own), timeout);
                     }
                 }
             }
@@ -448,7 +448,7 @@ impl Model for LeaseModel {
             }
             Step::Sleep => {
                 world.faults.sleeps = false;
-                (0..self.nap).for_each(|_| self.pass(&mut world, self.rule != LeaseRule::Monotonic));
+                (0..self.nap).for_each(|_| self.advance_step(&mut world, self.rule != LeaseRule::Monotonic));
             }
             Step::SetBack => {
                 world.faults.set_back = false;
@@ -512,7 +512,7 @@ fn is_safe(model: LeaseModel) {
     search::expect_no_violation(&format!("{model:?}"), model);
 }
 
-fn is_caught(model: LeaseModel) {
+fn expect_caught(model: LeaseModel) {
     let switch = format!("{:?}", model.rule);
     search::expect_violation(&switch, &format!("{model:?}"), OVERLAP, &model);
     is_safe(LeaseModel { rule: LeaseRule::Lease, ..model });

@@ -65,7 +65,7 @@ pub(crate) fn expect_violation<M>(switch: &str, name: &str, property: &str, mode
 where
     M: Model<State: Hash, Action: Clone + Debug>,
 {
-    let found = shortest(model, property);
+    let found = find_shortest_violation(model, property);
     let (steps, states) = found.unwrap_or_else(|| panic!("{name}: {switch} violates nothing"));
     println!("{switch}, {name}: violated `{property}` by {} steps, {states} states", steps.len());
     println!("  {steps:?}");
@@ -75,7 +75,7 @@ where
 /// Searches, breadth first, for a state that violates the property. Returns the steps to the first
 /// such state, and the number of states that were seen. Stateright's own search returns the last
 /// such state of a batch, whose path may be longer.
-fn shortest<M>(model: &M, property: &str) -> Option<(Vec<M::Action>, usize)>
+fn find_shortest_violation<M>(model: &M, property: &str) -> Option<(Vec<M::Action>, usize)>
 where
     M: Model<State: Hash, Action: Clone>,
 {

@@ -196,7 +196,7 @@ fn silent_kdc_does_not_delay_lost() {
         // The cache has no service ticket any more, so the next connection needs the KDC.
         realm.kinit("jobs", &realm.cache(), &[]).expect("ticket fetched");
         realm.pause();
-        proxy.cut().await;
+        proxy.close_connections().await;
         let until = guard.valid_until().remaining();
         let (began, reason) = (Instant::now(), timeout(Duration::from_secs(10), guard.lost()).await);
         let took = began.elapsed();
@@ -225,7 +225,7 @@ fn silent_kdc_is_harmless_with_a_ticket() {
         let guard = zl.mutex("nightly").lock().await.expect("lock granted");
         realm.pause();
         let accepted = proxy.stats().connections.len();
-        proxy.cut().await;
+        proxy.close_connections().await;
         proxy.until("the next connection", |stats| stats.connections.len() > accepted).await;
         guard.release().await.expect("release succeeds");
         let other = open(&apache.addr(), settings(service())).await.expect("session is opened");

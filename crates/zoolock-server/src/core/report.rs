@@ -86,8 +86,8 @@ impl Core {
     }
 
     /// Returns the sessions by the time at which they expire, in milliseconds of the monotonic clock.
-    pub fn expiries(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
-        self.expiry.buckets()
+    pub fn sessions_by_deadline(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
+        self.expiry.sessions_by_deadline()
     }
 
     /// Returns the counts of watches on data.

@@ -19,7 +19,7 @@ const MAX_IDENTITIES: usize = 64;
 const MAX_CREDENTIALS: usize = 4096;
 
 impl Core {
-    pub(super) fn request(&mut self, conn: ConnId, session: SessionId, frame: &[u8], now: Now) {
+    pub(super) fn handle_request(&mut self, conn: ConnId, session: SessionId, frame: &[u8], now: Now) {
         let mut reader = Reader::new(frame);
         let header = match RequestHeader::decode(&mut reader) {
             Ok(header) => header,
@@ -40,7 +40,7 @@ impl Core {
                 let mut result = Err(Code::MarshallingError);
                 if op::is_write(header.op) {
                     let change = Change::Refused(WriteRefusal::One(Code::MarshallingError));
-                    result = self.execute(session, change, now);
+                    result = self.commit_change(session, change, now);
                 }
                 return self.reply(conn, header.xid, result);
             }
@@ -52,15 +52,15 @@ impl Core {
             }
             Request::CloseSession => {
                 self.expiry.remove(session);
-                let change = prepare(Request::CloseSession, &self.state, self.asker(conn, session));
-                let result = self.execute(session, change, now);
+                let change = prepare(Request::CloseSession, &self.state, self.requester(conn, session));
+                let result = self.commit_change(session, change, now);
                 if result.is_err() {
                     // No transaction number is left for ending the session. The session expires
                     // after the next epoch has started.
                     self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
                 }
                 self.attached.remove(&session);
-                self.watches.forget(conn);
+                self.watches.remove_connection(conn);
                 self.reply(conn, header.xid, result);
                 self.close(conn);
             }
@@ -72,8 +72,8 @@ impl Core {
             | Request::DeleteContainer
             | Request::Reconfig
             | Request::Multi(_) => {
-                let change = prepare(request, &self.state, self.asker(conn, session));
-                let result = self.execute(session, change, now);
+                let change = prepare(request, &self.state, self.requester(conn, session));
+                let result = self.commit_change(session, change, now);
                 self.reply(conn, header.xid, result);
             }
             Request::Sasl { .. } => {
@@ -106,7 +106,7 @@ impl Core {
                 self.reply(conn, header.xid, result);
             }
             request => {
-                let result = query(&request, &self.state, self.asker(conn, session));
+                let result = query(&request, &self.state, self.requester(conn, session));
                 self.set_requested_watch(conn, &request, &result);
                 self.reply(conn, header.xid, result);
             }
@@ -124,13 +124,13 @@ impl Core {
         });
     }
 
-    fn asker(&self, conn: ConnId, session: SessionId) -> Requester<'_> {
+    fn requester(&self, conn: ConnId, session: SessionId) -> Requester<'_> {
         let extended_types = self.config.extended_types;
         Requester { session, identities: self.identities(conn), extended_types }
     }
 
     fn may_request(&self, conn: ConnId, op: i32) -> bool {
-        matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
+        matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.is_admitted(conn)
     }
 
     /// Closes a connection because its authentication is missing or has failed. A session that was
@@ -149,7 +149,7 @@ impl Core {
             _ if too_much => None,
             // The credentials of the secret also prove a digest identity, as any credentials do on a server without
             // accounts.
-            "digest" if access.is_secret(credentials) => Some(vec![acl::digest(credentials)]),
+            "digest" if access.is_secret(credentials) => Some(vec![acl::digest_identity(credentials)]),
             "digest" => access.verify_digest(credentials),
             "ip" => Some(Vec::new()),
             // The TLS handshake has already added the identity of the certificate. Authentication

@@ -8,11 +8,11 @@ use super::connection::HandshakePhase;
 use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
-use crate::prepare::close_session;
+use crate::prepare::decide_session_end;
 use crate::txn::{Change, Password};
 
 impl Core {
-    pub(super) fn connect(
+    pub(super) fn handle_connect_request(
         &mut self,
         conn: ConnId,
         frame: &[u8],
@@ -35,7 +35,7 @@ impl Core {
             );
             return self.close(conn);
         }
-        if request.session == 0 && self.is_full_of_holders(conn) {
+        if request.session == 0 && self.are_free_connections_reserved(conn) {
             tracing::info!(
                 %conn,
                 "connections are reserved for sessions with ephemeral znodes; refusing a new session"
@@ -47,7 +47,7 @@ impl Core {
         let granted = if request.session == 0 {
             self.begin_session(timeout_ms, now, seed())
         } else {
-            self.find_session(&request)
+            self.find_session_with_password(&request)
         };
         // A restart restores the timeout that a session began with. So a client that reconnects is
         // granted no longer timeout.
@@ -78,7 +78,7 @@ impl Core {
 
     /// Returns whether all free connections are reserved for sessions that own ephemerals and have
     /// no connection.
-    fn is_full_of_holders(&self, conn: ConnId) -> bool {
+    fn are_free_connections_reserved(&self, conn: ConnId) -> bool {
         let (total, per_address) = (self.config.max_connections, self.config.max_connections_per_address);
         let detached = self.state.sessions.len().saturating_sub(self.attached.len());
         let most = self.conns.len() + detached;
@@ -92,7 +92,9 @@ impl Core {
         if per_address != 0 {
             here = open().filter(|conn| conn.peer == peer).count();
         }
-        for session in self.state.tree.owners().filter(|session| !self.attached.contains_key(session)) {
+        for session in
+            self.state.tree.sessions_with_ephemerals().filter(|session| !self.attached.contains_key(session))
+        {
             all += 1;
             here += usize::from(is_here(self.last_addresses.get(&session)));
         }
@@ -111,11 +113,14 @@ impl Core {
         }
         let password = seed.password;
         let change = Change::CreateSession { timeout_ms, password: password.clone() };
-        self.execute(session, change, now).ok()?;
+        self.commit_change(session, change, now).ok()?;
         Some((session, password))
     }
 
-    pub(super) fn find_session(&self, request: &ConnectRequest) -> Option<(SessionId, Password)> {
+    pub(super) fn find_session_with_password(
+        &self,
+        request: &ConnectRequest,
+    ) -> Option<(SessionId, Password)> {
         let id = SessionId(request.session);
         let known = self.state.sessions.get(&id);
         known
@@ -140,7 +145,7 @@ impl Core {
                 Some(HandshakePhase::Attached { began_session: true, admitted: false, .. })
             );
             tracing::info!(session = format_args!("{session:#x}"), "session moves to a new connection");
-            self.watches.forget(old);
+            self.watches.remove_connection(old);
             self.close(old);
         }
         self.last_addresses.remove(&session);
@@ -188,11 +193,11 @@ impl Core {
         self.expiry.remove(session);
         self.last_addresses.remove(&session);
         if let Some(&conn) = self.attached.get(&session) {
-            self.watches.forget(conn);
+            self.watches.remove_connection(conn);
         }
         if self.state.sessions.contains_key(&session) {
-            let change = close_session(&self.state, session);
-            if self.execute(session, change, now).is_err() {
+            let change = decide_session_end(&self.state, session);
+            if self.commit_change(session, change, now).is_err() {
                 // No transaction number is left for ending the session. A later tick tries again.
                 self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
             }

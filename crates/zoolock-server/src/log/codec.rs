@@ -71,7 +71,7 @@ pub fn encode_txn(txn: &Txn, out: &mut BytesMut) -> Result<(), String> {
 pub fn decode_txn(bytes: &[u8]) -> Result<Txn, WireError> {
     let mut reader = Reader::new(bytes);
     let reader = &mut reader;
-    let zxid = zxid(reader, "zxid")?;
+    let zxid = decode_zxid(reader, "zxid")?;
     let session = SessionId(reader.long("session")?);
     let time = reader.long("time")?;
     let change = match reader.int("kind")? {
@@ -85,7 +85,7 @@ pub fn decode_txn(bytes: &[u8]) -> Result<Txn, WireError> {
         }
         kind => decode_change(kind, false, reader)?,
     };
-    reader.end()?;
+    reader.check_end()?;
     Ok(Txn { zxid, session, time, change })
 }
 
@@ -139,23 +139,27 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
 fn decode_change(kind: i32, in_multi: bool, reader: &mut Reader<'_>) -> Result<Change, WireError> {
     Ok(match kind {
         CREATE => Change::Create(Create {
-            path: path(reader)?,
-            data: data(reader)?,
+            path: decode_path(reader)?,
+            data: decode_data(reader)?,
             acl: decode_acl(reader)?,
             owner: reader.long("owner")?,
             parent_created: reader.int("parent created")?,
             with_stat: reader.bool("with stat")?,
         }),
-        DELETE => Change::Delete { path: path(reader)? },
-        SET_DATA => {
-            Change::SetData { path: path(reader)?, data: data(reader)?, version: reader.int("version")? }
-        }
-        SET_ACL => {
-            Change::SetAcl { path: path(reader)?, acl: decode_acl(reader)?, version: reader.int("version")? }
-        }
+        DELETE => Change::Delete { path: decode_path(reader)? },
+        SET_DATA => Change::SetData {
+            path: decode_path(reader)?,
+            data: decode_data(reader)?,
+            version: reader.int("version")?,
+        },
+        SET_ACL => Change::SetAcl {
+            path: decode_path(reader)?,
+            acl: decode_acl(reader)?,
+            version: reader.int("version")?,
+        },
         CHECK => Change::Check,
         CREATE_SESSION if !in_multi => {
-            Change::CreateSession { timeout_ms: decode_timeout(reader)?, password: password(reader)? }
+            Change::CreateSession { timeout_ms: decode_timeout(reader)?, password: decode_password(reader)? }
         }
         CLOSE_SESSION if !in_multi => Change::CloseSession { ephemerals: Vec::new() },
         value => return Err(WireError::Invalid { field: "kind", value }),
@@ -177,7 +181,7 @@ pub fn encode_session(id: SessionId, session: &StoredSession, out: &mut BytesMut
 /// If the bytes are no session.
 pub fn decode_session(reader: &mut Reader<'_>) -> Result<(SessionId, StoredSession), WireError> {
     let id = SessionId(reader.long("session")?);
-    Ok((id, StoredSession { timeout_ms: decode_timeout(reader)?, password: password(reader)? }))
+    Ok((id, StoredSession { timeout_ms: decode_timeout(reader)?, password: decode_password(reader)? }))
 }
 
 /// Appends a znode. `list` is the number of its access list.
@@ -206,16 +210,16 @@ pub fn encode_node(node: &NodeRecord, list: u32, out: &mut BytesMut) {
 pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRecord, WireError> {
     Ok(NodeRecord {
         path: reader.string("path")?,
-        data: data(reader)?,
+        data: decode_data(reader)?,
         acl: {
             let value = reader.int("acl")?;
             let list = lists.get(value as u32 as usize);
             Arc::clone(list.ok_or(WireError::Invalid { field: "acl", value })?)
         },
         meta: NodeMeta {
-            czxid: zxid(reader, "czxid")?,
-            mzxid: zxid(reader, "mzxid")?,
-            pzxid: zxid(reader, "pzxid")?,
+            czxid: decode_zxid(reader, "czxid")?,
+            mzxid: decode_zxid(reader, "mzxid")?,
+            pzxid: decode_zxid(reader, "pzxid")?,
             ctime: reader.long("ctime")?,
             mtime: reader.long("mtime")?,
             version: reader.int("version")?,
@@ -228,7 +232,7 @@ pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRec
 
 /// Appends an access list.
 pub fn encode_acl(list: &AclList, writer: &mut Writer<'_>) {
-    if *list == acl::open() {
+    if *list == acl::open_list() {
         writer.int(OPEN_ACL);
     } else {
         writer.int(LISTED_ACL);
@@ -242,22 +246,22 @@ pub fn encode_acl(list: &AclList, writer: &mut Writer<'_>) {
 /// If the bytes are no access list.
 pub fn decode_acl(reader: &mut Reader<'_>) -> Result<AclList, WireError> {
     match reader.int("acl")? {
-        OPEN_ACL => Ok(acl::open()),
+        OPEN_ACL => Ok(acl::open_list()),
         LISTED_ACL => Ok(Acl::decode_list(reader)?.into()),
         value => Err(WireError::Invalid { field: "acl", value }),
     }
 }
 
-fn path(reader: &mut Reader<'_>) -> Result<Arc<str>, WireError> {
+fn decode_path(reader: &mut Reader<'_>) -> Result<Arc<str>, WireError> {
     Ok(reader.string("path")?.into())
 }
 
-fn data(reader: &mut Reader<'_>) -> Result<Option<Bytes>, WireError> {
+fn decode_data(reader: &mut Reader<'_>) -> Result<Option<Bytes>, WireError> {
     // The data is copied: a slice would keep the whole batch in memory while the znode exists.
     Ok(reader.buffer("data")?.map(Bytes::copy_from_slice))
 }
 
-fn zxid(reader: &mut Reader<'_>, field: &'static str) -> Result<Zxid, WireError> {
+fn decode_zxid(reader: &mut Reader<'_>, field: &'static str) -> Result<Zxid, WireError> {
     Ok(Zxid(reader.long(field)?))
 }
 
@@ -269,7 +273,7 @@ fn decode_timeout(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     Ok(reader.int("timeout")? as u32)
 }
 
-fn password(reader: &mut Reader<'_>) -> Result<Password, WireError> {
+fn decode_password(reader: &mut Reader<'_>) -> Result<Password, WireError> {
     let bytes = reader.buffer("password")?.unwrap_or_default();
     let invalid = |_| WireError::Invalid { field: "password length", value: bytes.len() as i32 };
     Ok(Password(bytes.try_into().map_err(invalid)?))

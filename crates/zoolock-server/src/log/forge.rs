@@ -24,7 +24,7 @@ pub struct Batch<'a> {
 /// Builds a segment of the log. Returns its name and its bytes.
 pub fn segment(after: Zxid, batches: &[Batch<'_>]) -> (String, Vec<u8>) {
     let header = SegmentHeader { nonce: NONCE, after, chain: 0 };
-    let (mut chain, mut file) = (header.first_link(), BytesMut::from(&*header.encode()));
+    let (mut chain, mut file) = (header.initial_chain(), BytesMut::from(&*header.encode()));
     for &Batch { records, synced_to, payload } in batches {
         let at = file.len();
         let header = BatchHeader {
@@ -42,7 +42,7 @@ pub fn segment(after: Zxid, batches: &[Batch<'_>]) -> (String, Vec<u8>) {
 
 /// Builds a snapshot from blocks, each with its kind. Returns its name and its bytes.
 pub fn snapshot(zxid: Zxid, blocks: &[(u32, &[u8])]) -> (String, Vec<u8>) {
-    let (mut file, mut chain) = snapshot::header(&NONCE, zxid);
+    let (mut file, mut chain) = snapshot::encode_header(&NONCE, zxid);
     for (kind, payload) in blocks {
         let mut block = [kind.to_be_bytes(), (payload.len() as u32).to_be_bytes()].concat();
         chain = checksum(&NONCE, &[&chain.to_be_bytes(), &block, payload]);

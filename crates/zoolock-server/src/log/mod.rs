@@ -38,7 +38,7 @@ use bytes::{BufMut as _, BytesMut};
 
 pub use self::disk::{Disk, DiskFile, Nonce, RealDisk};
 pub use self::error::LogError;
-use self::names::{SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, numbered, segment_name, snapshot_name};
+use self::names::{SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, parse_zxids, segment_name, snapshot_name};
 pub use self::recover::DroppedEnd;
 use self::recover::{OpenSegment, Recovery, recover};
 pub use self::replay::replay;
@@ -230,7 +230,7 @@ impl Log {
         self.check_not_failed()?;
         if self.synced < self.segment.end {
             let result = self.segment.file.sync_data();
-            self.record_failure("sync", result)?;
+            self.fail_on_error("sync", result)?;
             self.synced = self.segment.end;
             self.synced_zxid = self.written_zxid;
         }
@@ -306,14 +306,14 @@ impl Log {
     ///
     /// # Errors
     /// If the disk fails. The log still works.
-    pub fn clean(&self) -> Result<(), LogError> {
+    pub fn remove_old_files(&self) -> Result<(), LogError> {
         let failed = |what, name: &str| LogError::io(what, self.disk.describe(name));
         let names = self.disk.list().map_err(failed("list the directory of", "log.*"))?;
-        let snapshots = numbered(&names, snapshot_name);
+        let snapshots = parse_zxids(&names, snapshot_name);
         let Some(oldest) = snapshots.len().checked_sub(KEPT_SNAPSHOTS) else { return Ok(()) };
         let remove = |name: String| self.disk.remove(&name).map_err(failed("remove", &name));
         snapshots[..oldest].iter().try_for_each(|&zxid| remove(snapshot_name(zxid)))?;
-        let segments = numbered(&names, segment_name);
+        let segments = parse_zxids(&names, segment_name);
         let needed = segments.iter().rposition(|&after| after <= snapshots[oldest]).unwrap_or(0);
         // Snapshots are removed first: a snapshot without its segments is useless, but an extra segment is harmless.
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))?;
@@ -324,7 +324,7 @@ impl Log {
     /// Completes this segment and begins the next one, whose existence proves that this segment is complete.
     fn start_segment(&mut self) -> Result<(), LogError> {
         let trimmed = self.segment.file.set_len(self.segment.end).and_then(|()| self.segment.file.sync_all());
-        self.record_failure("complete", trimmed)?;
+        self.fail_on_error("complete", trimmed)?;
         self.synced = self.segment.end;
         self.synced_zxid = self.written_zxid;
         let next = create_segment(&*self.disk, self.written_zxid, self.segment.chain, self.options.allocate);
@@ -334,7 +334,7 @@ impl Log {
         };
         let OpenSegment { file, header, end, chain, .. } = &mut self.segment;
         let recorded = BatchHeader::note_successor(&mut **file, &header.nonce, *end, *chain);
-        self.record_failure("note the successor in", recorded)?;
+        self.fail_on_error("note the successor in", recorded)?;
         self.segment = next;
         self.synced = self.segment.end;
         Ok(())
@@ -358,9 +358,9 @@ impl Log {
         }
         let end = self.segment.end + stop as u64;
         let allocated = self.make_room(end);
-        self.record_failure("make room in", allocated)?;
+        self.fail_on_error("make room in", allocated)?;
         let written = self.segment.file.write_at(&bytes, self.segment.end);
-        self.record_failure("write", written)?;
+        self.fail_on_error("write", written)?;
         self.segment.end = end;
         self.segment.size = self.segment.size.max(end);
         self.segment.chain = chain;
@@ -394,7 +394,7 @@ impl Log {
         Err(error)
     }
 
-    fn record_failure(&mut self, what: &'static str, result: io::Result<()>) -> Result<(), LogError> {
+    fn fail_on_error(&mut self, what: &'static str, result: io::Result<()>) -> Result<(), LogError> {
         let name = segment_name(self.segment.header.after);
         result.or_else(|error| self.fail(LogError::io(what, self.disk.describe(&name))(error)))
     }

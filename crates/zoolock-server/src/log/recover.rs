@@ -10,9 +10,9 @@ use std::ops::Range;
 use super::codec;
 use super::disk::{Disk, DiskFile};
 use super::error::LogError;
-use super::names::{numbered, segment_name, snapshot_name};
+use super::names::{parse_zxids, segment_name, snapshot_name};
 use super::replay::replay;
-use super::segment::{BatchHeader, Next, Scanner, SegmentHeader};
+use super::segment::{BatchHeader, ScannedPart, Scanner, SegmentHeader};
 use super::snapshot::{self, SnapshotFile, SyncedPosition};
 use crate::ids::Zxid;
 use crate::state::State;
@@ -63,7 +63,7 @@ impl OpenSegment {
     pub(super) fn empty(file: Box<dyn DiskFile>, header: SegmentHeader, size: u64) -> Self {
         OpenSegment {
             file,
-            chain: header.first_link(),
+            chain: header.initial_chain(),
             end: SegmentHeader::LEN as u64,
             size,
             sealed: true,
@@ -78,8 +78,8 @@ impl OpenSegment {
 /// Recovers the state. Returns `None` if there is neither a log nor a snapshot.
 pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     let names = disk.list().map_err(LogError::io("list the directory of", disk.describe("log.*")))?;
-    let segments = numbered(&names, segment_name);
-    let snapshots = numbered(&names, snapshot_name);
+    let segments = parse_zxids(&names, segment_name);
+    let snapshots = parse_zxids(&names, snapshot_name);
     if segments.is_empty() && snapshots.is_empty() {
         return Ok(None);
     }
@@ -95,7 +95,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         }
     }
     let snapshot = match &base {
-        Some((state, _)) => Some(SnapshotFile { zxid: state.zxid, bytes: size_of(disk, state.zxid)? }),
+        Some((state, _)) => Some(SnapshotFile { zxid: state.zxid, bytes: snapshot_size(disk, state.zxid)? }),
         None => None,
     };
     let (state, position) = match base {
@@ -126,12 +126,12 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     // the log was synced.
     let synced_at_least =
         unreadable.iter().map(|(zxid, _)| *zxid).chain(position.map(|position| position.zxid)).max();
-    let empty = empty_last(disk, segments)?;
+    let empty = find_empty_last_segment(disk, segments)?;
     let segments = &segments[..segments.len() - usize::from(empty.is_some())];
     let mut replayer = Replayer { disk, state, position, replayed: 0, replayed_bytes: 0, dropped_end: None };
     let mut before = None;
     for (i, &after) in segments.iter().enumerate() {
-        before = Some(replayer.segment(after, before, i + 1 == segments.len())?);
+        before = Some(replayer.replay_segment(after, before, i + 1 == segments.len())?);
     }
     let last_segment = before.expect("there is a first segment");
     if let Some(next) = empty.filter(|&next| last_segment.last != next) {
@@ -165,7 +165,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
 /// Returns the last segment if its file is empty and no transaction in it was acknowledged. The
 /// proof is that the previous segment has no note of its successor. The note is synced before the
 /// successor gets its first transaction.
-fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogError> {
+fn find_empty_last_segment(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogError> {
     let [.., before, last] = segments else { return Ok(None) };
     let (before, name) = (segment_name(*before), segment_name(*last));
     if disk.open(&name).and_then(|file| file.size()).map_err(LogError::io("read", disk.describe(&name)))? > 0
@@ -176,15 +176,15 @@ fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogErr
     let file = disk.open(&before).map_err(failed)?;
     let Ok((_, mut scanner)) = Scanner::new(&*file).map_err(failed)? else { return Ok(None) };
     loop {
-        match scanner.next().map_err(failed)? {
-            Next::Batch { .. } => {}
-            Next::Clean => return Ok(Some(*last)),
-            Next::HasSuccessor | Next::Unsound(_) => return Ok(None),
+        match scanner.read_next().map_err(failed)? {
+            ScannedPart::Batch { .. } => {}
+            ScannedPart::Clean => return Ok(Some(*last)),
+            ScannedPart::HasSuccessor | ScannedPart::Unsound(_) => return Ok(None),
         }
     }
 }
 
-fn size_of(disk: &dyn Disk, zxid: Zxid) -> Result<u64, LogError> {
+fn snapshot_size(disk: &dyn Disk, zxid: Zxid) -> Result<u64, LogError> {
     let name = snapshot_name(zxid);
     let size = disk.open(&name).and_then(|file| file.size());
     size.map_err(LogError::io("read", disk.describe(&name)))
@@ -202,7 +202,7 @@ struct Replayer<'d> {
 impl Replayer<'_> {
     /// Reads and replays one segment, which must begin where the previous segment ended. Repairs the end of the last
     /// segment.
-    fn segment(
+    fn replay_segment(
         &mut self,
         after: Zxid,
         before: Option<OpenSegment>,
@@ -223,16 +223,16 @@ impl Replayer<'_> {
         let mut last = after;
         let mut has_successor = false;
         let unsound = loop {
-            match scanner.next().map_err(failed("read"))? {
-                Next::Batch { at, records, payload } => {
-                    last = self.batch(last, records, payload).map_err(|what| damaged(at, what))?;
+            match scanner.read_next().map_err(failed("read"))? {
+                ScannedPart::Batch { at, records, payload } => {
+                    last = self.replay_batch(last, records, payload).map_err(|what| damaged(at, what))?;
                 }
-                Next::HasSuccessor => {
+                ScannedPart::HasSuccessor => {
                     has_successor = true;
                     break None;
                 }
-                Next::Clean => break None,
-                Next::Unsound(what) => break Some(what),
+                ScannedPart::Clean => break None,
+                ScannedPart::Unsound(what) => break Some(what),
             }
         };
         let end = scanner.at;
@@ -249,7 +249,7 @@ impl Replayer<'_> {
             return Err(LogError::Missing { file: self.disk.describe(&segment_name(last)), what });
         }
         if let Some(what) = unsound.filter(|_| is_last) {
-            if let Some((at, synced_to)) = scanner.proof_of_loss().map_err(failed("read"))? {
+            if let Some((at, synced_to)) = scanner.find_proof_of_loss().map_err(failed("read"))? {
                 let message = format!(
                     "{what}, and the batch at byte {at} records that everything before byte {synced_to} was synced"
                 );
@@ -290,7 +290,7 @@ impl Replayer<'_> {
     }
 
     /// Replays a batch. Returns its last transaction, or a description of the damage.
-    fn batch(&mut self, mut last: Zxid, records: u32, mut payload: &[u8]) -> Result<Zxid, String> {
+    fn replay_batch(&mut self, mut last: Zxid, records: u32, mut payload: &[u8]) -> Result<Zxid, String> {
         let mut left = records;
         let whole = payload.len() as u64;
         let before = self.replayed;

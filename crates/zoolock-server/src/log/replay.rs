@@ -7,7 +7,7 @@ use zoolock_wire::path;
 
 use crate::commit::commit;
 use crate::ids::SessionId;
-use crate::prepare::close_session;
+use crate::prepare::decide_session_end;
 use crate::state::{State, StoredSession};
 use crate::tree::{Znode, ZnodeOwner};
 use crate::txn::{Change, Create, Txn};
@@ -25,7 +25,7 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     let mut replay_change = |change| {
         let change = match change {
             // The log omits the ephemerals, because the state has them.
-            Change::CloseSession { .. } => close_session(state, session),
+            Change::CloseSession { .. } => decide_session_end(state, session),
             change => change,
         };
         let txn = Txn { zxid, session, time, change };
@@ -47,7 +47,7 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
 
 /// Returns whether an owner is valid. If it is a session, it must be one of `sessions`.
 pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, StoredSession>) -> bool {
-    match ZnodeOwner::of(owner) {
+    match ZnodeOwner::from_number(owner) {
         ZnodeOwner::None | ZnodeOwner::Container => true,
         ZnodeOwner::Ttl(ms) => ms > 0,
         ZnodeOwner::Session(session) => is_session_id(owner) && sessions.contains_key(&session),
@@ -101,7 +101,7 @@ fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
                 Err("invalid session id".to_owned())
             }
         }
-        // `close_session` has taken the paths from this state.
+        // `decide_session_end` has taken the paths from this state.
         Change::CloseSession { ephemerals } => {
             ephemerals.iter().try_for_each(|path| deletable(path, state).map(|_| ()))
         }

@@ -105,7 +105,7 @@ impl SegmentHeader {
     }
 
     /// Returns the `chain` checksum from which the first batch continues.
-    pub(super) fn first_link(&self) -> u64 {
+    pub(super) fn initial_chain(&self) -> u64 {
         checksum(&self.nonce, &[&self.encode()])
     }
 }
@@ -140,14 +140,14 @@ impl BatchHeader {
         bytes
     }
 
-    fn link(&self, nonce: &Nonce, chain: u64, payload: &[u8]) -> u64 {
+    fn chain_checksum(&self, nonce: &Nonce, chain: u64, payload: &[u8]) -> u64 {
         checksum(nonce, &[&chain.to_be_bytes(), &self.fields(), payload])
     }
 
     /// Writes the header of a batch in front of its payload. Returns the `chain` checksum of the batch.
     pub(super) fn seal_into(&self, nonce: &Nonce, chain: u64, batch: &mut [u8]) -> u64 {
         let (header, payload) = batch.split_at_mut(Self::LEN);
-        let chain = self.link(nonce, chain, payload);
+        let chain = self.chain_checksum(nonce, chain, payload);
         header[..32].copy_from_slice(&self.fields());
         header[32..40].copy_from_slice(&chain.to_be_bytes());
         let sum = checksum(nonce, &[&header[..40]]);
@@ -231,7 +231,7 @@ impl<'f> Chunks<'f> {
 }
 
 /// The next part of a segment.
-pub(super) enum Next<'s> {
+pub(super) enum ScannedPart<'s> {
     /// A sound batch.
     Batch { at: u64, records: u32, payload: &'s [u8] },
     /// The note which says that another segment follows.
@@ -266,54 +266,54 @@ impl<'f> Scanner<'f> {
         };
         Ok(SegmentHeader::decode(&bytes).map(|header| {
             let at = SegmentHeader::LEN as u64;
-            let (nonce, chain) = (header.nonce, header.first_link());
+            let (nonce, chain) = (header.nonce, header.initial_chain());
             (header, Scanner { chunks, nonce, at, chain, proven: at, sealed: true })
         }))
     }
 
     /// Reads the next part.
-    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(super) fn read_next(&mut self) -> io::Result<ScannedPart<'_>> {
         let at = self.at;
         let Some(bytes) = self.chunks.read_array::<{ BatchHeader::LEN }>(at)? else {
-            return self.clean_or_unsound("the file ends in the header of a batch");
+            return self.classify_end("the file ends in the header of a batch");
         };
         let Some((header, chain)) = BatchHeader::decode(&bytes, at, &self.nonce) else {
-            return self.clean_or_unsound("there is no sound batch");
+            return self.classify_end("there is no sound batch");
         };
         let start = at + BatchHeader::LEN as u64;
         if self.chunks.bytes_left(start) < u64::from(header.len) {
-            return Ok(Next::Unsound("the file ends in a batch"));
+            return Ok(ScannedPart::Unsound("the file ends in a batch"));
         }
         let len = header.len as usize;
         let payload = &self.chunks.read_at_least(start, len)?[..len];
-        if header.link(&self.nonce, self.chain, payload) != chain {
-            return Ok(Next::Unsound("a batch does not match its checksum"));
+        if header.chain_checksum(&self.nonce, self.chain, payload) != chain {
+            return Ok(ScannedPart::Unsound("a batch does not match its checksum"));
         }
         if header.records == HAS_SUCCESSOR {
-            return Ok(Next::HasSuccessor);
+            return Ok(ScannedPart::HasSuccessor);
         }
         self.at = start + u64::from(header.len);
         self.chain = chain;
         self.proven = self.proven.max(header.synced_to);
         self.sealed = header.records == 0 && header.synced_to == at;
-        Ok(Next::Batch { at, records: header.records, payload })
+        Ok(ScannedPart::Batch { at, records: header.records, payload })
     }
 
-    fn clean_or_unsound(&mut self, otherwise: &'static str) -> io::Result<Next<'_>> {
+    fn classify_end(&mut self, otherwise: &'static str) -> io::Result<ScannedPart<'_>> {
         let mut at = self.at;
         while self.chunks.bytes_left(at) > 0 {
             let bytes = self.chunks.read_at_least(at, 1)?;
             if bytes.iter().any(|&byte| byte != 0) {
-                return Ok(Next::Unsound(otherwise));
+                return Ok(ScannedPart::Unsound(otherwise));
             }
             at += bytes.len() as u64;
         }
-        Ok(Next::Clean)
+        Ok(ScannedPart::Clean)
     }
 
     /// Searches the rest of the file for a batch that records a synced offset beyond the batches read so far. Such a
     /// batch proves that synced bytes are lost. Returns its offset, and the synced offset that it records.
-    pub(super) fn proof_of_loss(&mut self) -> io::Result<Option<(u64, u64)>> {
+    pub(super) fn find_proof_of_loss(&mut self) -> io::Result<Option<(u64, u64)>> {
         let end = self.at;
         let mut at = end + 1;
         while self.chunks.bytes_left(at) >= BatchHeader::LEN as u64 {

@@ -114,7 +114,7 @@ impl SnapshotWriter {
         let failed = |what| LogError::io(what, disk.describe(SNAPSHOT_TMP));
         let nonce = disk.nonce().map_err(failed("get a random number for"))?;
         let file = disk.create(SNAPSHOT_TMP).map_err(failed("create"))?;
-        let (header, chain) = header(&nonce, zxid);
+        let (header, chain) = encode_header(&nonce, zxid);
         let mut writer = SnapshotWriter {
             disk,
             file,
@@ -137,11 +137,11 @@ impl SnapshotWriter {
             codec::encode_session(id, session, &mut block);
             writer.all_sessions += 1;
             if block.len() >= BLOCK_BYTES {
-                writer.block(SESSIONS, &[&block])?;
+                writer.write_block(SESSIONS, &[&block])?;
                 block.clear();
             }
         }
-        writer.block(SESSIONS, &[&block])?;
+        writer.write_block(SESSIONS, &[&block])?;
         Ok(writer)
     }
 
@@ -184,7 +184,7 @@ impl SnapshotWriter {
         writer.long(position.zxid.0);
         writer.long(position.segment.0);
         writer.long(position.offset as i64);
-        self.block(LAST, &[&last])?;
+        self.write_block(LAST, &[&last])?;
         let name = snapshot_name(self.zxid);
         let failed = |what| LogError::io(what, self.disk.describe(&name));
         self.file.sync_all().map_err(failed("sync"))?;
@@ -199,14 +199,14 @@ impl SnapshotWriter {
         let (lists, nodes) = (std::mem::take(&mut self.new_lists), std::mem::take(&mut self.nodes));
         self.all_nodes += self.node_count as u64;
         (self.new_list_count, self.node_count) = (0, 0);
-        self.block(NODES, &[&counts, &lists, &nodes])?;
+        self.write_block(NODES, &[&counts, &lists, &nodes])?;
         (self.new_lists, self.nodes) = (lists, nodes);
         self.new_lists.clear();
         self.nodes.clear();
         Ok(())
     }
 
-    fn block(&mut self, kind: u32, payload: &[&[u8]]) -> Result<(), LogError> {
+    fn write_block(&mut self, kind: u32, payload: &[&[u8]]) -> Result<(), LogError> {
         let len: usize = payload.iter().map(|part| part.len()).sum();
         let len =
             u32::try_from(len).expect("a block is written at 1 MiB, and a znode is far smaller than 4 GiB");
@@ -234,7 +234,7 @@ impl SnapshotWriter {
 
 /// Returns the header of a snapshot file, and the `chain` checksum from which the first block
 /// continues.
-pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
+pub(super) fn encode_header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
     let mut header = Vec::with_capacity(HEADER);
     header.extend(MAGIC);
     header.extend(VERSION.to_be_bytes());
@@ -289,7 +289,7 @@ fn read_state(
     blocks: &mut SnapshotBlocks<'_>,
     zxid: Zxid,
 ) -> Result<(State, SyncedPosition), SnapshotProblem> {
-    blocks.header(zxid)?;
+    blocks.read_header(zxid)?;
     let mut state = State::new(0);
     state.zxid = zxid;
     let (mut lists, mut count) = (Vec::new(), 0);
@@ -306,7 +306,7 @@ fn read_state(
                 return Some(record);
             }
             let mut advance = || -> Result<Option<Vec<NodeRecord>>, SnapshotProblem> {
-                match blocks.next()? {
+                match blocks.read_block()? {
                     (SESSIONS, payload) if !nodes_begun => {
                         let mut reader = Reader::new(payload);
                         while !reader.is_empty() {
@@ -369,7 +369,7 @@ fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeReco
     for _ in 0..node_count {
         records.push(codec::decode_node(lists, &mut reader)?);
     }
-    reader.end()?;
+    reader.check_end()?;
     Ok(records)
 }
 
@@ -382,7 +382,7 @@ fn decode_last(payload: &[u8]) -> Result<(u64, u64, SyncedPosition), SnapshotPro
         segment: Zxid(long("segment")?),
         offset: long("offset")? as u64,
     };
-    reader.end()?;
+    reader.check_end()?;
     Ok((counts.0, counts.1, position))
 }
 
@@ -410,7 +410,7 @@ struct SnapshotBlocks<'f> {
 }
 
 impl SnapshotBlocks<'_> {
-    fn header(&mut self, zxid: Zxid) -> Result<(), SnapshotProblem> {
+    fn read_header(&mut self, zxid: Zxid) -> Result<(), SnapshotProblem> {
         let bytes = self.chunks.read_array::<HEADER>(0)?.ok_or("the file ends in its header")?;
         let mut fields = HeaderFields(&bytes);
         if fields.take() != MAGIC {
@@ -435,7 +435,7 @@ impl SnapshotBlocks<'_> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<(u32, &[u8]), SnapshotProblem> {
+    fn read_block(&mut self) -> Result<(u32, &[u8]), SnapshotProblem> {
         let header =
             self.chunks.read_array::<BLOCK_HEADER>(self.at)?.ok_or("the file ends between blocks")?;
         let mut fields = HeaderFields(&header);

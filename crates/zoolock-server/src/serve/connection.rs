@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
 use super::outbox::{OutputBuffer, shrink_if_empty};
-use super::{HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, stopped, words};
+use super::{HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, wait_until_stopped, words};
 use crate::core::ConnId;
 
 /// Maximum time for which a peer may leave its replies unread.
@@ -48,7 +48,7 @@ pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for S {}
 
 /// Serves one connection to its end.
-pub(super) async fn run<S: ClientStream>(
+pub(super) async fn serve_connection<S: ClientStream>(
     shared: Arc<SharedServer>,
     mut socket: S,
     peer: SocketAddr,
@@ -56,13 +56,13 @@ pub(super) async fn run<S: ClientStream>(
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let conn = shared.open(peer, identity, Arc::clone(&waker));
+    let conn = shared.add_connection(peer, identity, Arc::clone(&waker));
     let guard = CloseGuard { shared: &shared, conn };
     let (result, linger_timeout) = {
         let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker));
         tokio::select! {
             result = serving.as_mut() => (result, LINGER),
-            () = stopped(&mut stop) => {
+            () = wait_until_stopped(&mut stop) => {
                 if !shared.stop_input(conn) {
                     return;
                 }
@@ -78,7 +78,7 @@ pub(super) async fn run<S: ClientStream>(
         tracing::debug!(%conn, %peer, %error, "connection ended");
     }
     drop(guard);
-    let _ = timeout(linger_timeout, linger(&mut socket)).await;
+    let _ = timeout(linger_timeout, wait_for_peer_close(&mut socket)).await;
 }
 
 /// A guard that reports the end of the connection to the core, even if the task panics.
@@ -113,7 +113,7 @@ async fn serve<S: ClientStream>(
         Ok(result) => result?,
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no data in time")),
     }
-    if let Some(what) = other_protocol(&input) {
+    if let Some(what) = detect_other_protocol(&input) {
         tracing::info!(%conn, what, "not a ZooKeeper client; closing the connection");
         return Ok(());
     }
@@ -135,7 +135,7 @@ async fn serve<S: ClientStream>(
 
 /// Returns the name of another protocol, if `input` starts like that protocol. Such a start cannot
 /// be the length of a first frame, because it would be a length above [`MAX_GREETING`].
-fn other_protocol(input: &[u8]) -> Option<&'static str> {
+fn detect_other_protocol(input: &[u8]) -> Option<&'static str> {
     match input.first_chunk::<4>()? {
         [TLS_HANDSHAKE, 3, ..] => Some("TLS"),
         b"GET " | b"HEAD" | b"POST" | b"PUT " | b"DELE" | b"OPTI" | b"CONN" | b"PATC" | b"PRI " => {
@@ -195,7 +195,7 @@ async fn serve_session<S: ClientStream>(
         }
         // Nothing is read while the output or the journal's queue is full. Meanwhile the core keeps the output of this
         // connection.
-        let mut ready = output.len() < HIGH_WATER && !status.closing && !shared.is_full(waker);
+        let mut ready = output.len() < HIGH_WATER && !status.closing && !shared.register_if_full(waker);
         let was_writable = output.is_writable() || unflushed;
         if ready {
             status = shared.handle_input(conn, &mut input, &mut output);
@@ -279,7 +279,7 @@ async fn write(
     Ok(())
 }
 
-async fn linger(socket: &mut impl ClientStream) -> io::Result<()> {
+async fn wait_for_peer_close(socket: &mut impl ClientStream) -> io::Result<()> {
     socket.shutdown().await?;
     // The buffer is on the heap, because an array would enlarge the task of every connection.
     let mut rest = vec![0; 4096];

@@ -56,7 +56,7 @@ impl FuzzServer {
 
     /// Serves a connection to its end.
     pub fn serve(&self, stream: DuplexStream) -> impl Future<Output = ()> + Send + use<> {
-        connection::run(Arc::clone(&self.shared), stream, PEER, None, self.stop.subscribe())
+        connection::serve_connection(Arc::clone(&self.shared), stream, PEER, None, self.stop.subscribe())
     }
 
     /// Answers HTTP on a connection.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::metrics::{MetricValue, collect_metrics};
 use super::words::VERSION;
-use super::{SharedServer, stopped};
+use super::{SharedServer, wait_until_stopped};
 use crate::http;
 
 /// Maximum number of HTTP connections at a time. Only a few monitors are expected.
@@ -54,7 +54,7 @@ impl HttpService {
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<(), String> {
-        let answered = timeout(self.answer_timeout, http::answer(stream, self.router)).await;
+        let answered = timeout(self.answer_timeout, http::serve_one_request(stream, self.router)).await;
         answered.unwrap_or_else(|_| Err("request timed out".to_owned()))
     }
 }
@@ -76,7 +76,8 @@ pub(crate) async fn serve_http(
             }
         }
     };
-    http::accept(listener, MAX_HTTP_CONNECTIONS, stopped(&mut clients_stopped), serve).await;
+    http::serve_connections(listener, MAX_HTTP_CONNECTIONS, wait_until_stopped(&mut clients_stopped), serve)
+        .await;
 }
 
 async fn metrics(State(HttpState { shared, .. }): State<HttpState>) -> impl IntoResponse {

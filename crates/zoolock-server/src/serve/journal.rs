@@ -103,7 +103,7 @@ impl Journal {
 
     /// Registers `waker`, which is woken when this transaction is on disk. Returns false, without
     /// registering it, if the transaction is on disk already.
-    pub(crate) fn wake_at(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
+    pub(crate) fn register_waker(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
         if self.is_synced(zxid) {
             return false;
         }
@@ -120,7 +120,7 @@ impl Journal {
 
     /// Returns whether the queue is full. If so, no requests should be handled for now, and `waker`
     /// is woken when it is time to check again.
-    pub(crate) fn is_full(&self, waker: &Arc<Notify>) -> bool {
+    pub(crate) fn register_if_full(&self, waker: &Arc<Notify>) -> bool {
         let full = || self.shared.bytes.load(Ordering::Relaxed) > MAX_WAITING;
         if !full() {
             return false;
@@ -140,7 +140,7 @@ impl Journal {
     }
 
     /// Returns a receiver of a flag that is set when the log has failed.
-    pub(crate) fn failed(&self) -> watch::Receiver<bool> {
+    pub(crate) fn subscribe_failure(&self) -> watch::Receiver<bool> {
         self.shared.failed.subscribe()
     }
 
@@ -189,7 +189,7 @@ impl JournalState {
         let mut batch = Vec::new();
         let mut sealed = true;
         loop {
-            let stop = self.take(&mut batch, (!sealed).then_some(IDLE));
+            let stop = self.wait_for_txns(&mut batch, (!sealed).then_some(IDLE));
             if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
                 batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
                 sink.write()?;
@@ -210,7 +210,7 @@ impl JournalState {
 
     /// Waits for transactions and moves all of them to `batch`. `batch` stays empty if none arrives within `timeout`,
     /// or if the journal stops. Returns whether the journal stops.
-    fn take(&self, batch: &mut Vec<Txn>, timeout: Option<Duration>) -> bool {
+    fn wait_for_txns(&self, batch: &mut Vec<Txn>, timeout: Option<Duration>) -> bool {
         let mut queue = self.lock();
         while queue.txns.is_empty() && !queue.stop {
             let poisoned = std::sync::PoisonError::into_inner;
@@ -340,12 +340,12 @@ mod tests {
         // These transactions are queued during the sync.
         journal.append(&mut txns(3..=3));
         journal.append(&mut txns(4..=5));
-        assert!(journal.wake_at(zxid(2), &first) && journal.wake_at(zxid(5), &second));
+        assert!(journal.register_waker(zxid(2), &first) && journal.register_waker(zxid(5), &second));
         assert!(!journal.is_synced(zxid(1)));
         say.send(Ok(())).expect("the sink waits for a result");
         first.notified().await;
         assert!(journal.is_synced(zxid(2)) && !journal.is_synced(zxid(3)));
-        assert!(!journal.wake_at(zxid(2), &first));
+        assert!(!journal.register_waker(zxid(2), &first));
         assert_eq!(written.recv().expect("one batch of all queued transactions"), [3, 4, 5]);
         say.send(Ok(())).expect("the sink waits for a result");
         second.notified().await;
@@ -358,7 +358,7 @@ mod tests {
         journal.append(&mut txns(1..=1));
         written.recv().expect("a batch");
         say.send(Err(io::Error::other("the disk is gone"))).expect("the sink waits for a result");
-        journal.failed().wait_for(|failed| *failed).await.expect("the journal exists");
+        journal.subscribe_failure().wait_for(|failed| *failed).await.expect("the journal exists");
         assert_eq!(journal.failure(), Some("the disk is gone"));
         journal.append(&mut txns(2..=2));
         journal.stop();
@@ -383,16 +383,16 @@ mod tests {
         let waker = Arc::new(Notify::new());
         journal.append(&mut txns(1..=1));
         written.recv().expect("the thread has written the batch");
-        assert!(!journal.is_full(&waker));
+        assert!(!journal.register_if_full(&waker));
         let data = Some(bytes::Bytes::from(vec![0; MAX_WAITING]));
         let mut large = txns(2..=2);
         large[0].change = Change::SetData { path: "/a".into(), data, version: 1 };
         journal.append(&mut large);
-        assert!(journal.is_full(&waker));
+        assert!(journal.register_if_full(&waker));
         say.send(Ok(())).expect("the sink waits for a result");
         waker.notified().await;
         written.recv().expect("the large transaction");
-        assert!(!journal.is_full(&waker));
+        assert!(!journal.register_if_full(&waker));
         drop(say);
     }
 

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use zoolock_wire::Identity;
 
-use super::{SharedServer, connection, stopped};
+use super::{SharedServer, connection, wait_until_stopped};
 use crate::error::Error;
 use crate::x500;
 
@@ -50,7 +50,7 @@ impl Listener {
     }
 
     /// Listens on a bound Unix socket.
-    pub(crate) fn unix(listener: &std::os::unix::net::UnixListener) -> Result<Self, Error> {
+    pub(crate) fn from_unix(listener: &std::os::unix::net::UnixListener) -> Result<Self, Error> {
         let listen = || {
             let listener = listener.try_clone()?;
             listener.set_nonblocking(true)?;
@@ -102,15 +102,15 @@ impl AcceptedSocket {
     pub(super) async fn serve(self, shared: Arc<SharedServer>, stop: watch::Receiver<bool>) {
         match self {
             AcceptedSocket::Tcp(socket, peer, None) => {
-                connection::run(shared, socket, peer, None, stop).await
+                connection::serve_connection(shared, socket, peer, None, stop).await
             }
             // This future is boxed, so that tasks without TLS do not take the memory that a
             // handshake needs.
             AcceptedSocket::Tcp(socket, peer, Some(tls)) => {
                 Box::pin(serve_tls(shared, socket, peer, tls, stop)).await;
             }
-            AcceptedSocket::Unix(socket) => match user_of(&socket) {
-                Ok(user) => connection::run(shared, socket, UNIX_PEER, Some(user), stop).await,
+            AcceptedSocket::Unix(socket) => match check_peer(&socket) {
+                Ok(user) => connection::serve_connection(shared, socket, UNIX_PEER, Some(user), stop).await,
                 Err(error) => {
                     tracing::debug!(%error, "closing a connection on the Unix socket");
                     shared.lock().rejected += 1;
@@ -124,7 +124,7 @@ impl AcceptedSocket {
 ///
 /// # Errors
 /// If the process runs neither as the server's user nor as root.
-fn user_of(socket: &UnixStream) -> io::Result<Identity> {
+fn check_peer(socket: &UnixStream) -> io::Result<Identity> {
     let user = socket.peer_cred()?.uid();
     if !may_connect(user, geteuid().as_raw()) {
         let message = format!("user {user} is not the user of this server");
@@ -146,7 +146,7 @@ async fn serve_tls(
     mut stop: watch::Receiver<bool>,
 ) {
     let handshake = tokio::select! {
-        () = stopped(&mut stop) => return,
+        () = wait_until_stopped(&mut stop) => return,
         handshake = timeout(tls.handshake_timeout, tls_handshake(socket, &tls.acceptor)) => handshake,
     };
     let handshake =
@@ -156,7 +156,7 @@ async fn serve_tls(
             if let Some(identity) = &identity {
                 tracing::debug!(%peer, name = identity.id, "client certificate");
             }
-            connection::run(shared, stream, peer, identity, stop).await;
+            connection::serve_connection(shared, stream, peer, identity, stop).await;
         }
         Err(error) => {
             tracing::debug!(%peer, %error, "TLS handshake failed; closing the connection");

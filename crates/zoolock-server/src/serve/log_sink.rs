@@ -117,7 +117,7 @@ impl<S: SnapshotSource> Snapshots<S> {
                 Ok(Some(snapshot)) => {
                     tracing::info!(zxid = %snapshot.zxid, bytes = snapshot.bytes, "snapshot taken");
                     log.record_snapshot_end(Some(snapshot));
-                    if let Err(error) = log.clean() {
+                    if let Err(error) = log.remove_old_files() {
                         tracing::warn!(%error, "cannot delete old log segments and snapshots");
                     }
                 }

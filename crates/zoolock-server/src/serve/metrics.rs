@@ -43,7 +43,7 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
         gauge("max_latency", latency.max),
         gauge("max_file_descriptor_count", getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)),
         gauge("approximate_data_size", size as u64),
-        gauge("open_file_descriptor_count", open_files()),
+        gauge("open_file_descriptor_count", count_open_files()),
         gauge("local_sessions", 0),
         gauge("uptime", uptime),
         counter("connection_rejected", rejected),
@@ -56,7 +56,7 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
     ]
 }
 
-fn open_files() -> u64 {
+fn count_open_files() -> u64 {
     // The result is 0 on systems without this directory.
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }

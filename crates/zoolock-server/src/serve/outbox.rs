@@ -39,10 +39,10 @@ impl OutputBuffer {
     /// transaction that is not on disk.
     pub(super) fn release_synced(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
         while let Some(&(bytes, zxid)) = self.unsynced.front() {
-            // `wake_at` returns false if the transaction is on disk by now.
+            // `register_waker` returns false if the transaction is on disk by now.
             if let Some(journal) = journal
                 && !journal.is_synced(zxid)
-                && (self.registered_zxid == Some(zxid) || journal.wake_at(zxid, waker))
+                && (self.registered_zxid == Some(zxid) || journal.register_waker(zxid, waker))
             {
                 self.registered_zxid = Some(zxid);
                 return;

@@ -52,13 +52,13 @@ fn execute(shared: &SharedServer, conn: ConnId, word: FourLetterWord) -> String 
             format!("datadir_size: {size}\nlogdir_size: {size}\n")
         }
         FourLetterWord::Mntr => mntr(shared),
-        FourLetterWord::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(&shared.lock())),
+        FourLetterWord::Srvr => format!("Zookeeper version: {VERSION}\n{}", server_summary(&shared.lock())),
         FourLetterWord::Stat => {
             let inner = shared.lock();
-            let clients = lists::connections(&inner, conn, true);
-            format!("Zookeeper version: {VERSION}\nClients:\n{clients}\n{}", server(&inner))
+            let clients = lists::list_connections(&inner, conn, true);
+            format!("Zookeeper version: {VERSION}\nClients:\n{clients}\n{}", server_summary(&inner))
         }
-        FourLetterWord::Cons => lists::connections(&shared.lock(), conn, false) + "\n",
+        FourLetterWord::Cons => lists::list_connections(&shared.lock(), conn, false) + "\n",
         FourLetterWord::Dump => lists::dump(shared),
         FourLetterWord::Wchs => lists::watch_summary(&shared.lock()),
         FourLetterWord::Wchp => lists::watches_by_path(&shared.lock()),
@@ -76,7 +76,7 @@ fn execute(shared: &SharedServer, conn: ConnId, word: FourLetterWord) -> String 
     }
 }
 
-fn server(inner: &GuardedCore) -> String {
+fn server_summary(inner: &GuardedCore) -> String {
     let (stats, latency) = (inner.core.stats(), &inner.latency);
     let mut text = String::new();
     let average = java_float(latency.average());

@@ -157,7 +157,7 @@ impl Arena {
     }
 
     /// Returns the number of descendants.
-    pub(super) fn descendants(&self, top: u32) -> usize {
+    pub(super) fn count_descendants(&self, top: u32) -> usize {
         if top == ROOT {
             return self.len() - 1;
         }

@@ -5,7 +5,7 @@ use zoolock_wire::path;
 use super::arena::{Arena, ROOT};
 use super::meta::NodeMeta;
 use super::owner::ZnodeOwner;
-use super::{NodeRecord, Tree, size};
+use super::{NodeRecord, Tree, znode_size};
 use crate::ids::Zxid;
 
 /// The snapshot number of a znode that was inserted as an ancestor of a loaded znode, before its own record was loaded.
@@ -24,7 +24,7 @@ impl Tree {
             tree.load(&record)?;
         }
         for (id, node) in tree.arena.iter() {
-            let fault = match (node.snapshot_number, ZnodeOwner::of(node.meta.owner)) {
+            let fault = match (node.snapshot_number, ZnodeOwner::from_number(node.meta.owner)) {
                 (MISSING, _) if id == ROOT => "there is no root".to_owned(),
                 (MISSING, _) => format!("{:?} is missing but has children", tree.arena.path(id)),
                 (_, ZnodeOwner::None) => continue,
@@ -64,7 +64,7 @@ impl Tree {
         }
         node.set_data(record.data.as_deref());
         (node.acl, node.meta, node.snapshot_number) = (acl, record.meta, LOADED);
-        self.size += size(path, record.data.as_deref());
+        self.size += znode_size(path, record.data.as_deref());
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ pub enum ZnodeOwner {
 
 impl ZnodeOwner {
     /// Decodes the number in `ephemeralOwner`.
-    pub fn of(number: i64) -> Self {
+    pub fn from_number(number: i64) -> Self {
         match number {
             0 => ZnodeOwner::None,
             CONTAINER => ZnodeOwner::Container,
@@ -48,12 +48,12 @@ mod tests {
     #[test]
     fn owner_encoding_matches_zookeeper() {
         assert_eq!(ttl_owner(1), Some(0xff00_0000_0000_0001_u64 as i64));
-        assert_eq!(ttl_owner(MAX_TTL_MS).map(ZnodeOwner::of), Some(ZnodeOwner::Ttl(MAX_TTL_MS)));
+        assert_eq!(ttl_owner(MAX_TTL_MS).map(ZnodeOwner::from_number), Some(ZnodeOwner::Ttl(MAX_TTL_MS)));
         assert_eq!((ttl_owner(0), ttl_owner(-1), ttl_owner(MAX_TTL_MS + 1)), (None, None, None));
-        assert_eq!(ZnodeOwner::of(i64::MIN), ZnodeOwner::Container);
-        assert_eq!(ZnodeOwner::of(0), ZnodeOwner::None);
+        assert_eq!(ZnodeOwner::from_number(i64::MIN), ZnodeOwner::Container);
+        assert_eq!(ZnodeOwner::from_number(0), ZnodeOwner::None);
         for session in [1, i64::MAX, -1] {
-            assert_eq!(ZnodeOwner::of(session), ZnodeOwner::Session(SessionId(session)));
+            assert_eq!(ZnodeOwner::from_number(session), ZnodeOwner::Session(SessionId(session)));
         }
     }
 }

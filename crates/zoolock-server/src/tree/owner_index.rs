@@ -21,7 +21,7 @@ pub(super) struct OwnerIndex {
 
 impl OwnerIndex {
     pub(super) fn add(&mut self, id: u32, node: &TreeNode) {
-        if let ZnodeOwner::Session(session) = ZnodeOwner::of(node.meta.owner) {
+        if let ZnodeOwner::Session(session) = ZnodeOwner::from_number(node.meta.owner) {
             self.ephemerals.entry(session).or_default().insert(id);
             self.ephemerals_count += 1;
         }
@@ -29,7 +29,7 @@ impl OwnerIndex {
     }
 
     pub(super) fn remove(&mut self, id: u32, node: &TreeNode) {
-        if let ZnodeOwner::Session(session) = ZnodeOwner::of(node.meta.owner)
+        if let ZnodeOwner::Session(session) = ZnodeOwner::from_number(node.meta.owner)
             && let Some(ids) = self.ephemerals.get_mut(&session)
         {
             ids.remove(&id);
@@ -78,7 +78,7 @@ pub(super) fn expiry_time(node: &TreeNode) -> Option<i64> {
     if node.child_count() > 0 {
         return None;
     }
-    match ZnodeOwner::of(node.meta.owner) {
+    match ZnodeOwner::from_number(node.meta.owner) {
         // A container that never had a child is kept, because its first child may be about to be created.
         ZnodeOwner::Container => (node.meta.created > 0).then_some(ALWAYS_DUE),
         ZnodeOwner::Ttl(0) | ZnodeOwner::None | ZnodeOwner::Session(_) => None,

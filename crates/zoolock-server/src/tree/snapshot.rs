@@ -37,7 +37,7 @@ impl SnapshotWalk {
     }
 
     /// Returns whether the walk has not visited this slot yet and its znode is not marked.
-    pub(super) fn needs(&self, id: u32, snapshot_number: u32) -> bool {
+    pub(super) fn needs_copy(&self, id: u32, snapshot_number: u32) -> bool {
         self.walk.as_ref().is_some_and(|walk| walk.at <= id && snapshot_number != self.number)
     }
 

@@ -178,7 +178,7 @@ impl TreeAndModel {
             }
             Step::SetCreated(at, count) => {
                 let path = self.pick_path(at);
-                prop_assert!(self.tree.set_created(&path, count));
+                prop_assert!(self.tree.set_created_children(&path, count));
                 self.model.0.get_mut(&path).expect("znode exists in the model").meta.created = count;
             }
             Step::Reload(order) => {
@@ -233,7 +233,7 @@ impl TreeAndModel {
             prop_assert_eq!((node.data(), node.acl()), (record.data.as_deref(), &record.acl));
             prop_assert_eq!(node.children().count(), node.child_count());
             prop_assert_eq!(node.children().collect::<BTreeSet<_>>(), model.children(path));
-            prop_assert_eq!(tree.descendants(path), Some(model.descendants(path)));
+            prop_assert_eq!(tree.count_descendants(path), Some(model.descendants(path)));
             for no_path in [format!("{path}/c"), format!("{path}/"), format!("/{path}"), path[1..].to_owned()]
             {
                 prop_assert!(tree.get(&no_path).is_none() || no_path.is_empty() || path == "/");
@@ -241,7 +241,7 @@ impl TreeAndModel {
         }
         let owners = model.0.values().map(|record| record.meta.owner).filter(|owner| *owner > 0);
         let sessions: BTreeSet<SessionId> = owners.map(SessionId).collect();
-        prop_assert_eq!(tree.owners().collect::<BTreeSet<_>>(), sessions);
+        prop_assert_eq!(tree.sessions_with_ephemerals().collect::<BTreeSet<_>>(), sessions);
         for session in 1..3 {
             let mine = model.paths_where(|record| record.meta.owner == session);
             prop_assert_eq!(tree.ephemerals(SessionId(session)), mine);
@@ -249,7 +249,7 @@ impl TreeAndModel {
         prop_assert_eq!(tree.ephemerals_count(), model.paths_where(|record| record.meta.owner > 0).len());
         prop_assert_eq!(tree.emptied_containers(), model.paths_where(|record| model.emptied(record)));
         for now in [0, *now, now + 7, now + 1000] {
-            prop_assert_eq!(tree.expired(now), model.paths_where(|record| model.expired(record, now)));
+            prop_assert_eq!(tree.expired_paths(now), model.paths_where(|record| model.expired(record, now)));
         }
         let size = |r: &NodeRecord| r.path.encode_utf16().count() + r.data.as_ref().map_or(0, Bytes::len);
         prop_assert_eq!(tree.approximate_data_size(), model.0.values().map(size).sum::<usize>());
@@ -317,7 +317,7 @@ proptest! {
 
 fn record(path: &str, owner: i64) -> NodeRecord {
     let meta = NodeMeta::new(Zxid(0), 0, owner);
-    NodeRecord { path: path.to_owned(), data: Some(Bytes::new()), acl: acl::open(), meta }
+    NodeRecord { path: path.to_owned(), data: Some(Bytes::new()), acl: acl::open_list(), meta }
 }
 
 fn load(records: &[(&str, i64)]) -> Result<Tree, String> {
@@ -349,7 +349,7 @@ fn deep_tree_does_not_overflow_the_stack() {
     let last = (0..200_000).fold(0, add);
     assert_eq!(arena.path(last), deep);
     assert_eq!(arena.find(&deep), Some(last));
-    assert_eq!(arena.descendants(1), 199_999);
+    assert_eq!(arena.count_descendants(1), 199_999);
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn children_are_listed_oldest_first() {
     let mut tree = load(&[("/", 0)]).expect("a root");
     for name in ["/c", "/a", "/d", "/b"] {
         let (zxid, path) = (Zxid(1), name.into());
-        let (data, acl) = (None, acl::open());
+        let (data, acl) = (None, acl::open_list());
         tree.create(NewNode { path, data, acl, owner: 0, parent_created: -1, zxid, time: 0 });
     }
     tree.delete("/d", Zxid(2));

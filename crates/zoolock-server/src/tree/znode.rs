@@ -51,7 +51,7 @@ impl<'a> Znode<'a> {
 
     /// Returns the number of children ever created. It is the number of the next sequential child. (`Stat.cversion`
     /// also counts deletions.)
-    pub fn created(self) -> i32 {
+    pub fn created_children(self) -> i32 {
         self.node.meta.created
     }
 
@@ -60,7 +60,7 @@ impl<'a> Znode<'a> {
         self.node.meta.aversion
     }
 
-    /// Returns the number that encodes the owner. [`ZnodeOwner::of`] decodes it.
+    /// Returns the number that encodes the owner. [`ZnodeOwner::from_number`] decodes it.
     pub fn owner(self) -> i64 {
         self.node.meta.owner
     }
@@ -90,7 +90,7 @@ impl<'a> Znode<'a> {
             cversion: meta.created.wrapping_mul(2).wrapping_sub(num_children),
             aversion: meta.aversion,
             // Only the id of a session is shown, as in DataNode.getClientEphemeralOwner.
-            ephemeral_owner: match ZnodeOwner::of(meta.owner) {
+            ephemeral_owner: match ZnodeOwner::from_number(meta.owner) {
                 ZnodeOwner::Session(session) => session.0,
                 _ => 0,
             },

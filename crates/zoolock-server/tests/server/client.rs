@@ -2,7 +2,7 @@
 
 use zookeeper_client::{Acls, Client, CreateMode, Error, EventType};
 
-use crate::common::{builder, within};
+use crate::common::{builder, finish_in_time};
 
 async fn client(addr: std::net::SocketAddr) -> Client {
     Client::connect(&addr.to_string()).await.expect("a session")
@@ -17,7 +17,7 @@ async fn znodes_and_watches_work_with_foreign_client() {
     assert_eq!(stat.version, 0);
     let (_, _, watcher) = client.get_and_watch_data("/app").await.expect("it exists");
     let stat = client.set_data("/app", b"two", Some(0)).await.expect("version 0");
-    assert_eq!(within(watcher.changed()).await.event_type, EventType::NodeDataChanged);
+    assert_eq!(finish_in_time(watcher.changed()).await.event_type, EventType::NodeDataChanged);
     assert_eq!(client.get_data("/app").await.expect("it exists"), (b"two".to_vec(), stat));
     assert_eq!(client.set_data("/app", b"x", Some(0)).await, Err(Error::BadVersion));
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -47,11 +47,11 @@ async fn expiry_deletes_ephemerals() {
     let (stat, watcher) = second.check_and_watch_stat("/mine").await.expect("an answer");
     assert_eq!(stat.expect("it exists").ephemeral_owner, first.session_id().0);
     assert!(server.expire_session(first.session_id().0));
-    assert_eq!(within(watcher.changed()).await.event_type, EventType::NodeDeleted);
+    assert_eq!(finish_in_time(watcher.changed()).await.event_type, EventType::NodeDeleted);
     // The server has closed the connection. The client learns of the expiry when it reconnects.
     let mut state = first.state_watcher();
     while !first.state().is_terminated() {
-        within(state.changed()).await;
+        finish_in_time(state.changed()).await;
     }
     assert_eq!(first.get_data("/").await.expect_err("the session has expired"), Error::SessionExpired);
     server.shutdown().await;
@@ -78,7 +78,7 @@ impl Missing for Client {
         let (stat, watcher) = self.check_and_watch_stat(path).await.expect("an answer");
         assert!(stat.is_none());
         let (stat, _) = creator.create(path, b"one", options).await.expect("the znode is created");
-        let event = within(watcher.changed()).await;
+        let event = finish_in_time(watcher.changed()).await;
         assert_eq!(event.event_type, EventType::NodeCreated);
         (event.path, stat)
     }

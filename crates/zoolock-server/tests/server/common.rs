@@ -24,7 +24,7 @@ pub(crate) async fn server() -> ServerHandle {
 }
 
 /// Waits for `work`, at most [`PATIENCE`].
-pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn finish_in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("finished in time")
 }
 
@@ -86,12 +86,15 @@ impl RawClient {
     pub(crate) async fn connect_with(addr: SocketAddr, request: &ConnectRequest) -> Option<RawClient> {
         let socket = TcpStream::connect(addr).await.expect("the server listens");
         socket.set_nodelay(true).expect("a socket");
-        RawClient::over(socket, request).await
+        RawClient::connect_over(socket, request).await
     }
 
     /// Opens a session over an open stream. Returns `None` if the server closes the stream instead
     /// of answering.
-    pub(crate) async fn over(socket: impl Stream + 'static, request: &ConnectRequest) -> Option<RawClient> {
+    pub(crate) async fn connect_over(
+        socket: impl Stream + 'static,
+        request: &ConnectRequest,
+    ) -> Option<RawClient> {
         let granted = ConnectResponse {
             protocol: 0,
             timeout_ms: 0,
@@ -155,14 +158,14 @@ impl RawClient {
     }
 
     /// Sends a request and returns its reply, which must not be an error.
-    pub(crate) async fn ok(&mut self, request: Request) -> Reply {
+    pub(crate) async fn call_ok(&mut self, request: Request) -> Reply {
         let (header, reply, _) = self.call(request.clone()).await;
         assert_eq!(header.err, 0, "{request:?}");
         reply
     }
 
     /// Sends a request and returns the error code of its reply.
-    pub(crate) async fn err(&mut self, request: Request) -> i32 {
+    pub(crate) async fn call_error(&mut self, request: Request) -> i32 {
         self.call(request).await.0.err
     }
 
@@ -185,7 +188,7 @@ impl RawClient {
         tokio::time::timeout(PATIENCE, self.frames.next()).await.expect("the server answers in time")
     }
 
-    pub(crate) async fn closed(&mut self) -> bool {
+    pub(crate) async fn reads_end(&mut self) -> bool {
         self.frame().await.is_none()
     }
 }

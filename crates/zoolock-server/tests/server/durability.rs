@@ -8,7 +8,7 @@ use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
 use zoolock_wire::{ConnectRequest, Reply, Request, op};
 
 use crate::common::{
-    RawClient, builder, connect_request, create, create_op, delete, exists, get, set, within,
+    RawClient, builder, connect_request, create, create_op, delete, exists, finish_in_time, get, set,
 };
 
 async fn start(dir: &std::path::Path) -> ServerHandle {
@@ -26,17 +26,17 @@ async fn znodes_sessions_and_ephemerals_outlive_the_server() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/a", 0)).await;
-    raw.ok(set("/a", "much", -1)).await;
-    raw.ok(create("/a/e", 1)).await;
-    raw.ok(create_op(op::CREATE_CONTAINER, "/box", 4)).await;
-    raw.ok(create("/a/s-", 2)).await;
-    raw.ok(create("/gone", 0)).await;
-    raw.ok(delete("/gone", -1)).await;
+    raw.call_ok(create("/a", 0)).await;
+    raw.call_ok(set("/a", "much", -1)).await;
+    raw.call_ok(create("/a/e", 1)).await;
+    raw.call_ok(create_op(op::CREATE_CONTAINER, "/box", 4)).await;
+    raw.call_ok(create("/a/s-", 2)).await;
+    raw.call_ok(create("/gone", 0)).await;
+    raw.call_ok(delete("/gone", -1)).await;
     let mut left = RawClient::connect(server.local_addr()).await;
-    left.ok(create("/a/left", 1)).await;
-    left.ok(Request::CloseSession).await;
-    let before = raw.ok(get("/a", false)).await;
+    left.call_ok(create("/a/left", 1)).await;
+    left.call_ok(Request::CloseSession).await;
+    let before = raw.call_ok(get("/a", false)).await;
     server.shutdown().await;
 
     let server = start(dir.path()).await;
@@ -49,17 +49,17 @@ async fn znodes_sessions_and_ephemerals_outlive_the_server() {
     assert!(move_to(&server, &left).await.granted.session == 0, "a closed session came back");
     let mut raw = move_to(&server, &raw).await;
     assert_ne!(raw.granted.session, 0);
-    assert_eq!(raw.ok(get("/a", false)).await, before);
-    let Reply::Stat(stat) = raw.ok(exists("/a/e", false)).await else { panic!("a stat") };
+    assert_eq!(raw.call_ok(get("/a", false)).await, before);
+    let Reply::Stat(stat) = raw.call_ok(exists("/a/e", false)).await else { panic!("a stat") };
     assert_eq!(stat.ephemeral_owner, raw.granted.session);
     for path in ["/gone", "/a/left"] {
-        assert_eq!(raw.err(exists(path, false)).await, -101);
+        assert_eq!(raw.call_error(exists(path, false)).await, -101);
     }
-    let Reply::Path(next) = raw.ok(create("/a/s-", 2)).await else { panic!("a path") };
+    let Reply::Path(next) = raw.call_ok(create("/a/s-", 2)).await else { panic!("a path") };
     assert_eq!(next, "/a/s-0000000003", "sequence numbers continue");
-    raw.ok(Request::CloseSession).await;
+    raw.call_ok(Request::CloseSession).await;
     let mut other = RawClient::connect(server.local_addr()).await;
-    assert_eq!(other.err(exists("/a/e", false)).await, -101);
+    assert_eq!(other.call_error(exists("/a/e", false)).await, -101);
     server.shutdown().await;
 }
 
@@ -68,20 +68,20 @@ async fn restored_session_expires_after_timeout() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/e", 1)).await;
+    raw.call_ok(create("/e", 1)).await;
     server.shutdown().await;
     let server = start(dir.path()).await;
     let mut other = RawClient::connect(server.local_addr()).await;
-    other.ok(exists("/e", true)).await;
+    other.call_ok(exists("/e", true)).await;
     server.advance(Duration::from_secs(9));
-    other.ok(exists("/e", true)).await;
+    other.call_ok(exists("/e", true)).await;
     server.advance(Duration::from_secs(4));
-    assert_eq!(other.err(exists("/e", false)).await, -101);
+    assert_eq!(other.call_error(exists("/e", false)).await, -101);
     server.shutdown().await;
     // Neither the znode nor the session returns after another restart.
     let server = start(dir.path()).await;
     let mut other = RawClient::connect(server.local_addr()).await;
-    assert_eq!(other.err(exists("/e", false)).await, -101);
+    assert_eq!(other.call_error(exists("/e", false)).await, -101);
     assert_eq!(move_to(&server, &raw).await.granted.session, 0);
     server.shutdown().await;
 }
@@ -100,15 +100,15 @@ async fn snapshots_replace_old_segments() {
     let mut raw = RawClient::connect(server.local_addr()).await;
     let mut count = 0;
     for round in 0..4 {
-        within(async {
+        finish_in_time(async {
             loop {
-                raw.ok(create(&format!("/n{count}"), 0)).await;
+                raw.call_ok(create(&format!("/n{count}"), 0)).await;
                 if count % 3 == 0 {
-                    raw.ok(set(&format!("/n{}", count / 2), &count.to_string().repeat(1000), -1)).await;
+                    raw.call_ok(set(&format!("/n{}", count / 2), &count.to_string().repeat(1000), -1)).await;
                 }
                 if count % 5 == 0 {
-                    raw.ok(delete(&format!("/n{count}"), -1)).await;
-                    raw.ok(create(&format!("/n{count}"), 0)).await;
+                    raw.call_ok(delete(&format!("/n{count}"), -1)).await;
+                    raw.call_ok(create(&format!("/n{count}"), 0)).await;
                 }
                 count += 1;
                 let snapshots = names().iter().filter(|name| name.starts_with("snapshot.0")).count();
@@ -121,7 +121,7 @@ async fn snapshots_replace_old_segments() {
         let before: Vec<_> = {
             let mut all = Vec::new();
             for i in 0..count {
-                all.push(raw.ok(get(&format!("/n{i}"), false)).await);
+                all.push(raw.call_ok(get(&format!("/n{i}"), false)).await);
             }
             all
         };
@@ -135,7 +135,7 @@ async fn snapshots_replace_old_segments() {
         server = start().await.expect("starts");
         raw = RawClient::connect(server.local_addr()).await;
         for (i, before) in before.into_iter().enumerate() {
-            assert_eq!(raw.ok(get(&format!("/n{i}"), false)).await, before);
+            assert_eq!(raw.call_ok(get(&format!("/n{i}"), false)).await, before);
         }
     }
     server.shutdown().await;
@@ -170,7 +170,7 @@ async fn damage_error_names_file_and_byte() {
     let server = start(dir.path()).await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     for i in 0..20 {
-        raw.ok(create(&format!("/n{i}"), 0)).await;
+        raw.call_ok(create(&format!("/n{i}"), 0)).await;
     }
     server.shutdown().await;
     let file = dir.path().join("log.0000000000000000");
@@ -182,7 +182,7 @@ async fn damage_error_names_file_and_byte() {
     // The epoch file is missing, but the log shows that epochs were used.
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
-    RawClient::connect(server.local_addr()).await.ok(create("/a", 0)).await;
+    RawClient::connect(server.local_addr()).await.call_ok(create("/a", 0)).await;
     server.shutdown().await;
     for name in ["epoch", "lock"] {
         std::fs::remove_file(dir.path().join(name)).expect("it exists");
@@ -203,7 +203,7 @@ async fn start_waits_for_sessions_lost_in_crash() {
     let server = memory.start().await.expect("starts");
     let mut holder = RawClient::connect(server.local_addr()).await;
     assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
-    holder.ok(create("/held", 1)).await;
+    holder.call_ok(create("/held", 1)).await;
     // Copies the files as a crash would leave them while the session is alive.
     let crashed = tempfile::tempdir().expect("a temporary directory");
     for entry in std::fs::read_dir(dir.path()).expect("it exists").flatten() {
@@ -228,7 +228,7 @@ async fn session_is_refused_if_timeout_cannot_be_recorded() {
     std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
     let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
     assert!(RawClient::connect_with(server.local_addr(), &longer).await.is_none());
-    known.ok(create("/a", 0)).await;
+    known.call_ok(create("/a", 0)).await;
     std::fs::remove_dir(dir.path().join("owed.tmp")).expect("it exists");
     assert!(RawClient::connect_with(server.local_addr(), &longer).await.is_some());
     server.expire_sessions();
@@ -252,7 +252,7 @@ async fn data_directory_is_free_when_the_server_has_stopped() {
         let server = builder().data_dir(dir.path()).start().await;
         let server = server.unwrap_or_else(|error| panic!("round {round}: {error}"));
         let mut raw = RawClient::connect(server.local_addr()).await;
-        raw.ok(create(&format!("/n{round}"), 0)).await;
+        raw.call_ok(create(&format!("/n{round}"), 0)).await;
         server.shutdown().await;
     }
 }
@@ -261,7 +261,7 @@ async fn data_directory_is_free_when_the_server_has_stopped() {
 async fn dropped_server_keeps_writes_and_unlocks_directory() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let again = || async {
-        within(async {
+        finish_in_time(async {
             loop {
                 match builder().data_dir(dir.path()).start().await {
                     Ok(server) => return server,
@@ -276,9 +276,9 @@ async fn dropped_server_keeps_writes_and_unlocks_directory() {
         let server = again().await;
         let mut raw = RawClient::connect(server.local_addr()).await;
         for before in 0..round {
-            raw.ok(exists(&format!("/n{before}"), false)).await;
+            raw.call_ok(exists(&format!("/n{before}"), false)).await;
         }
-        raw.ok(create(&format!("/n{round}"), 0)).await;
+        raw.call_ok(create(&format!("/n{round}"), 0)).await;
         // The server is dropped while the connection is open and has an unanswered request.
         raw.send(&create("/n", 2)).await;
         drop(server);

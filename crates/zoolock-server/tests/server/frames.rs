@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::{Error, Secret};
-use zoolock_tests::four_letter::four_letter;
+use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_wire::{
     Acl, ConnectRequest, CreateRequest, EventKind, Hidden, Identity, OpResult, Reply, Request, SetWatches,
     Stat, op,
@@ -13,7 +13,7 @@ use zoolock_wire::{
 
 use crate::common::{
     PATIENCE, RawClient, Received, auth, builder, check, children, connect_request, create, create_op,
-    delete, exists, get, server, set, within,
+    delete, exists, finish_in_time, get, server, set,
 };
 
 fn stat_of(reply: Reply) -> Stat {
@@ -60,7 +60,7 @@ async fn session_moves_only_with_its_password() {
     let server = server().await;
     let addr = server.local_addr();
     let mut first = RawClient::connect(addr).await;
-    first.ok(create("/e", 1)).await;
+    first.call_ok(create("/e", 1)).await;
     let granted = first.granted.clone();
     assert_ne!(granted.password.0, [0; 16]);
     let mut request = connect_request();
@@ -75,15 +75,15 @@ async fn session_moves_only_with_its_password() {
         let mut refused = RawClient::connect_with(addr, &wrong).await.expect("an answer");
         assert_eq!((refused.granted.timeout_ms, refused.granted.session), (0, 0));
         assert_eq!(refused.granted.password.0, [0; 16]);
-        assert!(refused.closed().await);
+        assert!(refused.reads_end().await);
         // The session is still attached to its connection.
-        first.ok(Request::Ping).await;
+        first.call_ok(Request::Ping).await;
     }
 
     let mut second = RawClient::connect_with(addr, &request).await.expect("the session");
     assert_eq!(second.granted.session, granted.session);
-    assert!(first.closed().await);
-    second.ok(exists("/e", false)).await;
+    assert!(first.reads_end().await);
+    second.call_ok(exists("/e", false)).await;
     assert_eq!(server.sessions(), 1);
     server.shutdown().await;
 }
@@ -114,12 +114,12 @@ async fn expiry_deletes_all_ephemerals_in_one_transaction() {
     let brief = ConnectRequest { timeout_ms: 40, ..connect_request() };
     let mut dying = RawClient::connect_with(addr, &brief).await.expect("a session");
     for path in ["/e1", "/e2"] {
-        dying.ok(create(path, 1)).await;
-        watcher.ok(exists(path, true)).await;
+        dying.call_ok(create(path, 1)).await;
+        watcher.call_ok(exists(path, true)).await;
     }
     // Pings keep the watcher alive while the other session is silent.
     let mut deleted = Vec::new();
-    within(async {
+    finish_in_time(async {
         while deleted.len() < 2 {
             let (_, _, events) = watcher.call(Request::Ping).await;
             deleted.extend(events.into_iter().map(|event| (event.kind, event.path)));
@@ -127,8 +127,8 @@ async fn expiry_deletes_all_ephemerals_in_one_transaction() {
     })
     .await;
     assert_eq!(deleted, [(EventKind::Deleted, "/e1".to_owned()), (EventKind::Deleted, "/e2".to_owned())]);
-    assert!(dying.closed().await);
-    let root = stat_of(watcher.ok(get("/", false)).await);
+    assert!(dying.reads_end().await);
+    let root = stat_of(watcher.call_ok(get("/", false)).await);
     let (header, ..) = watcher.call(Request::Ping).await;
     assert_eq!(root.pzxid, header.zxid);
     assert_eq!(server.sessions(), 1);
@@ -141,13 +141,13 @@ async fn event_precedes_reply_that_shows_its_change() {
     let addr = server.local_addr();
     let (mut a, mut b) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     for round in 0..200 {
-        assert_eq!(a.err(exists("/x", true)).await, -101);
+        assert_eq!(a.call_error(exists("/x", true)).await, -101);
         // B's reply proves that the znode was created. A sends its next request after that reply.
-        b.ok(create("/x", 0)).await;
+        b.call_ok(create("/x", 0)).await;
         let (_, reply, events) = a.call(exists("/x", true)).await;
         assert_ne!(reply, Reply::Empty, "round {round}");
         assert_eq!(events.len(), 1, "round {round}");
-        b.ok(delete("/x", -1)).await;
+        b.call_ok(delete("/x", -1)).await;
         let (header, _, events) = a.call(exists("/x", false)).await;
         assert_eq!((header.err, events.len()), (-101, 1), "round {round}");
     }
@@ -177,21 +177,21 @@ async fn pipelined_requests_are_answered_in_order() {
 async fn sequence_numbers_stop_at_their_maximum() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/d", 0)).await;
+    raw.call_ok(create("/d", 0)).await;
     assert!(server.set_child_counter("/d", i32::MAX - 1));
-    assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483646");
-    assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483647");
-    let before = stat_of(raw.ok(get("/d", false)).await);
-    assert_eq!(raw.err(create("/d/n-", 2)).await, -110);
+    assert_eq!(path_of(raw.call_ok(create("/d/n-", 2)).await), "/d/n-2147483646");
+    assert_eq!(path_of(raw.call_ok(create("/d/n-", 2)).await), "/d/n-2147483647");
+    let before = stat_of(raw.call_ok(get("/d", false)).await);
+    assert_eq!(raw.call_error(create("/d/n-", 2)).await, -110);
     // Another prefix gets the same number, and pzxid does not change.
-    assert_eq!(path_of(raw.ok(create("/d/m-", 2)).await), "/d/m-2147483647");
-    let after = stat_of(raw.ok(get("/d", false)).await);
+    assert_eq!(path_of(raw.call_ok(create("/d/m-", 2)).await), "/d/m-2147483647");
+    let after = stat_of(raw.call_ok(get("/d", false)).await);
     assert_eq!((after.pzxid, after.num_children), (before.pzxid, before.num_children + 1));
-    raw.ok(delete("/d/n-2147483647", -1)).await;
-    assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483647");
+    raw.call_ok(delete("/d/n-2147483647", -1)).await;
+    assert_eq!(path_of(raw.call_ok(create("/d/n-", 2)).await), "/d/n-2147483647");
     // With two creates in one transaction, the second sees the wrapped counter.
     let two = Request::Multi(vec![create("/d/k-", 2), create("/d/k-", 2)]);
-    let Reply::Multi(results) = raw.ok(two).await else { panic!("results") };
+    let Reply::Multi(results) = raw.call_ok(two).await else { panic!("results") };
     let path = |path: &str| OpResult::Create { path: path.to_owned() };
     assert_eq!(results, [path("/d/k-2147483647"), path("/d/k--2147483648")]);
     assert!(!server.set_child_counter("/none", 1));
@@ -202,12 +202,12 @@ async fn sequence_numbers_stop_at_their_maximum() {
 async fn only_used_container_is_removed_when_empty() {
     let server = builder().container_check(Duration::from_millis(20)).start().await.expect("a free port");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create_op(op::CREATE_CONTAINER, "/unused", 4)).await;
-    raw.ok(create_op(op::CREATE_CONTAINER, "/used", 4)).await;
-    raw.ok(create("/used/x", 0)).await;
-    raw.ok(exists("/used", true)).await;
-    raw.ok(delete("/used/x", -1)).await;
-    let heard = within(async {
+    raw.call_ok(create_op(op::CREATE_CONTAINER, "/unused", 4)).await;
+    raw.call_ok(create_op(op::CREATE_CONTAINER, "/used", 4)).await;
+    raw.call_ok(create("/used/x", 0)).await;
+    raw.call_ok(exists("/used", true)).await;
+    raw.call_ok(delete("/used/x", -1)).await;
+    let heard = finish_in_time(async {
         loop {
             let (header, _, events) = raw.call(exists("/used", false)).await;
             if header.err == -101 {
@@ -216,7 +216,7 @@ async fn only_used_container_is_removed_when_empty() {
         }
     });
     assert_eq!(heard.await[0].kind, EventKind::Deleted);
-    raw.ok(exists("/unused", false)).await;
+    raw.call_ok(exists("/unused", false)).await;
     server.shutdown().await;
 }
 
@@ -226,13 +226,13 @@ async fn watches_end_with_their_connection() {
     let addr = server.local_addr();
     let mut stays = RawClient::connect(addr).await;
     let mut goes = RawClient::connect(addr).await;
-    goes.err(exists("/x", true)).await;
-    goes.ok(children("/", true)).await;
+    goes.call_error(exists("/x", true)).await;
+    goes.call_ok(children("/", true)).await;
     assert_eq!(server.stats().watches, 2);
     drop(goes);
-    within(async {
+    finish_in_time(async {
         while server.stats().watches > 0 {
-            stays.ok(Request::Ping).await;
+            stays.call_ok(Request::Ping).await;
         }
     })
     .await;
@@ -243,9 +243,9 @@ async fn watches_end_with_their_connection() {
 async fn set_watches_sends_missed_events() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/a", 0)).await;
+    raw.call_ok(create("/a", 0)).await;
     let (header, ..) = raw.call(Request::Ping).await;
-    raw.ok(set("/a", "1", -1)).await;
+    raw.call_ok(set("/a", "1", -1)).await;
     let watches = SetWatches {
         relative_zxid: header.zxid,
         data: vec!["/a".into(), "/gone".into()],
@@ -268,7 +268,7 @@ async fn unknown_and_malformed_requests_leave_the_connection_open() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     for code in [99, 0, i32::MIN, -1, -10] {
-        assert_eq!(raw.err(Request::Unknown { op: code }).await, -6, "operation {code}");
+        assert_eq!(raw.call_error(Request::Unknown { op: code }).await, -6, "operation {code}");
     }
     // A `getData` with extra bytes, and a truncated `getData`.
     raw.write(&[0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 4, 0, 0, 0, 1, b'/', 0, 0, 0][..20]).await;
@@ -277,7 +277,7 @@ async fn unknown_and_malformed_requests_leave_the_connection_open() {
     raw.write(&[0, 0, 0, 11, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 9]).await;
     let Received::Reply(header, _) = raw.receive(op::GET_DATA).await else { panic!("a reply") };
     assert_eq!((header.xid, header.err), (8, -5));
-    raw.ok(Request::Ping).await;
+    raw.call_ok(Request::Ping).await;
     server.shutdown().await;
 }
 
@@ -307,7 +307,7 @@ async fn other_protocols_are_disconnected() {
 }
 
 async fn word(addr: std::net::SocketAddr, word: &str) -> String {
-    four_letter(addr, word).await.expect("an answer")
+    send_four_letter_word(addr, word).await.expect("an answer")
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn four_letter_words_are_answered() {
     let server = server().await;
     let addr = server.local_addr();
     let mut raw = RawClient::connect(addr).await;
-    raw.ok(create("/a", 0)).await;
+    raw.call_ok(create("/a", 0)).await;
     assert_eq!(word(addr, "ruok").await, "imok");
     assert_eq!(word(addr, "ruok\n").await, "imok");
     assert_eq!(word(addr, "isro").await, "rw");
@@ -336,22 +336,22 @@ async fn clients_without_secret_are_refused() {
     let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
     let addr = server.local_addr();
     let mut early = RawClient::connect(addr).await;
-    early.ok(Request::Ping).await;
+    early.call_ok(Request::Ping).await;
     let (header, ..) = early.call(get("/", false)).await;
     assert_eq!(header.err, -124);
-    assert!(early.closed().await);
+    assert!(early.reads_end().await);
     for wrong in ["zoolock:wrong", "other:s3cret", "zoolock:s3cret2", ""] {
         let mut raw = RawClient::connect(addr).await;
-        assert_eq!(raw.err(auth("digest", wrong)).await, -115);
-        assert!(raw.closed().await);
+        assert_eq!(raw.call_error(auth("digest", wrong)).await, -115);
+        assert!(raw.reads_end().await);
     }
     assert_eq!(server.sessions(), 0);
     assert_eq!(word(addr, "ruok").await, "imok");
     assert!(word(addr, "srvr").await.contains("not executed"));
     let mut raw = RawClient::connect(addr).await;
-    raw.ok(auth("digest", "zoolock:s3cret")).await;
-    raw.ok(get("/", false)).await;
-    raw.ok(auth("digest", "me:too")).await;
+    raw.call_ok(auth("digest", "zoolock:s3cret")).await;
+    raw.call_ok(get("/", false)).await;
+    raw.call_ok(auth("digest", "me:too")).await;
     server.shutdown().await;
 }
 
@@ -364,7 +364,7 @@ async fn secret_must_arrive_in_time() {
         .await
         .expect("a free port");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    assert!(raw.closed().await);
+    assert!(raw.reads_end().await);
     server.shutdown().await;
 }
 
@@ -372,8 +372,8 @@ async fn secret_must_arrive_in_time() {
 async fn an_unknown_auth_scheme_ends_the_connection() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    assert_eq!(raw.err(auth("sasl", "x")).await, -115);
-    assert!(raw.closed().await);
+    assert_eq!(raw.call_error(auth("sasl", "x")).await, -115);
+    assert!(raw.reads_end().await);
     server.shutdown().await;
 }
 
@@ -387,7 +387,7 @@ async fn zxids_never_go_back_over_restarts() {
         let second = builder().data_dir(dir.path()).start().await;
         assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
         let mut raw = RawClient::connect(server.local_addr()).await;
-        let stat = stat_of(raw.ok(create_op(op::CREATE2, &format!("/x{epoch}"), 0)).await);
+        let stat = stat_of(raw.call_ok(create_op(op::CREATE2, &format!("/x{epoch}"), 0)).await);
         assert!(stat.czxid > last && stat.czxid >> 32 == i64::from(epoch));
         last = stat.czxid;
         server.shutdown().await;
@@ -408,8 +408,8 @@ async fn idle_time_starts_without_sessions() {
     assert!(server.idle_since().is_some());
     let mut raw = RawClient::connect(server.local_addr()).await;
     assert_eq!((server.sessions(), server.idle_since()), (1, None));
-    raw.ok(Request::CloseSession).await;
-    assert!(raw.closed().await);
+    raw.call_ok(Request::CloseSession).await;
+    assert!(raw.reads_end().await);
     assert_eq!(server.sessions(), 0);
     assert!(server.idle_since().is_some());
     server.shutdown().await;
@@ -421,10 +421,10 @@ async fn shutdown_ends_connections_and_frees_the_port() {
     let addr = server.local_addr();
     let mut raw = RawClient::connect(addr).await;
     server.shutdown().await;
-    assert!(raw.closed().await);
+    assert!(raw.reads_end().await);
     let again = builder().listen(addr).start().await.expect("the port is free again");
     drop(again);
-    within(async { while TcpStream::connect(addr).await.is_ok() {} }).await;
+    finish_in_time(async { while TcpStream::connect(addr).await.is_ok() {} }).await;
 }
 
 #[tokio::test]
@@ -435,8 +435,8 @@ async fn a_failed_multi_changes_nothing_but_the_zxid() {
     let (header, reply, _) = raw.call(Request::Multi(ops)).await;
     assert_eq!(header.err, 0);
     assert_eq!(reply, Reply::Multi(vec![OpResult::Error(0), OpResult::Error(-103), OpResult::Error(-2)]));
-    assert_eq!(raw.err(exists("/a", false)).await, -101);
-    assert_eq!(stat_of(raw.ok(get("/", false)).await).cversion, -1);
+    assert_eq!(raw.call_error(exists("/a", false)).await, -101);
+    assert_eq!(stat_of(raw.call_ok(get("/", false)).await).cversion, -1);
     server.shutdown().await;
 }
 
@@ -445,7 +445,7 @@ async fn server_stops_reading_from_slow_reader() {
     let server = server().await;
     let addr = server.local_addr();
     let mut other = RawClient::connect(addr).await;
-    other.ok(set("/", &"x".repeat(500_000), -1)).await;
+    other.call_ok(set("/", &"x".repeat(500_000), -1)).await;
     let mut raw = RawClient::connect(addr).await;
     let xids = {
         let mut xids = Vec::new();
@@ -455,7 +455,7 @@ async fn server_stops_reading_from_slow_reader() {
         xids
     };
     // 200 MB of replies are pending. Other clients are served meanwhile.
-    other.ok(create("/y", 0)).await;
+    other.call_ok(create("/y", 0)).await;
     for xid in xids {
         let Received::Reply(header, _) = raw.receive(op::GET_DATA).await else { panic!("a reply") };
         assert_eq!(header.xid, xid);
@@ -467,12 +467,12 @@ async fn server_stops_reading_from_slow_reader() {
 async fn admitted_session_survives_refused_authentication() {
     let server = server().await;
     let mut holder = RawClient::connect(server.local_addr()).await;
-    holder.ok(create("/held", 1)).await;
-    assert_eq!(holder.err(auth("no-such-scheme", "x")).await, -115);
-    assert!(holder.closed().await);
+    holder.call_ok(create("/held", 1)).await;
+    assert_eq!(holder.call_error(auth("no-such-scheme", "x")).await, -115);
+    assert!(holder.reads_end().await);
     // The session keeps its znode until it expires, because its client relies on the lock until then.
     let mut other = RawClient::connect(server.local_addr()).await;
-    other.ok(exists("/held", false)).await;
+    other.call_ok(exists("/held", false)).await;
     let again = ConnectRequest {
         session: holder.granted.session,
         password: holder.granted.password.clone(),
@@ -489,7 +489,7 @@ async fn disconnect_before_admission_ends_session() {
     for _ in 0..20 {
         drop(RawClient::connect(server.local_addr()).await);
     }
-    within(async {
+    finish_in_time(async {
         while server.sessions() > 0 {
             tokio::task::yield_now().await;
         }
@@ -506,23 +506,23 @@ async fn session_moved_before_admission_survives() {
     let again = ConnectRequest { session, password, ..connect_request() };
     let mut raw = RawClient::connect_with(server.local_addr(), &again).await.expect("an answer");
     assert_eq!(raw.granted.session, session);
-    raw.ok(auth("digest", "zoolock:s3cret")).await;
-    raw.ok(create("/held", 1)).await;
+    raw.call_ok(auth("digest", "zoolock:s3cret")).await;
+    raw.call_ok(create("/held", 1)).await;
     drop(first);
-    within(async {
+    finish_in_time(async {
         while server.stats().connections > 1 {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    raw.ok(exists("/held", false)).await;
+    raw.call_ok(exists("/held", false)).await;
     // A session that is admitted on neither of two connections ends when the second connection
     // ends.
     let first = RawClient::connect(server.local_addr()).await;
     let (session, password) = (first.granted.session, first.granted.password.clone());
     let again = ConnectRequest { session, password, ..connect_request() };
     drop(RawClient::connect_with(server.local_addr(), &again).await.expect("an answer"));
-    within(async {
+    finish_in_time(async {
         while server.sessions() > 1 {
             tokio::task::yield_now().await;
         }
@@ -536,10 +536,10 @@ async fn auth_expansion_has_limits() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     // Long credentials are refused, because every access list with `auth` would repeat them.
-    assert_eq!(raw.err(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
+    assert_eq!(raw.call_error(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
     let mut raw = RawClient::connect(server.local_addr()).await;
     for identity in 0..60 {
-        raw.ok(auth("digest", &format!("{}{identity}:x", "u".repeat(4000)))).await;
+        raw.call_ok(auth("digest", &format!("{}{identity}:x", "u".repeat(4000)))).await;
     }
     let who = Identity { scheme: "auth".to_owned(), id: String::new() };
     let acl = |entries| (0..entries).map(|perms| Acl { perms, identity: who.clone() }).collect::<Vec<_>>();
@@ -549,16 +549,18 @@ async fn auth_expansion_has_limits() {
             create.acl = acl(entries);
         }
         match code {
-            None => drop(raw.ok(request).await),
-            Some(code) => assert_eq!(raw.err(request).await, code, "{entries}"),
+            None => drop(raw.call_ok(request).await),
+            Some(code) => assert_eq!(raw.call_error(request).await, code, "{entries}"),
         }
     }
     let creates = (0..30).map(|i| match create(&format!("/m{i}"), 0) {
         Request::Create(create) => Request::Create(CreateRequest { acl: acl(1), ..create }),
         other => other,
     });
-    let Reply::Multi(results) = raw.ok(Request::Multi(creates.collect())).await else { panic!("a multi") };
+    let Reply::Multi(results) = raw.call_ok(Request::Multi(creates.collect())).await else {
+        panic!("a multi")
+    };
     assert!(results.contains(&OpResult::Error(-114)), "{results:?}");
-    assert_eq!(raw.err(exists("/m0", false)).await, -101);
+    assert_eq!(raw.call_error(exists("/m0", false)).await, -101);
     server.shutdown().await;
 }

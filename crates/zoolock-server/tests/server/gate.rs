@@ -10,7 +10,7 @@ use zoolock_server::Limits;
 use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
 use zoolock_wire::{EventKind, Reply, Request, op};
 
-use crate::common::{RawClient, Received, builder, connect_request, create, get, set, within};
+use crate::common::{RawClient, Received, builder, connect_request, create, finish_in_time, get, set};
 
 /// Time within which a server sends replies that do not wait for a sync.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -155,15 +155,15 @@ async fn check_sent_after(result: Syncs) {
     let _open = OpenAtEnd(Arc::clone(&gate));
     let addr = server.local_addr();
     let mut writer = RawClient::connect(addr).await;
-    writer.ok(create("/a", 0)).await;
+    writer.call_ok(create("/a", 0)).await;
     let (mut reader, mut watcher) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     let (mut creator, mut leaver) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
-    watcher.ok(get("/a", true)).await;
+    watcher.call_ok(get("/a", true)).await;
 
     gate.set(Syncs::Wait);
     let received = server.stats().received;
     writer.send(&set("/a", "new", -1)).await;
-    within(async {
+    finish_in_time(async {
         while !gate.is_waiting() {
             sleep(Duration::from_millis(5)).await
         }
@@ -173,7 +173,7 @@ async fn check_sent_after(result: Syncs) {
     creator.send(&Request::Multi(vec![create("/b", 0), create("/c", 1)])).await;
     leaver.send(&Request::CloseSession).await;
     let newcomer = tokio::spawn(async move { RawClient::connect_with(addr, &connect_request()).await });
-    within(async {
+    finish_in_time(async {
         while server.stats().received < received + 5 {
             sleep(Duration::from_millis(5)).await
         }
@@ -188,10 +188,10 @@ async fn check_sent_after(result: Syncs) {
 
     gate.set(result);
     if result == Syncs::Fail {
-        let why = within(server.failed()).await;
+        let why = finish_in_time(server.wait_for_failure()).await;
         assert!(why.contains("the disk is gone"), "{why}");
         for mut raw in [writer, reader, watcher, creator, leaver] {
-            assert!(raw.closed().await, "sent without a sync");
+            assert!(raw.reads_end().await, "sent without a sync");
         }
         assert!(newcomer.await.expect("no panic").is_none(), "a session was granted without a sync");
         server.shutdown().await;

@@ -9,7 +9,8 @@ use zoolock_server::{Limits, ServerHandle, Users};
 use zoolock_wire::{ConnectRequest, Request, op};
 
 use crate::common::{
-    PATIENCE, RawClient, Received, auth, builder, children, connect_request, create, exists, get, set, within,
+    PATIENCE, RawClient, Received, auth, builder, children, connect_request, create, exists, finish_in_time,
+    get, set,
 };
 
 async fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
@@ -17,7 +18,7 @@ async fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.expect("server reads");
     let mut answer = String::new();
-    within(socket.read_to_string(&mut answer)).await.expect("text");
+    finish_in_time(socket.read_to_string(&mut answer)).await.expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, body.to_owned())
@@ -48,8 +49,8 @@ async fn metrics_have_the_names_of_zookeeper() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
     let addr = server.metrics_addr().expect("metrics are served");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/e", 1)).await;
-    raw.ok(get("/e", true)).await;
+    raw.call_ok(create("/e", 1)).await;
+    raw.call_ok(get("/e", true)).await;
     let (status, text) = http_get(addr, "/metrics").await;
     assert_eq!(status, 200);
     for line in [
@@ -66,7 +67,9 @@ async fn metrics_have_the_names_of_zookeeper() {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
     // Except for their prefix, the names are exactly those that `mntr` shows.
-    let mntr = zoolock_tests::four_letter::four_letter(server.local_addr(), "mntr").await.expect("an answer");
+    let mntr = zoolock_tests::four_letter::send_four_letter_word(server.local_addr(), "mntr")
+        .await
+        .expect("an answer");
     let names = |text: &str, prefix: &str, mark: char| -> Vec<String> {
         let names = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split(mark).next());
         names
@@ -88,14 +91,14 @@ async fn stopping_server_is_alive_but_not_ready() {
     let addr = server.metrics_addr().expect("metrics are served");
     // The shutdown waits for a client that does not read its replies.
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/big", 0)).await;
-    raw.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
+    raw.call_ok(create("/big", 0)).await;
+    raw.call_ok(set("/big", &"x".repeat(1_000_000), -1)).await;
     for _ in 0..40 {
         raw.send(&get("/big", false)).await;
     }
     wait_for_stats(&server, "replies queued", |stats| stats.queued > 500_000).await;
     let stopping = tokio::spawn(server.shutdown());
-    within(async {
+    finish_in_time(async {
         while http_get(addr, "/ready").await != (503, "stopping\n".to_owned()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -103,16 +106,16 @@ async fn stopping_server_is_alive_but_not_ready() {
     .await;
     assert_eq!(http_get(addr, "/live").await.0, 200);
     drop(raw);
-    within(stopping).await.expect("shutdown does not panic");
+    finish_in_time(stopping).await.expect("shutdown does not panic");
 }
 
 #[tokio::test]
 async fn pending_replies_are_sent_before_shutdown() {
     let server = builder().start().await.expect("it starts");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/big", 0)).await;
+    raw.call_ok(create("/big", 0)).await;
     let data = "x".repeat(900_000);
-    raw.ok(set("/big", &data, -1)).await;
+    raw.call_ok(set("/big", &data, -1)).await;
     let received = server.stats().received;
     // The replies have more bytes than the socket buffers hold, but fewer than the server may
     // queue.
@@ -128,7 +131,7 @@ async fn pending_replies_are_sent_before_shutdown() {
         answers += 1;
     }
     assert!(answers + 3 >= sent, "{answers} replies received, {sent} sent including 3 earlier ones");
-    within(stopping).await.expect("shutdown does not panic");
+    finish_in_time(stopping).await.expect("shutdown does not panic");
 }
 
 #[tokio::test]
@@ -139,8 +142,8 @@ async fn unread_replies_have_a_total_limit() {
         .await
         .expect("it starts");
     let mut writer = RawClient::connect(server.local_addr()).await;
-    writer.ok(create("/big", 0)).await;
-    writer.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
+    writer.call_ok(create("/big", 0)).await;
+    writer.call_ok(set("/big", &"x".repeat(1_000_000), -1)).await;
     let mut slow_clients = Vec::new();
     for _ in 0..20 {
         let mut raw = RawClient::connect(server.local_addr()).await;
@@ -153,7 +156,7 @@ async fn unread_replies_have_a_total_limit() {
     wait_for_stats(&server, "queued bytes within the limit", |stats| stats.queued <= 8 << 20).await;
     // A client that reads its replies is served.
     for _ in 0..5 {
-        writer.ok(get("/big", false)).await;
+        writer.call_ok(get("/big", false)).await;
     }
     drop(slow_clients);
     wait_for_stats(&server, "nothing queued", |stats| stats.connections == 1 && stats.queued == 0).await;
@@ -181,10 +184,10 @@ async fn incomplete_requests_have_a_total_limit() {
     wait_for_stats(&server, "connections closed", |stats| stats.connections <= 10).await;
     assert!(server.stats().connections > 5, "more connections closed than needed");
     // A client that sends small requests is served.
-    other.ok(create("/a", 0)).await;
+    other.call_ok(create("/a", 0)).await;
     drop(slow_clients);
     wait_for_stats(&server, "other connections ended", |stats| stats.connections == 1).await;
-    other.ok(set("/a", &"x".repeat(1_000_000), -1)).await;
+    other.call_ok(set("/a", &"x".repeat(1_000_000), -1)).await;
     server.shutdown().await;
 }
 
@@ -194,13 +197,13 @@ async fn watches_have_a_limit() {
         builder().limits(Limits { max_watches: 10, ..Limits::default() }).start().await.expect("it starts");
     let mut raw = RawClient::connect(server.local_addr()).await;
     for i in 0..10 {
-        assert_eq!(raw.err(exists(&format!("/{i}"), true)).await, -101);
+        assert_eq!(raw.call_error(exists(&format!("/{i}"), true)).await, -101);
     }
     // Watching the same path again does not count towards the limit.
-    assert_eq!(raw.err(exists("/3", true)).await, -101);
-    raw.ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
+    assert_eq!(raw.call_error(exists("/3", true)).await, -101);
+    raw.call_ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
     raw.send(&children("/", true)).await;
-    assert!(raw.closed().await);
+    assert!(raw.reads_end().await);
     wait_for_stats(&server, "no watches left", |stats| stats.watches == 0 && stats.watch_sides == 0).await;
     server.shutdown().await;
 }
@@ -216,15 +219,15 @@ async fn connections_have_a_limit() {
     }
     let mut socket = TcpStream::connect(addr).await.expect("server listens");
     let mut rest = Vec::new();
-    let _ = within(socket.read_to_end(&mut rest)).await;
+    let _ = finish_in_time(socket.read_to_end(&mut rest)).await;
     assert_eq!(rest, b"");
     let (_, text) = http_get(server.metrics_addr().expect("metrics are served"), "/metrics").await;
     assert!(text.contains("connection_rejected 1\n"), "{text}");
     for raw in &mut in_time {
-        raw.ok(Request::Ping).await;
+        raw.call_ok(Request::Ping).await;
     }
     in_time.pop();
-    within(async {
+    finish_in_time(async {
         loop {
             let mut socket = TcpStream::connect(addr).await.expect("server listens");
             let mut answer = String::new();
@@ -245,7 +248,7 @@ async fn large_first_frame_is_refused() {
     let mut socket = TcpStream::connect(server.local_addr()).await.expect("server listens");
     socket.write_all(&100_000_u32.to_be_bytes()).await.expect("server reads");
     let mut rest = Vec::new();
-    let _ = within(socket.read_to_end(&mut rest)).await;
+    let _ = finish_in_time(socket.read_to_end(&mut rest)).await;
     assert_eq!(rest, b"");
     server.shutdown().await;
 }
@@ -258,7 +261,7 @@ async fn large_frame_before_authentication_is_refused() {
         builder().users(users).require_auth().connect_timeout(long).start().await.expect("it starts");
     let mut raw = long_session(&server).await;
     raw.write(&100_000_u32.to_be_bytes()).await;
-    assert!(raw.closed().await);
+    assert!(raw.reads_end().await);
     server.shutdown().await;
     // A client may send a large frame after the secret, without waiting for a reply.
     let server = builder().secret(zoolock_server::Secret::new("s")).start().await.expect("it starts");
@@ -286,7 +289,7 @@ async fn silent_http_client_is_disconnected() {
         slow.push(socket);
     }
     for socket in &mut slow {
-        let _ = within(socket.read_to_end(&mut Vec::new())).await;
+        let _ = finish_in_time(socket.read_to_end(&mut Vec::new())).await;
     }
     assert_eq!(http_get(addr, "/live").await.0, 200);
     server.shutdown().await;
@@ -302,9 +305,9 @@ async fn http_connections_have_a_limit() {
         idle.push(TcpStream::connect(addr).await.expect("server listens"));
     }
     let mut socket = TcpStream::connect(addr).await.expect("server listens");
-    let _ = within(socket.read_to_end(&mut Vec::new())).await;
+    let _ = finish_in_time(socket.read_to_end(&mut Vec::new())).await;
     drop(idle);
-    within(async {
+    finish_in_time(async {
         loop {
             let mut socket = TcpStream::connect(addr).await.expect("server listens");
             let mut answer = String::new();
@@ -316,7 +319,7 @@ async fn http_connections_have_a_limit() {
         }
     })
     .await;
-    within(server.shutdown()).await;
+    finish_in_time(server.shutdown()).await;
 }
 
 #[tokio::test]
@@ -328,7 +331,7 @@ async fn client_that_reads_no_word_answer_is_disconnected() {
     // The answer is larger than the buffers of both sockets.
     for part in 0..20 {
         let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();
-        raw.ok(Request::SetWatches(zoolock_wire::SetWatches { exist, ..Default::default() })).await;
+        raw.call_ok(Request::SetWatches(zoolock_wire::SetWatches { exist, ..Default::default() })).await;
     }
     let mut socket = TcpStream::connect(server.local_addr()).await.expect("server listens");
     socket.write_all(b"wchp").await.expect("server reads");
@@ -343,9 +346,9 @@ async fn unknown_account_is_refused() {
     let server = builder().users(users).start().await.expect("it starts");
     let mut raw = RawClient::connect(server.local_addr()).await;
     // A client without an account has the permissions of `world`.
-    raw.ok(create("/open", 0)).await;
-    assert_eq!(raw.err(auth("digest", "you:pw")).await, -115);
-    assert!(raw.closed().await);
+    raw.call_ok(create("/open", 0)).await;
+    assert_eq!(raw.call_error(auth("digest", "you:pw")).await, -115);
+    assert!(raw.reads_end().await);
     assert!(RawClient::connect_with(server.local_addr(), &connect_request()).await.is_some());
     server.shutdown().await;
 }

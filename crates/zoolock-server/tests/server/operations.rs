@@ -6,8 +6,8 @@ use zoolock_server::Limits;
 use zoolock_wire::{Acl, EventKind, Identity, OpResult, Reply, Request, op, perms};
 
 use crate::common::{
-    RawClient, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set,
-    within,
+    RawClient, auth, builder, children, create, create_op, create_with, delete, exists, finish_in_time, get,
+    server, set,
 };
 
 fn create_ttl(path: &str, ttl: i64) -> Request {
@@ -19,17 +19,17 @@ async fn unreadable_znode_sends_no_events() {
     let server = server().await;
     let mut owner = RawClient::connect(server.local_addr()).await;
     let mut other = RawClient::connect(server.local_addr()).await;
-    owner.ok(auth("digest", "me:pw")).await;
-    owner.ok(create("/open", 0)).await;
-    other.ok(Request::AddWatch { path: "/open".into(), mode: 1 }).await;
-    other.err(exists("/open/secret", true)).await;
-    other.ok(children("/open", true)).await;
+    owner.call_ok(auth("digest", "me:pw")).await;
+    owner.call_ok(create("/open", 0)).await;
+    other.call_ok(Request::AddWatch { path: "/open".into(), mode: 1 }).await;
+    other.call_error(exists("/open/secret", true)).await;
+    other.call_ok(children("/open", true)).await;
     let Request::Create(mut secret) = create("/open/secret", 0) else { unreachable!("it is a create") };
     secret.acl = vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }];
-    owner.ok(Request::Create(secret)).await;
-    owner.ok(set("/open/secret", "x", -1)).await;
-    owner.ok(delete("/open/secret", -1)).await;
-    owner.ok(create("/open/secret", 0)).await;
+    owner.call_ok(Request::Create(secret)).await;
+    owner.call_ok(set("/open/secret", "x", -1)).await;
+    owner.call_ok(delete("/open/secret", -1)).await;
+    owner.call_ok(create("/open/secret", 0)).await;
     let (.., events) = other.call(Request::Ping).await;
     let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
     // The client has no permission to read the first `/open/secret`, so it gets no events for that
@@ -44,16 +44,16 @@ async fn unreadable_znode_sends_no_events() {
 async fn ttl_znode_with_children_does_not_expire() {
     let server = builder().container_check(Duration::from_millis(10)).start().await.expect("a free port");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(Request::Multi(vec![create_ttl("/parent", 1), create("/parent/child", 0)])).await;
-    raw.ok(create_ttl("/long", 3_600_000)).await;
-    let Reply::Stat(stat) = raw.ok(exists("/long", false)).await else { panic!("a stat") };
+    raw.call_ok(Request::Multi(vec![create_ttl("/parent", 1), create("/parent/child", 0)])).await;
+    raw.call_ok(create_ttl("/long", 3_600_000)).await;
+    let Reply::Stat(stat) = raw.call_ok(exists("/long", false)).await else { panic!("a stat") };
     assert_eq!(stat.ephemeral_owner, 0);
-    raw.ok(create_ttl("/short", 1)).await;
-    within(async { while raw.err(exists("/short", false)).await == 0 {} }).await;
-    raw.ok(exists("/parent", false)).await;
-    raw.ok(delete("/parent/child", -1)).await;
-    within(async { while raw.err(exists("/parent", false)).await == 0 {} }).await;
-    raw.ok(exists("/long", false)).await;
+    raw.call_ok(create_ttl("/short", 1)).await;
+    finish_in_time(async { while raw.call_error(exists("/short", false)).await == 0 {} }).await;
+    raw.call_ok(exists("/parent", false)).await;
+    raw.call_ok(delete("/parent/child", -1)).await;
+    finish_in_time(async { while raw.call_error(exists("/parent", false)).await == 0 {} }).await;
+    raw.call_ok(exists("/long", false)).await;
     server.shutdown().await;
 }
 
@@ -62,9 +62,9 @@ async fn invalid_or_disabled_ttl_is_refused() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     for ttl in [0, -1, 0x100_0000_0000] {
-        assert_eq!(raw.err(create_ttl("/x", ttl)).await, -8, "{ttl}");
+        assert_eq!(raw.call_error(create_ttl("/x", ttl)).await, -8, "{ttl}");
     }
-    raw.ok(create_ttl("/x", 0xff_ffff_ffff)).await;
+    raw.call_ok(create_ttl("/x", 0xff_ffff_ffff)).await;
     server.shutdown().await;
     let server = builder()
         .limits(Limits { extended_types: false, ..Limits::default() })
@@ -72,7 +72,7 @@ async fn invalid_or_disabled_ttl_is_refused() {
         .await
         .expect("a free port");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    assert_eq!(raw.err(create_ttl("/x", 1)).await, -6);
+    assert_eq!(raw.call_error(create_ttl("/x", 1)).await, -6);
     server.shutdown().await;
 }
 
@@ -88,16 +88,16 @@ async fn writes_below_the_quota_node_are_refused() {
         set("/zookeeper/quota/a", "count=3,bytes=-1", -1),
         delete("/zookeeper/quota/a", -1),
     ] {
-        assert_eq!(raw.err(request.clone()).await, -6, "{request:?}");
+        assert_eq!(raw.call_error(request.clone()).await, -6, "{request:?}");
     }
     let Reply::Multi(results) =
-        raw.ok(Request::Multi(vec![create("/a", 0), create("/zookeeper/quota/a", 0)])).await
+        raw.call_ok(Request::Multi(vec![create("/a", 0), create("/zookeeper/quota/a", 0)])).await
     else {
         panic!("results")
     };
     assert_eq!(results, [OpResult::Error(0), OpResult::Error(-6)]);
-    assert_eq!(raw.err(exists("/zookeeper/quota/a", false)).await, -101);
-    let Reply::ChildrenStat { children, .. } = raw.ok(children("/zookeeper/quota", false)).await else {
+    assert_eq!(raw.call_error(exists("/zookeeper/quota/a", false)).await, -101);
+    let Reply::ChildrenStat { children, .. } = raw.call_ok(children("/zookeeper/quota", false)).await else {
         panic!("children")
     };
     assert_eq!(children, [""; 0]);
@@ -113,11 +113,11 @@ async fn flags_decide_kind_of_znode_in_multi() {
         create_op(op::CREATE2, "/plain", 0),
         create_op(op::CREATE_CONTAINER, "/ephemeral", 1),
     ];
-    let Reply::Multi(results) = raw.ok(Request::Multi(ops)).await else { panic!("results") };
+    let Reply::Multi(results) = raw.call_ok(Request::Multi(ops)).await else { panic!("results") };
     let with_stat: Vec<bool> =
         results.iter().map(|result| matches!(result, OpResult::Create2 { .. })).collect();
     assert_eq!(with_stat, [true, false, false]);
-    let Reply::Children(mine) = raw.ok(Request::GetEphemerals { prefix: String::new() }).await else {
+    let Reply::Children(mine) = raw.call_ok(Request::GetEphemerals { prefix: String::new() }).await else {
         panic!("paths")
     };
     assert_eq!(mine, ["/ephemeral"]);
@@ -126,7 +126,7 @@ async fn flags_decide_kind_of_znode_in_multi() {
     let (before, ..) = raw.call(Request::Ping).await;
     let (after, ..) = raw.call(Request::Multi(vec![create("/x", 0), create("/y", 5)])).await;
     assert_eq!((after.err, after.zxid), (-5, before.zxid + 1));
-    assert_eq!(raw.err(exists("/x", false)).await, -101);
+    assert_eq!(raw.call_error(exists("/x", false)).await, -101);
     server.shutdown().await;
 }
 
@@ -134,8 +134,8 @@ async fn flags_decide_kind_of_znode_in_multi() {
 async fn multi_read_sets_no_watch_and_takes_no_zxid() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(create("/a", 0)).await;
-    raw.ok(Request::MultiRead(vec![get("/a", true)])).await;
+    raw.call_ok(create("/a", 0)).await;
+    raw.call_ok(Request::MultiRead(vec![get("/a", true)])).await;
     let (header, _, events) = raw.call(set("/a", "y", -1)).await;
     assert!(events.is_empty());
     let (mixed, ..) = raw.call(Request::Multi(vec![create("/b", 0), get("/a", false)])).await;

@@ -16,10 +16,10 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zoolock_server::acl;
 use zoolock_server::{Builder, ClientCertificates, TlsConfig, Users};
 use zoolock_tests::Authority;
-use zoolock_tests::authority::Signed;
+use zoolock_tests::authority::SignedCertificate;
 use zoolock_wire::{Acl, CreateRequest, Identity, Reply, Request, op, perms};
 
-use crate::common::{RawClient, auth, builder, connect_request, create, get, set, within};
+use crate::common::{RawClient, auth, builder, connect_request, create, finish_in_time, get, set};
 
 fn config(authority: &Authority) -> TlsConfig {
     let server = authority.server();
@@ -34,7 +34,7 @@ fn server(authority: &Authority, clients: ClientCertificates) -> Builder {
 async fn connect(
     authority: &Authority,
     addr: SocketAddr,
-    client: Option<&Signed>,
+    client: Option<&SignedCertificate>,
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let certificate = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
     let mut roots = RootCertStore::empty();
@@ -45,7 +45,7 @@ async fn connect(
         .with_root_certificates(roots);
     let config = match client {
         None => config.with_no_client_auth(),
-        Some(Signed { certificate: file, key }) => {
+        Some(SignedCertificate { certificate: file, key }) => {
             let key = PrivateKeyDer::from_pem_file(key).expect("a key");
             config.with_client_auth_cert(vec![certificate(file)], key).expect("certificate and key match")
         }
@@ -56,10 +56,14 @@ async fn connect(
 }
 
 /// Opens a session over TLS. Returns `None` if the server closes the connection instead.
-async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed>) -> Option<RawClient> {
+async fn session(
+    authority: &Authority,
+    addr: SocketAddr,
+    client: Option<&SignedCertificate>,
+) -> Option<RawClient> {
     // With TLS 1.3 the client learns of a refused certificate only at the first read.
     let stream = connect(authority, addr, client).await.ok()?;
-    RawClient::over(stream, &connect_request()).await
+    RawClient::connect_over(stream, &connect_request()).await
 }
 
 fn create_for(path: &str, scheme: &str, id: &str) -> Request {
@@ -74,13 +78,13 @@ async fn both_ports_serve_the_same_tree() {
     let tls = server.tls_addr().expect("TLS was asked for");
     let mut a = session(&authority, tls, None).await.expect("a session");
     let mut b = RawClient::connect(server.local_addr()).await;
-    a.ok(create("/over-tls", 0)).await;
-    b.ok(get("/over-tls", true)).await;
+    a.call_ok(create("/over-tls", 0)).await;
+    b.call_ok(get("/over-tls", true)).await;
     // The data is much larger than a TLS record, in both directions.
     let data = "x".repeat(1_000_000);
     for _ in 0..5 {
-        a.ok(set("/over-tls", &data, -1)).await;
-        let Reply::Data { data: Some(read), .. } = a.ok(get("/over-tls", false)).await else {
+        a.call_ok(set("/over-tls", &data, -1)).await;
+        let Reply::Data { data: Some(read), .. } = a.call_ok(get("/over-tls", false)).await else {
             panic!("data")
         };
         assert_eq!(read.len(), data.len());
@@ -97,21 +101,21 @@ async fn certificate_subject_is_client_identity() {
     let mut mine = session(&authority, tls, Some(&me)).await.expect("a session");
     // The first access list names the subject, as Java prints it. The second one has the scheme
     // `auth`.
-    mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
-    mine.ok(create_for("/auth", "auth", "")).await;
-    let Reply::Identities(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
+    mine.call_ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
+    mine.call_ok(create_for("/auth", "auth", "")).await;
+    let Reply::Identities(who) = mine.call_ok(Request::WhoAmI).await else { panic!("names") };
     assert!(format!("{who:?}").contains("CN=me,O=Locks"), "{who:?}");
     let mut theirs = session(&authority, tls, Some(&other)).await.expect("a session");
     let mut nobody = session(&authority, tls, None).await.expect("a session");
     for path in ["/named", "/auth"] {
-        mine.ok(get(path, false)).await;
-        assert_eq!(theirs.err(get(path, false)).await, -102);
-        assert_eq!(nobody.err(get(path, false)).await, -102);
+        mine.call_ok(get(path, false)).await;
+        assert_eq!(theirs.call_error(get(path, false)).await, -102);
+        assert_eq!(nobody.call_error(get(path, false)).await, -102);
     }
-    assert_eq!(nobody.err(create_for("/none", "auth", "")).await, -114);
-    assert_eq!(nobody.err(create_for("/none", "x509", "no name")).await, -114);
-    assert_eq!(nobody.err(auth("x509", "")).await, -115);
-    mine.ok(auth("x509", "")).await;
+    assert_eq!(nobody.call_error(create_for("/none", "auth", "")).await, -114);
+    assert_eq!(nobody.call_error(create_for("/none", "x509", "no name")).await, -114);
+    assert_eq!(nobody.call_error(auth("x509", "")).await, -115);
+    mine.call_ok(auth("x509", "")).await;
     server.shutdown().await;
 }
 
@@ -125,9 +129,9 @@ async fn client_certificate_must_be_signed() {
         let server = server(&authority, clients).tls_only().start().await.expect("starts");
         let tls = server.local_addr();
         assert_eq!(server.tls_addr(), Some(tls));
-        assert!(within(session(&authority, tls, Some(&me))).await.is_some());
-        assert!(within(session(&authority, tls, Some(&stranger))).await.is_none());
-        let without = within(session(&authority, tls, None)).await;
+        assert!(finish_in_time(session(&authority, tls, Some(&me))).await.is_some());
+        assert!(finish_in_time(session(&authority, tls, Some(&stranger))).await.is_none());
+        let without = finish_in_time(session(&authority, tls, None)).await;
         assert_eq!(without.is_some(), clients == ClientCertificates::Optional);
         server.shutdown().await;
     }
@@ -137,7 +141,7 @@ async fn client_certificate_must_be_signed() {
 async fn certificate_or_account_satisfies_required_auth() {
     let authority = Authority::new();
     let me = authority.client_of("Locks, Inc.", "me");
-    let account = acl::digest(b"me:pw").id;
+    let account = acl::digest_identity(b"me:pw").id;
     let with = |users: Option<&str>| {
         let builder = server(&authority, ClientCertificates::Optional).require_auth();
         match users {
@@ -147,22 +151,22 @@ async fn certificate_or_account_satisfies_required_auth() {
     };
     let server = with(None).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
-    session(&authority, tls, Some(&me)).await.expect("a session").ok(create("/a", 0)).await;
+    session(&authority, tls, Some(&me)).await.expect("a session").call_ok(create("/a", 0)).await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    assert_eq!(raw.err(get("/a", false)).await, -124);
-    assert!(raw.closed().await);
+    assert_eq!(raw.call_error(get("/a", false)).await, -124);
+    assert!(raw.reads_end().await);
     // Without accounts a password proves nothing.
     let mut raw = RawClient::connect(server.local_addr()).await;
-    assert_eq!(raw.err(auth("digest", "me:pw")).await, -115);
-    assert!(raw.closed().await);
+    assert_eq!(raw.call_error(auth("digest", "me:pw")).await, -115);
+    assert!(raw.reads_end().await);
     server.shutdown().await;
 
     let server = with(Some(&account)).start().await.expect("starts");
     let mut raw = RawClient::connect(server.local_addr()).await;
-    raw.ok(auth("digest", "me:pw")).await;
-    raw.ok(create("/a", 0)).await;
-    assert_eq!(raw.err(auth("digest", "me:wp")).await, -115);
-    assert!(raw.closed().await);
+    raw.call_ok(auth("digest", "me:pw")).await;
+    raw.call_ok(create("/a", 0)).await;
+    assert_eq!(raw.call_error(auth("digest", "me:wp")).await, -115);
+    assert!(raw.reads_end().await);
     server.shutdown().await;
 }
 
@@ -178,7 +182,7 @@ async fn settings_without_usable_clients_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
     std::fs::write(&empty, "").expect("writable");
-    let Signed { certificate, key } = authority.server();
+    let SignedCertificate { certificate, key } = authority.server();
     let other = stranger.server().key;
     let addr = ([127, 0, 0, 1], 0).into();
     let of = |path: &Path| path.display().to_string();
@@ -201,7 +205,7 @@ async fn answer(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     socket.write_all(bytes).await.expect("server reads");
     let mut answer = Vec::new();
     // A connection reset also ends the read.
-    let _ = within(socket.read_to_end(&mut answer)).await;
+    let _ = finish_in_time(socket.read_to_end(&mut answer)).await;
     answer
 }
 
@@ -219,7 +223,7 @@ async fn another_protocol_is_turned_away_at_once() {
     assert_eq!(answer(plain, get).await, b"");
     assert_eq!(answer(tls, get).await, b"");
     assert_eq!(answer(tls, b"ruok").await, b"");
-    assert!(within(connect(&authority, plain, None)).await.is_err());
+    assert!(finish_in_time(connect(&authority, plain, None)).await.is_err());
     // A TLS record that is not a client hello.
     answer(tls, &[22, 3, 1, 0, 4, 1, 2, 3, 4]).await;
     assert_eq!(server.stats().sessions, 0);
@@ -253,9 +257,9 @@ async fn address_limit_counts_unfinished_handshakes() {
     let mut raw = RawClient::connect(plain).await;
     assert_eq!(answer(tls, b"").await, b"");
     assert_eq!(answer(plain, b"").await, b"");
-    raw.ok(create("/still-served", 0)).await;
+    raw.call_ok(create("/still-served", 0)).await;
     drop(silent);
-    within(async {
+    finish_in_time(async {
         while session(&authority, tls, None).await.is_none() {
             tokio::task::yield_now().await;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use zoolock_server::{FourLetterWord, Secret};
-use zoolock_tests::four_letter::four_letter;
+use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::{Apache, ServerOptions, apache};
 use zoolock_wire::Request;
 
@@ -60,14 +60,14 @@ fn keys(text: &str) -> Vec<&str> {
 async fn play(addr: SocketAddr) -> (RawClient, RawClient) {
     let (mut a, mut b) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     for (path, flags) in [("/e", 1), ("/e2", 1), ("/p", 0)] {
-        a.ok(create(path, flags)).await;
+        a.call_ok(create(path, flags)).await;
     }
-    assert_eq!(a.err(exists("/none", true)).await, -101);
-    b.ok(get("/p", true)).await;
-    b.ok(children("/", true)).await;
-    a.ok(get("/p", true)).await;
-    a.ok(Request::AddWatch { path: "/p".into(), mode: 1 }).await;
-    a.ok(Request::AddWatch { path: "/rec".into(), mode: 0 }).await;
+    assert_eq!(a.call_error(exists("/none", true)).await, -101);
+    b.call_ok(get("/p", true)).await;
+    b.call_ok(children("/", true)).await;
+    a.call_ok(get("/p", true)).await;
+    a.call_ok(Request::AddWatch { path: "/p".into(), mode: 1 }).await;
+    a.call_ok(Request::AddWatch { path: "/rec".into(), mode: 0 }).await;
     (a, b)
 }
 
@@ -81,8 +81,8 @@ async fn words_are_answered_as_by_apache_zookeeper() {
     let ours = builder().words(FourLetterWord::ALL).data_dir(dir.path()).start().await.expect("it starts");
     let mut sessions = (play(theirs.socket_addr()).await, play(ours.local_addr()).await);
     let ask = async |word: &str| {
-        let theirs = four_letter(theirs.socket_addr(), word).await.expect("an answer");
-        (theirs, four_letter(ours.local_addr(), word).await.expect("an answer"))
+        let theirs = send_four_letter_word(theirs.socket_addr(), word).await.expect("an answer");
+        (theirs, send_four_letter_word(ours.local_addr(), word).await.expect("an answer"))
     };
     for word in ["ruok", "isro", "srvr", "wchs", "dirs"] {
         let (theirs, ours) = ask(word).await;
@@ -129,8 +129,8 @@ async fn words_are_answered_as_by_apache_zookeeper() {
     }
     let (theirs, ours) = ask("cons").await;
     assert_eq!(sorted(&theirs), sorted(&ours), "{theirs}\n{ours}");
-    sessions.0.0.ok(Request::Ping).await;
-    sessions.1.0.ok(Request::Ping).await;
+    sessions.0.0.call_ok(Request::Ping).await;
+    sessions.1.0.call_ok(Request::Ping).await;
     let (theirs, ours) = ask("cons").await;
     let pings = |text: &str| text.matches("lop=PING").count();
     assert_eq!((pings(&theirs), pings(&ours)), (1, 1));
@@ -143,20 +143,20 @@ async fn only_allowed_words_are_executed() {
     for word in
         ["conf", "cons", "crst", "dirs", "dump", "gtmk", "hash", "srst", "stat", "stmk", "wchc", "wchp"]
     {
-        assert_eq!(four_letter(server.local_addr(), word).await.expect("an answer"), refused(word));
+        assert_eq!(send_four_letter_word(server.local_addr(), word).await.expect("an answer"), refused(word));
     }
     for word in FourLetterWord::DEFAULT {
-        let answer = four_letter(server.local_addr(), word.name()).await.expect("an answer");
+        let answer = send_four_letter_word(server.local_addr(), word.name()).await.expect("an answer");
         assert_ne!(answer, refused(word.name()));
     }
     server.shutdown().await;
     let guarded = builder().secret(Secret::new("s3cret"));
     let server = guarded.clone().start().await.expect("it starts");
-    assert_eq!(four_letter(server.local_addr(), "ruok").await.expect("an answer"), "imok");
-    assert_eq!(four_letter(server.local_addr(), "mntr").await.expect("an answer"), refused("mntr"));
+    assert_eq!(send_four_letter_word(server.local_addr(), "ruok").await.expect("an answer"), "imok");
+    assert_eq!(send_four_letter_word(server.local_addr(), "mntr").await.expect("an answer"), refused("mntr"));
     server.shutdown().await;
     let server = guarded.words([FourLetterWord::Isro]).start().await.expect("it starts");
-    assert_eq!(four_letter(server.local_addr(), "ruok").await.expect("an answer"), refused("ruok"));
-    assert_eq!(four_letter(server.local_addr(), "isro").await.expect("an answer"), "rw");
+    assert_eq!(send_four_letter_word(server.local_addr(), "ruok").await.expect("an answer"), refused("ruok"));
+    assert_eq!(send_four_letter_word(server.local_addr(), "isro").await.expect("an answer"), "rw");
     server.shutdown().await;
 }

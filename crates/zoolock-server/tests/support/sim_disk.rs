@@ -194,7 +194,7 @@ impl Inode {
     }
 
     /// Returns contents that the disk may have after a crash.
-    fn survivor(&self, random: &mut Random) -> Vec<u8> {
+    fn contents_after_crash(&self, random: &mut Random) -> Vec<u8> {
         let survivors = Survivors::choose(random, self.pending.len());
         let mut contents = self.synced.clone();
         let mut lengths = vec![contents.len()];
@@ -242,7 +242,7 @@ impl Inode {
 
 impl Inner {
     /// Counts a step. Returns its fault, if it has one.
-    fn step(&mut self) -> io::Result<Option<Fault>> {
+    fn count_step(&mut self) -> io::Result<Option<Fault>> {
         self.check_power()?;
         let now = self.steps;
         self.steps += 1;
@@ -261,7 +261,7 @@ impl Inner {
     }
 
     fn rename_step(&mut self, change: NameChange) -> io::Result<()> {
-        if let Some(fault) = self.step()? {
+        if let Some(fault) = self.count_step()? {
             return Err(fault.error());
         }
         change.apply(&mut self.names);
@@ -342,7 +342,7 @@ impl SimDisk {
         inner.names = inner.surviving_names();
         inner.synced_names = inner.names.clone();
         for file in &mut inner.files {
-            let kept = file.survivor(&mut inner.random);
+            let kept = file.contents_after_crash(&mut inner.random);
             *file = Inode { cache: kept.clone(), synced: kept, pending: Vec::new() };
         }
         (inner.steps, inner.fault, inner.is_off) = (0, None, false);
@@ -373,7 +373,7 @@ impl SimDisk {
     }
 
     /// Creates or replaces a file, and syncs it.
-    pub fn put(&self, name: &str, contents: Vec<u8>) {
+    pub fn write_synced(&self, name: &str, contents: Vec<u8>) {
         let mut inner = self.lock();
         inner.files.push(Inode { cache: contents.clone(), synced: contents, pending: Vec::new() });
         let file = inner.files.len() - 1;
@@ -401,7 +401,7 @@ impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut inner = self.lock();
         if let Some(&file) = inner.names.get(name) {
-            inner.step()?.map_or(Ok(()), |fault| Err(fault.error()))?;
+            inner.count_step()?.map_or(Ok(()), |fault| Err(fault.error()))?;
             inner.files[file].change(Change::Length(0));
             return Ok(Box::new(SimFile { disk: self.clone(), file }));
         }
@@ -425,7 +425,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self) -> io::Result<()> {
         let mut inner = self.lock();
-        if let Some(fault) = inner.step()? {
+        if let Some(fault) = inner.count_step()? {
             return Err(fault.error());
         }
         inner.pending_names.clear();
@@ -470,7 +470,7 @@ impl DiskFile for SimFile {
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut inner = self.disk.lock();
-        let fault = inner.step()?;
+        let fault = inner.count_step()?;
         let done = if fault.is_some() { inner.random.below(bytes.len() + 1) } else { bytes.len() };
         let change = Change::Write { at: offset as usize, bytes: bytes[..done].to_vec() };
         inner.files[self.file].change(change);
@@ -479,7 +479,7 @@ impl DiskFile for SimFile {
 
     fn allocate(&mut self, offset: u64, len: u64) -> io::Result<()> {
         let mut inner = self.disk.lock();
-        if let Some(fault) = inner.step()? {
+        if let Some(fault) = inner.count_step()? {
             return Err(fault.error());
         }
         let len = (offset + len) as usize;
@@ -491,7 +491,7 @@ impl DiskFile for SimFile {
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         let mut inner = self.disk.lock();
-        if let Some(fault) = inner.step()? {
+        if let Some(fault) = inner.count_step()? {
             return Err(fault.error());
         }
         inner.files[self.file].change(Change::Length(len as usize));
@@ -500,7 +500,7 @@ impl DiskFile for SimFile {
 
     fn sync_data(&mut self) -> io::Result<()> {
         let mut inner = self.disk.lock();
-        let fault = inner.step()?;
+        let fault = inner.count_step()?;
         let Inner { files, random, .. } = &mut *inner;
         let file = &mut files[self.file];
         let Some(fault) = fault else {
@@ -508,7 +508,7 @@ impl DiskFile for SimFile {
             return Ok(());
         };
         // Some changes are on the disk, and the rest are lost. The cache still shows all of them.
-        file.synced = file.survivor(random);
+        file.synced = file.contents_after_crash(random);
         file.pending.clear();
         Err(fault.error())
     }

@@ -27,7 +27,7 @@ pub(crate) fn connect(core: &mut Core, id: u64, now: Now) -> ConnId {
 
 /// Does the same as [`connect`] for a client with this address.
 pub(crate) fn connect_from(core: &mut Core, address: IpAddr, id: u64, now: Now) -> ConnId {
-    let conn = core.open(address);
+    let conn = core.add_connection(address);
     let request = ConnectRequest { read_only: None, ..ConnectRequest::new_session(4000) };
     let mut bytes = BytesMut::new();
     request.encode(&mut Writer::new(&mut bytes));

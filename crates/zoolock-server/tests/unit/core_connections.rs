@@ -66,15 +66,15 @@ fn new_session_gets_no_reserved_connection() {
         }
         // The third connection is not reserved.
         let first = connect(&mut core, 3, NOW);
-        assert!(core.admitted(first));
+        assert!(core.is_admitted(first));
         let second = connect(&mut core, 4, NOW);
-        assert!(!core.admitted(second));
+        assert!(!core.is_admitted(second));
         assert!(core.take_output(second, &mut BytesMut::new()), "the connection is closed");
         core.remove_connection(second, NOW);
         // The sessions of the holders expire.
-        core.tick(Now { mono_ms: 60_000, ..NOW });
+        core.expire_due_sessions(Now { mono_ms: 60_000, ..NOW });
         let third = connect(&mut core, 5, Now { mono_ms: 60_000, ..NOW });
-        assert!(core.admitted(third));
+        assert!(core.is_admitted(third));
     }
 }
 
@@ -88,11 +88,11 @@ fn connections_are_reserved_per_client_address() {
     }
     for id in 3..=4 {
         let ours = connect(&mut core, id, NOW);
-        assert!(core.admitted(ours), "session {id} was refused");
+        assert!(core.is_admitted(ours), "session {id} was refused");
     }
     // Both connections of the other address are reserved for its holders.
     let newcomer = connect_from(&mut core, other, 5, NOW);
-    assert!(!core.admitted(newcomer));
+    assert!(!core.is_admitted(newcomer));
 }
 
 #[test]

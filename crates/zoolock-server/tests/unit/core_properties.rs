@@ -139,7 +139,7 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
     while let Some(path) = todo.pop() {
         let node = state.tree.get(&path).ok_or_else(|| TestCaseError::fail(format!("no {path}")))?;
         seen += 1;
-        if let ZnodeOwner::Session(session) = ZnodeOwner::of(node.owner()) {
+        if let ZnodeOwner::Session(session) = ZnodeOwner::from_number(node.owner()) {
             prop_assert!(state.sessions.contains_key(&session), "{path} outlived {session:#x}");
             prop_assert!(state.tree.ephemerals(session).iter().any(|known| **known == *path));
             prop_assert_eq!(node.child_count(), 0);
@@ -177,7 +177,7 @@ proptest! {
                 Step::Pass { mono_ms, wall_ms } => {
                     now.mono_ms += mono_ms;
                     now.wall_ms += wall_ms;
-                    core.tick(now);
+                    core.expire_due_sessions(now);
                 }
                 Step::RemoveExpired => core.remove_empty_containers(now),
             }
@@ -207,7 +207,7 @@ proptest! {
             core.remove_connection(conn, now);
         }
         now.mono_ms += 60_000;
-        core.tick(now);
+        core.expire_due_sessions(now);
         check_replay(&mut core, &mut replayed)?;
         let stats = core.stats();
         prop_assert_eq!((stats.sessions, stats.watches, stats.connections), (0, 0, 0));
@@ -221,7 +221,7 @@ proptest! {
     ) {
         let mut core = Core::new(config(), 1);
         let (now, mut seed) = (START, 0);
-        let unconnected = core.open(LOCALHOST);
+        let unconnected = core.add_connection(LOCALHOST);
         core.receive(unconnected, &hello, now, || SessionSeed { id: 99, password: txn::Password([0; 16]) });
         let mut conn = next_connection(&mut core, now, &mut seed);
         for (request, damage, cut) in requests {

@@ -15,7 +15,7 @@ fn resident() -> usize {
 
 fn create(path: &str, state: &mut State) {
     let data = Some(Bytes::copy_from_slice(&[7; 100]));
-    let (path, acl) = (path.into(), acl::open());
+    let (path, acl) = (path.into(), acl::open_list());
     let create = Create { path, data, acl, owner: 0, parent_created: -1, with_stat: false };
     let zxid = Zxid(1);
     commit(&Txn { zxid, session: SessionId::NONE, time: 0, change: Change::Create(create) }, state);

@@ -125,7 +125,7 @@ impl World {
         conn.up_at = conn.up_at.max(self.now + latency);
         conn.up.push_back(message);
         let at = conn.up_at;
-        self.at(at, WorldEvent::Up(id));
+        self.schedule_at(at, WorldEvent::ReachesServer(id));
     }
 
     pub(super) fn deliver_to_client(&mut self, id: u64) {
@@ -135,7 +135,7 @@ impl World {
         if now < machine.down_until && conn.client_open {
             conn.down_at = conn.down_at.max(machine.down_until);
             let clear = machine.down_until;
-            return self.at(clear, WorldEvent::Down(id));
+            return self.schedule_at(clear, WorldEvent::ReachesClient(id));
         }
         let Some(message) = conn.down.pop_front() else { return };
         if !conn.client_open || machine.dead {
@@ -195,7 +195,7 @@ impl World {
         conn.down_at = conn.down_at.max(self.now + latency);
         conn.down.push_back(message);
         let at = conn.down_at;
-        self.at(at, WorldEvent::Down(id));
+        self.schedule_at(at, WorldEvent::ReachesClient(id));
     }
 
     fn send_frame(&mut self, id: u64, content: ChunkContent, body: impl FnOnce(&mut Writer<'_>)) {
@@ -210,7 +210,7 @@ impl World {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.server_open = false;
         let server = conn.server;
-        self.servers[server].forget(id);
+        self.servers[server].remove_connection(id);
     }
 
     pub(super) fn deliver_to_server(&mut self, id: u64) {
@@ -223,7 +223,7 @@ impl World {
         let clear = self.hosts[conn.host].up_until.max(silent);
         if now < clear {
             conn.up_at = conn.up_at.max(clear);
-            return self.at(clear, WorldEvent::Up(id));
+            return self.schedule_at(clear, WorldEvent::ReachesServer(id));
         }
         let Some(message) = conn.up.pop_front() else { return };
         if !conn.server_open {
@@ -240,7 +240,7 @@ impl World {
             }
             ToServer::Close => {
                 conn.server_open = false;
-                server.forget(id);
+                server.remove_connection(id);
             }
         }
     }
@@ -262,7 +262,7 @@ impl World {
             conn.work.push_back((header.xid, request));
             self.servers[conn.server].touched.insert(session, timeout);
         }
-        self.pump(id);
+        self.handle_queued_requests(id);
     }
 
     fn handle_connect(&mut self, id: u64, request: &ConnectRequest) {
@@ -289,14 +289,14 @@ impl World {
             };
         }
         let (at, life, latency) = (conn.server, server.life, self.latency());
-        self.after(
+        self.schedule_after(
             latency,
             WorldEvent::ToLeader(at, life, LeaderRequest::Session { conn: id, session, timeout }),
         );
     }
 
     /// Carries out the requests of a connection, until one needs the leader.
-    pub(super) fn pump(&mut self, id: u64) {
+    pub(super) fn handle_queued_requests(&mut self, id: u64) {
         while let Some(conn) = self.conns.get_mut(&id) {
             if conn.busy {
                 return;
@@ -317,7 +317,7 @@ impl World {
                 conn.busy = true;
                 let life = known.life;
                 let latency = self.latency();
-                return self.after(latency, WorldEvent::ToLeader(server, life, ask));
+                return self.schedule_after(latency, WorldEvent::ToLeader(server, life, ask));
             }
             let Some((_, request)) = conn.work.pop_front() else { return };
             // Reads of a lost connection are not answered, and set no watch.
@@ -362,7 +362,7 @@ impl World {
             conn.work.pop_front();
         }
         self.reply(id, xid, reply);
-        self.pump(id);
+        self.handle_queued_requests(id);
     }
 
     /// Replies to a sync, if it is the first request in the queue of the connection.
@@ -395,7 +395,7 @@ impl World {
     }
 
     /// Handles the leader's answer to an attach: whether the session exists.
-    pub(super) fn validated(&mut self, server: usize, id: u64, is_alive: bool) {
+    pub(super) fn handle_validation(&mut self, server: usize, id: u64, is_alive: bool) {
         let Some(conn) = self.conns.get(&id) else { return };
         if !conn.server_open || self.now < self.servers[server].down_until {
             return;
@@ -408,9 +408,9 @@ impl World {
         if self.plan.replaces_unknown_session {
             // Answer with a new session, as ClickHouse Keeper does.
             let (life, timeout) = (self.servers[server].life, conn.timeout);
-            self.session_ended(session);
+            self.record_session_end(session);
             let ask = LeaderRequest::Session { conn: id, session: 0, timeout };
-            return self.after(1, WorldEvent::ToLeader(server, life, ask));
+            return self.schedule_after(1, WorldEvent::ToLeader(server, life, ask));
         }
         self.refuse_session(id, session);
     }
@@ -421,7 +421,7 @@ impl World {
     }
 
     /// Returns the open connections of a session at a server.
-    pub(super) fn attached(&self, server: usize, session: i64) -> Vec<u64> {
+    pub(super) fn open_connections_of(&self, server: usize, session: i64) -> Vec<u64> {
         let conns = self.conns.iter();
         let attached =
             conns.filter(|(_, conn)| conn.server == server && conn.server_open && conn.session == session);

@@ -8,7 +8,7 @@ impl World {
         let fault = self.plan.faults[nth].1.clone();
         self.trace.note(now, "fault", &[nth as u64], &format!("{fault:?}"));
         match fault {
-            PlannedFault::Break(host) => self.break_all(host),
+            PlannedFault::Break(host) => self.break_connections(host),
             PlannedFault::Partition { host, up, down, until } => {
                 let host = &mut self.hosts[host];
                 if up {
@@ -23,15 +23,15 @@ impl World {
                 if !machine.dead && machine.paused_until <= now {
                     (machine.paused_at, machine.paused_until) = (now, until);
                     self.executor.stop(host);
-                    self.at(until, WorldEvent::Resume(host));
+                    self.schedule_at(until, WorldEvent::Resume(host));
                 }
             }
-            // `Sim::drive` drops the tasks of the dead host.
+            // `Sim::run_to_end` drops the tasks of the dead host.
             PlannedFault::Crash(host) => {
                 // At least one host stays alive.
                 if self.hosts.iter().filter(|host| !host.dead).count() > 1 {
                     self.hosts[host].dead = true;
-                    self.break_all(host);
+                    self.break_connections(host);
                 }
             }
             PlannedFault::CutOff { server, until } => self.cut_off(server, until, false),
@@ -93,8 +93,8 @@ impl World {
                     .map(|(session, _)| *session)
                     .collect();
                 for session in sessions {
-                    self.leader.end(session, now);
-                    self.session_ended(session);
+                    self.leader.end_session(session, now);
+                    self.record_session_end(session);
                 }
                 (before..self.leader.log.len()).for_each(|_| self.send_to_servers());
             }
@@ -116,10 +116,10 @@ impl World {
         known.cut_until = known.cut_until.max(until);
         known.deposed = deposed;
         let life = known.life;
-        self.after(SYNC_LIMIT * TICK, WorldEvent::GiveUp(server, life));
+        self.schedule_after(SYNC_LIMIT * TICK, WorldEvent::GiveUp(server, life));
         // When the server is no longer cut off, it reports at once which sessions have sent
         // requests.
-        self.at(until, WorldEvent::Flush(server));
+        self.schedule_at(until, WorldEvent::ReportOnce(server));
     }
 
     /// Restarts a server: it ends all connections, and loses the messages under way.
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    pub(super) fn break_all(&mut self, host: usize) {
+    pub(super) fn break_connections(&mut self, host: usize) {
         let broken: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| conn.host == host).map(|(id, _)| *id).collect();
         broken.into_iter().for_each(|conn| self.close_client_end(conn));

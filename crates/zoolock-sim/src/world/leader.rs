@@ -13,14 +13,14 @@ impl World {
             }
         } else if known.is_cut(self.now) {
             let until = known.cut_until;
-            return self.at(until, WorldEvent::ToLeader(server, life, ask));
+            return self.schedule_at(until, WorldEvent::ToLeader(server, life, ask));
         }
         if self.now < self.leader.elected_at {
             return;
         }
         if self.now < self.leader.stalled_until {
             let until = self.leader.stalled_until;
-            return self.at(until, WorldEvent::ToLeader(server, life, ask));
+            return self.schedule_at(until, WorldEvent::ToLeader(server, life, ask));
         }
         let latency = self.latency();
         match ask {
@@ -50,11 +50,11 @@ impl World {
                 {
                     (record.shortest, record.is_shortened) = (timeout, true);
                 }
-                self.after(latency, WorldEvent::Validated(server, conn, is_alive));
+                self.schedule_after(latency, WorldEvent::Validated(server, conn, is_alive));
             }
             LeaderRequest::Sync { conn, xid } => {
                 let upto = self.leader.log.len();
-                self.after(latency, WorldEvent::Synced(server, conn, xid, upto));
+                self.schedule_after(latency, WorldEvent::Synced(server, conn, xid, upto));
             }
             LeaderRequest::Write { conn: id } => {
                 let Some(conn) = self.conns.get(&id) else { return };
@@ -79,8 +79,12 @@ impl World {
                         self.trace.note(self.now, "write", &numbers, &what);
                         self.send_to_servers();
                     }
-                    WriteOutcome::Expired => self.after(latency, WorldEvent::Refused(server, id, xid, true)),
-                    WriteOutcome::Moved => self.after(latency, WorldEvent::Refused(server, id, xid, false)),
+                    WriteOutcome::Expired => {
+                        self.schedule_after(latency, WorldEvent::Refused(server, id, xid, true))
+                    }
+                    WriteOutcome::Moved => {
+                        self.schedule_after(latency, WorldEvent::Refused(server, id, xid, false))
+                    }
                 }
             }
         }
@@ -93,22 +97,22 @@ impl World {
             if self.now < self.servers[server].slow_until {
                 lag += self.rng.u64(..=self.servers[server].slow_by);
             }
-            self.after(lag, WorldEvent::Apply(server));
+            self.schedule_after(lag, WorldEvent::Apply(server));
         }
     }
 
-    pub(super) fn apply(&mut self, server: usize) {
+    pub(super) fn apply_next_entry(&mut self, server: usize) {
         let known = &mut self.servers[server];
         let until = known.cut_until.max(known.silent_until);
         if self.now < until {
-            return self.at(until, WorldEvent::Apply(server));
+            return self.schedule_at(until, WorldEvent::Apply(server));
         }
         let Some(entry) = self.leader.log.get(known.applied) else { return };
         let applied = known.apply(entry, self.plan.returns_created_stat);
         let (from, greeting, session) = (entry.from, entry.greeting, entry.txn.session);
         let ends = matches!(entry.txn.change, zoolock_server::txn::Change::CloseSession { .. });
         let conns: Vec<u64> = match ends {
-            true => self.attached(server, session.0),
+            true => self.open_connections_of(server, session.0),
             false => Vec::new(),
         };
         // A client whose session ends with this log entry gets no events of the entry. It would

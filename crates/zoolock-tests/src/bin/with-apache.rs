@@ -9,7 +9,7 @@ use std::process::{ExitCode, ExitStatus};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
-use zoolock_tests::arm::SHARED_APACHE;
+use zoolock_tests::both_servers::SHARED_APACHE;
 use zoolock_tests::skip::Availability;
 use zoolock_tests::{Apache, ServerOptions, apache};
 

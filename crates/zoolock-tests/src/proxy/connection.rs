@@ -34,7 +34,7 @@ pub(super) struct ProxyState {
 /// Forwards the bytes of one client until both sides have ended, or until an error or a fault.
 pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<ProxyState>) {
     let link = ForwardedConnection::open(shared);
-    link.shared.faults.passable(Direction::ToServer).await;
+    link.shared.faults.wait_until_passable(Direction::ToServer).await;
     // If no server listens, returning closes the client's connection.
     let Ok(server) = TcpStream::connect(upstream).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
@@ -93,7 +93,7 @@ impl ForwardedConnection {
                 if !delay.is_zero() {
                     sleep_until(piece.arrived + delay).await;
                 }
-                self.shared.faults.passable(direction).await;
+                self.shared.faults.wait_until_passable(direction).await;
                 match direction {
                     Direction::ToServer => self.record_request(&piece)?,
                     Direction::ToClient => self.record_reply(&piece)?,
@@ -102,7 +102,7 @@ impl ForwardedConnection {
             }
             // While a fault holds back the bytes of this direction, it also holds back the end of
             // the stream.
-            self.shared.faults.passable(direction).await;
+            self.shared.faults.wait_until_passable(direction).await;
             to.shutdown().await
         };
         tokio::try_join!(read, write).map(|_| ())

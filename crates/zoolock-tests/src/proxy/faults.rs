@@ -50,7 +50,7 @@ impl Faults {
     }
 
     /// Waits until no fault holds back the bytes of this direction.
-    pub(super) async fn passable(&self, direction: Direction) {
+    pub(super) async fn wait_until_passable(&self, direction: Direction) {
         let open = |holes: &Blackholes| match direction {
             Direction::ToServer => !holes.to_server,
             Direction::ToClient => !holes.to_client,

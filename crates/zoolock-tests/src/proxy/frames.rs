@@ -45,18 +45,18 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     /// Returns the next piece, or `None` at the end of the stream. For an incomplete last frame, `is_frame` is false.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<StreamPiece>> {
         loop {
-            if let Some(piece) = self.cut() {
+            if let Some(piece) = self.next_buffered_piece() {
                 return Ok(Some(piece));
             }
             self.buffer.reserve(READ);
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 self.raw = true;
-                return Ok(self.cut());
+                return Ok(self.next_buffered_piece());
             }
         }
     }
 
-    fn cut(&mut self) -> Option<StreamPiece> {
+    fn next_buffered_piece(&mut self) -> Option<StreamPiece> {
         if !self.raw {
             let length = u32::from_be_bytes(self.buffer.get(..4)?.try_into().ok()?);
             if length <= LONGEST {

@@ -95,7 +95,7 @@ impl Proxy {
     }
 
     /// Closes all connections, and returns when they are closed. The proxy continues to accept new connections.
-    pub async fn cut(&self) {
+    pub async fn close_connections(&self) {
         self.order(ProxyOrder::Cut).await;
     }
 

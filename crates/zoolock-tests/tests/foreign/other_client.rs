@@ -10,8 +10,8 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode, EventType, MultiWriteError, OneshotWatcher};
-use zoolock_client::{Host, Notice, Notices, Os, Requests, SessionConfig, SessionState};
-use zoolock_tests::{Place, Proxy, on_both_arms};
+use zoolock_client::{Host, Notice, Notices, Os, RequestSession, SessionConfig, SessionState};
+use zoolock_tests::{Place, Proxy, on_both_servers};
 use zoolock_wire::{Acl, Code, CreateRequest, EventKind, OpResult, Reply, Request, Stat, op, perms};
 
 /// Time limit for a reconnect, generous for a slow machine.
@@ -129,7 +129,7 @@ fn random_path(rng: &mut Rng) -> String {
 // ---- our client ----
 
 struct Ours {
-    requests: Requests,
+    requests: RequestSession,
     notices: Notices,
     root: String,
 }
@@ -138,9 +138,9 @@ impl Ours {
     async fn open(place: &Place, proxy: &Proxy) -> Ours {
         let address: std::net::SocketAddr = proxy.addr().parse().expect("an address");
         let host = Host::Tcp { name: address.ip().to_string(), port: address.port() };
-        let platform = Os::on(&tokio::runtime::Handle::current());
+        let platform = Os::with_runtime(&tokio::runtime::Handle::current());
         let requests =
-            Requests::open(SessionConfig::new(SESSION), vec![host], platform).await.expect("a session");
+            RequestSession::open(SessionConfig::new(SESSION), vec![host], platform).await.expect("a session");
         let notices = requests.notices();
         let ours = Ours { requests, notices, root: format!("{}/ours", place.chroot()) };
         let root = Call::Create { path: String::new(), data: Vec::new(), mode: Mode::Persistent };
@@ -272,7 +272,8 @@ struct Theirs {
 impl Theirs {
     async fn open(place: &Place, proxy: &Proxy) -> Theirs {
         let connector = zookeeper_client::Client::connector().with_session_timeout(SESSION);
-        let client = connector.connect(&place.through(&proxy.addr())).await.expect("a session");
+        let client =
+            connector.connect(&place.connect_string_through(&proxy.addr())).await.expect("a session");
         client
             .create("/theirs", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all()))
             .await
@@ -430,7 +431,7 @@ fn as_set(mut fired: Vec<Fired>) -> Vec<Fired> {
     fired
 }
 
-on_both_arms!(clients_agree_on_random_calls, |place| async move {
+on_both_servers!(clients_agree_on_random_calls, |place| async move {
     let long = std::env::var_os("ZOOLOCK_LONG").is_some();
     let most: usize = if long { 100_000 } else { 3_000 };
     let seed = std::env::var("ZOOLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -466,7 +467,7 @@ on_both_arms!(clients_agree_on_random_calls, |place| async move {
         events += fired[0].len();
         if steps % STEPS_PER_CONNECTION == 0 {
             reconnects += 1;
-            proxy.cut().await;
+            proxy.close_connections().await;
             ours.reconnected().await;
             theirs.reconnected().await;
         }

@@ -3,7 +3,7 @@
 use zookeeper_client::{Acl, AuthId, Permission};
 use zoolock::{Builder, Error, Zoolock};
 use zoolock_tests::locks::{connect, directory, lock_and_release, settings};
-use zoolock_tests::{Place, on_both_arms, tree};
+use zoolock_tests::{Place, on_both_servers, tree};
 
 async fn open(place: &Place, builder: Builder) -> Zoolock {
     builder.connect(&place.connect_string()).await.expect("session starts")
@@ -20,7 +20,7 @@ async fn is_denied<T: std::fmt::Debug>(what: impl Future<Output = Result<T, Erro
     }
 }
 
-on_both_arms!(credentials_protect_every_created_znode, |place| async move {
+on_both_servers!(credentials_protect_every_created_znode, |place| async move {
     let (first, second) = (open(&place, ours()).await, open(&place, ours()).await);
     let (stranger, other) =
         (connect(&place).await, open(&place, settings().auth("digest", "jobs:wrong")).await);
@@ -78,7 +78,7 @@ on_both_arms!(credentials_protect_every_created_znode, |place| async move {
     }
 });
 
-on_both_arms!(denied_audit_write_names_the_path, |place| async move {
+on_both_servers!(denied_audit_write_names_the_path, |place| async move {
     // The root is open to all; each client protects its own locks below it.
     let anybody = connect(&place).await;
     lock_and_release(&anybody.mutex("open")).await;
@@ -98,7 +98,7 @@ on_both_arms!(denied_audit_write_names_the_path, |place| async move {
     }
 });
 
-on_both_arms!(reader_identities_may_only_read, |place| async move {
+on_both_servers!(reader_identities_may_only_read, |place| async move {
     let zl = open(&place, ours().allow_read("world", "anyone")).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let reader = connect(&place).await;
@@ -117,7 +117,7 @@ on_both_arms!(reader_identities_may_only_read, |place| async move {
     reader.close().await;
 });
 
-on_both_arms!(world_writable_queue_is_open_without_credentials, |place| async move {
+on_both_servers!(world_writable_queue_is_open_without_credentials, |place| async move {
     let zl = open(&place, ours().world_writable()).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let stranger = connect(&place).await;

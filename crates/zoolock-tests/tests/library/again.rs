@@ -9,7 +9,7 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zoolock::{Error, Previous};
 use zoolock_tests::locks::{connect, connect_through, directory};
 use zoolock_tests::proxy::FrameCounts;
-use zoolock_tests::{Direction, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Direction, Proxy, on_both_servers, opcode, tree};
 
 /// Time limit of each step, longer than a step takes and shorter than the session timeout.
 const SOON: Duration = Duration::from_secs(8);
@@ -23,7 +23,7 @@ fn was_merged(proxy: &Proxy, before: &FrameCounts) -> bool {
     proxy.counts().since(before).requests(opcode::CREATE2) == 0
 }
 
-on_both_arms!(release_and_next_acquire_share_a_transaction, |place| async move {
+on_both_servers!(release_and_next_acquire_share_a_transaction, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
@@ -56,7 +56,7 @@ on_both_arms!(release_and_next_acquire_share_a_transaction, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(other_requests_follow_the_release, |place| async move {
+on_both_servers!(other_requests_follow_the_release, |place| async move {
     let zl = connect(&place).await;
     let looks = tree::connect(&place.addr()).await.expect("session starts");
     let [one, two, three] = ["one", "two", "three"].map(|name| directory(&place, name));
@@ -92,7 +92,7 @@ on_both_arms!(other_requests_follow_the_release, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(release_is_sent_while_a_reply_is_missing, |place| async move {
+on_both_servers!(release_is_sent_while_a_reply_is_missing, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let before = proxy.counts();
@@ -109,7 +109,7 @@ on_both_arms!(release_is_sent_while_a_reply_is_missing, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(dropped_guard_releases_while_its_thread_is_busy, |place| async move {
+on_both_servers!(dropped_guard_releases_while_its_thread_is_busy, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let guard = zl.mutex("busy").lock().await.expect("lock acquired");
     let done = Arc::new(AtomicBool::new(false));
@@ -127,7 +127,7 @@ on_both_arms!(dropped_guard_releases_while_its_thread_is_busy, |place| async mov
     busy.await.expect("task does not panic");
 });
 
-on_both_arms!(acquire_succeeds_right_after_a_break, |place| async move {
+on_both_servers!(acquire_succeeds_right_after_a_break, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
@@ -164,7 +164,7 @@ on_both_arms!(acquire_succeeds_right_after_a_break, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(lost_reply_to_merged_transaction_leaves_no_znode, |place| async move {
+on_both_servers!(lost_reply_to_merged_transaction_leaves_no_znode, |place| async move {
     for lost in ["answer", "question"] {
         for tried in 1.. {
             let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
@@ -196,7 +196,7 @@ on_both_arms!(lost_reply_to_merged_transaction_leaves_no_znode, |place| async mo
     }
 });
 
-on_both_arms!(denied_acquire_still_releases, |place| async move {
+on_both_servers!(denied_acquire_still_releases, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");

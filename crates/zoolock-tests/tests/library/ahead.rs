@@ -13,7 +13,7 @@ use zoolock_tests::locks::{
     connect, connect_through, directory, lock_and_release, short_session_settings, until_queued,
 };
 use zoolock_tests::proxy::FrameCounts;
-use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Direction, Place, Proxy, on_both_servers, opcode, tree};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -81,7 +81,7 @@ async fn delete_at_once(client: &Client, paths: &[&String]) {
     transaction.commit().await.expect("znodes exist");
 }
 
-on_both_arms!(holder_deletion_grants_the_only_waiter, |place| async move {
+on_both_servers!(holder_deletion_grants_the_only_waiter, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (_theirs, held, ours, waiting) = armed(&place, &proxy, "two").await;
     // From here on, no request of the waiter reaches the server.
@@ -100,7 +100,7 @@ on_both_arms!(holder_deletion_grants_the_only_waiter, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "two")).await;
 });
 
-on_both_arms!(predecessor_deletion_grants_in_a_long_queue, |place| async move {
+on_both_servers!(predecessor_deletion_grants_in_a_long_queue, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (theirs, ours) = (connect(&place).await, connect_through(&place, &proxy).await);
     let first = theirs.mutex("many").lock().await.expect("lock acquired");
@@ -127,7 +127,7 @@ on_both_arms!(predecessor_deletion_grants_in_a_long_queue, |place| async move {
     place.assert_no_watches().await;
 });
 
-on_both_arms!(previous_release_is_read_on_request, |place| async move {
+on_both_servers!(previous_release_is_read_on_request, |place| async move {
     let (theirs, ours) = (connect(&place).await, connect(&place).await);
     let held = theirs.mutex("told").lock().await.expect("lock acquired");
     let mutex = ours.mutex("told").tell_previous();
@@ -147,7 +147,7 @@ on_both_arms!(previous_release_is_read_on_request, |place| async move {
     assert_eq!(ended(waiting).await.expect("lock granted").previous(), Previous::Crashed);
 });
 
-on_both_arms!(broken_holder_is_followed_in_queue_order, |place| async move {
+on_both_servers!(broken_holder_is_followed_in_queue_order, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let (theirs, held, _ours, waiting) = armed(&place, &proxy, "broken").await;
@@ -164,22 +164,24 @@ on_both_arms!(broken_holder_is_followed_in_queue_order, |place| async move {
     ended(after).await.expect("lock granted").release().await.expect("release succeeds");
 });
 
-on_both_arms!(expired_holder_is_followed_by_its_successor, |place| async move {
+on_both_servers!(expired_holder_is_followed_by_its_successor, |place| async move {
     let gate = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let theirs =
-        short_session_settings().connect(&place.through(&gate.addr())).await.expect("session starts");
+    let theirs = short_session_settings()
+        .connect(&place.connect_string_through(&gate.addr()))
+        .await
+        .expect("session starts");
     let ours = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let held = theirs.mutex("expired").lock().await.expect("lock acquired");
     let waiting = wait_for(&ours, "expired");
     until_queued(&ours, "expired", 2).await;
     gate.refuse(true).await;
-    gate.cut().await;
+    gate.close_connections().await;
     let guard = ended(waiting).await.expect("lock granted");
     assert!(!held.is_valid(), "both guards are valid");
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(downgraded_writer_still_blocks_waiters, |place| async move {
+on_both_servers!(downgraded_writer_still_blocks_waiters, |place| async move {
     let (theirs, ours) = (connect(&place).await, connect(&place).await);
     let writer = theirs.rwlock("reads").write().await.expect("lock acquired");
     let next = wait_for(&ours, "reads");
@@ -197,7 +199,7 @@ on_both_arms!(downgraded_writer_still_blocks_waiters, |place| async move {
     }
 });
 
-on_both_arms!(waiter_deleted_before_predecessor_is_not_granted, |place| async move {
+on_both_servers!(waiter_deleted_before_predecessor_is_not_granted, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     for round in 0..20 {
@@ -210,7 +212,7 @@ on_both_arms!(waiter_deleted_before_predecessor_is_not_granted, |place| async mo
     }
 });
 
-on_both_arms!(waiter_deleted_while_disconnected_is_not_granted, |place| async move {
+on_both_servers!(waiter_deleted_while_disconnected_is_not_granted, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     for round in 0..5 {
@@ -218,7 +220,7 @@ on_both_arms!(waiter_deleted_while_disconnected_is_not_granted, |place| async mo
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
         proxy.refuse(true).await;
-        proxy.cut().await;
+        proxy.close_connections().await;
         delete_at_once(&stranger, &[&nodes[1], &nodes[0]]).await;
         proxy.refuse(false).await;
         let error = ended(waiting).await.expect_err("znode was deleted");
@@ -226,11 +228,11 @@ on_both_arms!(waiter_deleted_while_disconnected_is_not_granted, |place| async mo
     }
 });
 
-on_both_arms!(disconnected_waiter_is_granted_after_release, |place| async move {
+on_both_servers!(disconnected_waiter_is_granted_after_release, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (_theirs, held, _ours, waiting) = armed(&place, &proxy, "back").await;
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     held.release().await.expect("release succeeds");
     proxy.refuse(false).await;
     let guard = ended(waiting).await.expect("lock granted");
@@ -238,7 +240,7 @@ on_both_arms!(disconnected_waiter_is_granted_after_release, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(waiter_fails_when_its_directory_is_deleted, |place| async move {
+on_both_servers!(waiter_fails_when_its_directory_is_deleted, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let (_theirs, _held, ours, waiting) = armed(&place, &proxy, "removed").await;
@@ -250,7 +252,7 @@ on_both_arms!(waiter_fails_when_its_directory_is_deleted, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(holder_after_a_crash_writes_its_marker, |place| async move {
+on_both_servers!(holder_after_a_crash_writes_its_marker, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let (theirs, held, ours, waiting) = armed(&place, &proxy, "crashed").await;
@@ -280,7 +282,7 @@ on_both_arms!(holder_after_a_crash_writes_its_marker, |place| async move {
     assert_eq!(delayed.previous(), Previous::Clean);
 });
 
-on_both_arms!(cancelled_head_is_followed_by_its_successor, |place| async move {
+on_both_servers!(cancelled_head_is_followed_by_its_successor, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (theirs, held, _ours, waiting) = armed(&place, &proxy, "gave-up").await;
     let after = wait_for(&theirs, "gave-up");
@@ -298,7 +300,7 @@ on_both_arms!(cancelled_head_is_followed_by_its_successor, |place| async move {
     place.assert_no_watches().await;
 });
 
-on_both_arms!(waiter_learns_of_panic_under_multi_lock, |place| async move {
+on_both_servers!(waiter_learns_of_panic_under_multi_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (theirs, ours) = (connect(&place).await, connect_through(&place, &proxy).await);
     let both = theirs.multi(["one", "other"]).lock().await.expect("lock acquired");
@@ -313,7 +315,7 @@ on_both_arms!(waiter_learns_of_panic_under_multi_lock, |place| async move {
     assert_eq!(ended(waiting).await.expect("lock granted").previous(), Previous::Crashed);
 });
 
-on_both_arms!(foreign_directory_data_survives_release, |place| async move {
+on_both_servers!(foreign_directory_data_survives_release, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let (theirs, held, _ours, waiting) = armed(&place, &proxy, "written").await;
@@ -328,7 +330,7 @@ on_both_arms!(foreign_directory_data_survives_release, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory).await;
 });
 
-on_both_arms!(waiter_deleted_with_predecessor_is_lost, |place| async move {
+on_both_servers!(waiter_deleted_with_predecessor_is_lost, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     for round in 0..20 {
@@ -349,7 +351,7 @@ on_both_arms!(waiter_deleted_with_predecessor_is_lost, |place| async move {
     }
 });
 
-on_both_arms!(deleted_waiter_fails_at_once, |place| async move {
+on_both_servers!(deleted_waiter_fails_at_once, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let (_theirs, held, _ours, waiting) = armed(&place, &proxy, "waits").await;

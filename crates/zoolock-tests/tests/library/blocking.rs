@@ -11,7 +11,7 @@ use zoolock::blocking::{Guard, Mutex, Zoolock};
 use zoolock::{Connection, Error, LossReason, Owner, Previous};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, settings, short_session_settings};
-use zoolock_tests::{Place, Recorder, on_both_arms, tree};
+use zoolock_tests::{Place, Recorder, on_both_servers, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -189,14 +189,14 @@ fn every_call(address: &str) {
     assert!(matches!(guard.release(), Err(Error::Lost { reason: LossReason::Closed, .. })));
 }
 
-on_both_arms!(every_call_works_on_a_plain_thread, |place| async move {
+on_both_servers!(every_call_works_on_a_plain_thread, |place| async move {
     let address = place.connect_string();
     in_time(move || every_call(&address)).await;
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
     place.assert_no_watches().await;
 });
 
-on_both_arms!(every_call_works_inside_any_runtime, |place| async move {
+on_both_servers!(every_call_works_inside_any_runtime, |place| async move {
     let address = place.connect_string();
     in_time(move || {
         let current =
@@ -231,7 +231,7 @@ on_both_arms!(every_call_works_inside_any_runtime, |place| async move {
     place.assert_no_watches().await;
 });
 
-on_both_arms!(blocking_task_continues_with_exhausted_budget, |place| async move {
+on_both_servers!(blocking_task_continues_with_exhausted_budget, |place| async move {
     let address = place.connect_string();
     in_time(move || {
         let runtime =
@@ -252,7 +252,7 @@ on_both_arms!(blocking_task_continues_with_exhausted_budget, |place| async move 
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
 });
 
-on_both_arms!(lease_is_renewed_while_only_thread_blocks, |place| async move {
+on_both_servers!(lease_is_renewed_while_only_thread_blocks, |place| async move {
     let address = place.connect_string();
     in_time(move || {
         let zl = short_session_settings().connect_blocking(&address).expect("session starts");
@@ -270,7 +270,7 @@ on_both_arms!(lease_is_renewed_while_only_thread_blocks, |place| async move {
     .await;
 });
 
-on_both_arms!(threads_and_tasks_exclude_each_other, |place| async move {
+on_both_servers!(threads_and_tasks_exclude_each_other, |place| async move {
     let (ours, theirs) = (connect(&place).await, connect(&place).await);
     ours.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = [idle_background_tasks(&ours).await, idle_background_tasks(&theirs).await];
@@ -306,12 +306,12 @@ on_both_arms!(threads_and_tasks_exclude_each_other, |place| async move {
     })
     .await;
     let history = history.checked_history();
-    assert_eq!(history.entered().len(), 90);
+    assert_eq!(history.contenders_by_grant().len(), 90);
     assert_none(&place, &ours, tasks[0], "crowd").await;
     assert_none(&place, &theirs, tasks[1], "crowd").await;
 });
 
-on_both_arms!(only_the_owning_thread_reenters, |place| async move {
+on_both_servers!(only_the_owning_thread_reenters, |place| async move {
     let zl = program_at(&place);
     in_time(move || {
         let mutex = zl.mutex("by-thread");
@@ -351,7 +351,7 @@ async fn break_lock(place: &Place, node: &str) {
     operator.delete(&format!("{}{node}", place.chroot()), None).await.expect("znode exists");
 }
 
-on_both_arms!(blocking_calls_report_a_loss, |place| async move {
+on_both_servers!(blocking_calls_report_a_loss, |place| async move {
     let (client, zl) = (connect(&place).await, program_at(&place));
     client.mutex("doomed").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let ours = Zoolock::from_async(client.clone());
@@ -414,7 +414,7 @@ on_both_arms!(blocking_calls_report_a_loss, |place| async move {
     assert_none(&place, &client, tasks, "elsewhere").await;
 });
 
-on_both_arms!(released_guard_calls_no_loss_callback, |place| async move {
+on_both_servers!(released_guard_calls_no_loss_callback, |place| async move {
     let client = connect(&place).await;
     client.mutex("calm").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = idle_background_tasks(&client).await;
@@ -469,7 +469,7 @@ on_both_arms!(released_guard_calls_no_loss_callback, |place| async move {
     assert_none(&place, &client, tasks, "calm").await;
 });
 
-on_both_arms!(release_during_panic_is_recorded, |place| async move {
+on_both_servers!(release_during_panic_is_recorded, |place| async move {
     /// A value that releases its guard when it is dropped.
     struct Tidy(Option<Guard>);
 
@@ -491,7 +491,7 @@ on_both_arms!(release_during_panic_is_recorded, |place| async move {
     assert_eq!(client.mutex("rough").snapshot().await.expect("snapshot succeeds").previous, "panicked");
 });
 
-on_both_arms!(with_lock_reports_panic_early_release_and_loss, |place| async move {
+on_both_servers!(with_lock_reports_panic_early_release_and_loss, |place| async move {
     let zl = program_at(&place);
     in_time(move || {
         let panics = catch_unwind(AssertUnwindSafe(|| {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use zoolock::{Connection, Error, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{
-    connect, connect_through, directory, granted, lock_and_release, settings, short_session_settings,
+    await_guard, connect, connect_through, directory, lock_and_release, settings, short_session_settings,
     until_queued, until_quiet,
 };
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Direction, Place, Proxy, TestFailure, on_both_arms, opcode, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Direction, Place, Proxy, TestFailure, on_both_servers, opcode, tree};
 
 /// Runs a future on a thread without a tokio runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -32,7 +32,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-on_both_arms!(async_api_works_without_a_tokio_runtime, |place| async move {
+on_both_servers!(async_api_works_without_a_tokio_runtime, |place| async move {
     let address = place.connect_string();
     let program = std::thread::spawn(move || {
         block_on(async {
@@ -48,7 +48,7 @@ on_both_arms!(async_api_works_without_a_tokio_runtime, |place| async move {
     program.join().expect("task does not panic");
 });
 
-on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
+on_both_servers!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     const LOCKS: usize = 200;
     let (zl, other) = (connect(&place).await, connect(&place).await);
     // After one acquisition each, both sessions are connected and idle.
@@ -80,7 +80,7 @@ on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     until_quiet(&other, others).await;
 });
 
-on_both_arms!(kept_guard_does_not_delay_close, |place| async move {
+on_both_servers!(kept_guard_does_not_delay_close, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     lock_and_release(&zl.mutex("kept")).await;
@@ -109,13 +109,13 @@ async fn remove(place: &Place, name: &str) {
     operator.delete(&directory, None).await.expect("directory is empty");
 }
 
-on_both_arms!(delayed_release_spares_a_later_znode, |place| async move {
+on_both_servers!(delayed_release_spares_a_later_znode, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let guard = zl.mutex("x").lock().await.expect("lock acquired");
     let mut connection = guard.connection();
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     remove(&place, "x").await;
     let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
@@ -128,7 +128,7 @@ on_both_arms!(delayed_release_spares_a_later_znode, |place| async move {
     other_guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
+on_both_servers!(timeout_during_outage_spares_a_later_znode, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("x").lock().await.expect("lock acquired");
@@ -155,7 +155,7 @@ on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
     other_guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move {
+on_both_servers!(waiters_with_lost_replies_never_share_a_znode, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("x").lock().await.expect("lock acquired");
@@ -180,14 +180,14 @@ on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move 
     let second = lose_a_create();
     settled(2).await;
     held.release().await.expect("release succeeds");
-    let guard = granted(first).await;
+    let guard = await_guard(first).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!second.is_finished(), "two holders");
     guard.release().await.expect("release succeeds");
-    granted(second).await.release().await.expect("release succeeds");
+    await_guard(second).await.release().await.expect("release succeeds");
 });
 
-on_both_arms!(lost_guard_has_no_lease_left, |place| async move {
+on_both_servers!(lost_guard_has_no_lease_left, |place| async move {
     let zl = connect(&place).await;
     let (guard, _other) = (
         zl.mutex("x").lock().await.expect("lock acquired"),
@@ -199,7 +199,7 @@ on_both_arms!(lost_guard_has_no_lease_left, |place| async move {
     assert!(guard.valid_until().has_passed(), "the lease has ended although the session continues");
 });
 
-on_both_arms!(closure_may_return_its_guard, |place| async move {
+on_both_servers!(closure_may_return_its_guard, |place| async move {
     let zl = connect(&place).await;
     let work = zl.with_lock("x", Duration::from_secs(1), |guard| async move { guard });
     let guard = tokio::time::timeout(Duration::from_secs(5), work)
@@ -210,7 +210,7 @@ on_both_arms!(closure_may_return_its_guard, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
+on_both_servers!(names_that_look_like_contenders_are_refused, |place| async move {
     let zl = connect(&place).await;
     for name in ["a/lock-0000000000", "read-2024010101", "order-0000000042", "a/order-0000000042"] {
         let error = zl.mutex(name).lock().await.expect_err(name);
@@ -220,7 +220,7 @@ on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
     assert_eq!(zl.locks(Some("/")).await.expect("listing of the whole chroot succeeds").len(), 1);
 });
 
-on_both_arms!(name_with_120_parts_is_acquired, |place| async move {
+on_both_servers!(name_with_120_parts_is_acquired, |place| async move {
     let zl = connect(&place).await;
     let name = ["deep"; 120].join("/");
     let guard = zl.mutex(&name).lock().await.expect("lock acquired");
@@ -228,20 +228,20 @@ on_both_arms!(name_with_120_parts_is_acquired, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
+on_both_servers!(short_timeouts_share_one_connection_attempt, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let short = short_session_settings().answer_timeout(Duration::from_millis(350));
-    let zl = short.connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short.connect(&place.connect_string_through(&proxy.addr())).await.expect("session starts");
     // The proxy refuses connections until the session ends.
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     let ended = || async {
         match zl.session_timeout() {
             None => Ok(()),
             Some(timeout) => Err(TestFailure::new(format!("{timeout:?}"))),
         }
     };
-    eventually("the session ends", Duration::from_secs(60), ended).await.expect("in time");
+    retry_until_ok("the session ends", Duration::from_secs(60), ended).await.expect("in time");
     proxy.refuse(false).await;
     // The handshake and an acquisition together take longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
@@ -264,10 +264,10 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
 });
 
 // If only few requests could be in flight, the requests of timed-out calls would hold back all later requests.
-on_both_arms!(session_recovers_after_a_slow_network, |place| async move {
+on_both_servers!(session_recovers_after_a_slow_network, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let short = short_session_settings().answer_timeout(Duration::from_millis(350));
-    let zl = short.connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short.connect(&place.connect_string_through(&proxy.addr())).await.expect("session starts");
     let try_once = async || {
         let lock = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await;
         lock.map(drop).map_err(|error| error.to_string())
@@ -293,14 +293,14 @@ on_both_arms!(session_recovers_after_a_slow_network, |place| async move {
     panic!("{acquired} acquired; {refused:#?}");
 });
 
-on_both_arms!(last_release_survives_an_outage, |place| async move {
+on_both_servers!(last_release_survives_an_outage, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let guard = zl.mutex("x").lock().await.expect("lock acquired");
     drop(zl);
     let mut connection = guard.connection();
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     drop(guard);
     // The outage lasts longer than a closing client waits for its last release.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use zoolock::{LossReason, TestServer, Zoolock};
-use zoolock_tests::wait::{eventually, soon};
+use zoolock_tests::wait::{finish_in_time, retry_until_ok};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -25,7 +25,7 @@ async fn embedded_server_stops_with_its_last_handle() {
     let server = TestServer::start().await.expect("server starts");
     let address = server.address();
     drop(server);
-    let gone = eventually("the port is free", SOON, async || {
+    let gone = retry_until_ok("the port is free", SOON, async || {
         let connected = TcpStream::connect(&address).await;
         if connected.is_ok() {
             Err(zoolock_tests::TestFailure::new("the port still accepts connections"))
@@ -47,12 +47,12 @@ async fn expired_holder_is_told_and_successor_granted() {
     let next = next.lock();
     tokio::pin!(next);
     assert!(server.expire_holder("/locks/nightly"));
-    assert_eq!(soon(guard.lost()).await, LossReason::SessionExpired);
+    assert_eq!(finish_in_time(guard.lost()).await, LossReason::SessionExpired);
     assert!(!guard.is_valid());
-    let next = soon(next).await.expect("lock granted");
+    let next = finish_in_time(next).await.expect("lock granted");
     assert!(next.token() > guard.token());
     assert!(server.expire_sessions() >= 1);
-    assert_eq!(soon(next.lost()).await, LossReason::SessionExpired);
+    assert_eq!(finish_in_time(next.lost()).await, LossReason::SessionExpired);
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn lock_survives_disconnects_and_server_restart() {
         (guard, theirs)
     });
     let queue = ours.mutex("nightly");
-    let both = eventually("both contenders are queued", SOON, async || match queue.snapshot().await {
+    let both = retry_until_ok("both contenders are queued", SOON, async || match queue.snapshot().await {
         Ok(snapshot) if snapshot.waiters.len() == 1 => Ok(()),
         other => Err(zoolock_tests::TestFailure::new(format!("{other:?}"))),
     });
@@ -78,8 +78,8 @@ async fn lock_survives_disconnects_and_server_restart() {
     assert!(server.sessions() >= 2);
     assert!(guard.is_valid(), "its session continues");
     let token = guard.token();
-    soon(guard.release()).await.expect("release succeeds");
-    let (next, theirs) = soon(waiter).await.expect("task does not panic");
+    finish_in_time(guard.release()).await.expect("release succeeds");
+    let (next, theirs) = finish_in_time(waiter).await.expect("task does not panic");
     assert!(next.token() > token, "tokens rise over a restart");
     next.release().await.expect("release succeeds");
     theirs.close().await;
@@ -100,7 +100,7 @@ async fn advancing_time_expires_sessions_by_timeout() {
     server.advance(Duration::from_secs(1));
     assert!(a.is_valid() && b.is_valid());
     server.advance(Duration::from_secs(30));
-    assert_eq!(soon(a.lost()).await, LossReason::SessionExpired);
+    assert_eq!(finish_in_time(a.lost()).await, LossReason::SessionExpired);
     assert!(b.is_valid(), "its timeout is longer");
     b.release().await.expect("release succeeds");
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use zoolock::{Connection, Error, LossReason, Zoolock};
 use zoolock_tests::locks::{
-    connect, connect_through, directory, granted, lock_and_release, lock_in_background, settings,
+    await_guard, connect, connect_through, directory, lock_and_release, lock_in_background, settings,
     short_session_settings, until_queued,
 };
-use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Proxy, on_both_servers, opcode, tree};
 
-on_both_arms!(create_with_lost_reply_is_found_again, |place| async move {
+on_both_servers!(create_with_lost_reply_is_found_again, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     lock_and_release(&zl.mutex("lost")).await;
@@ -35,7 +35,7 @@ on_both_arms!(create_with_lost_reply_is_found_again, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "lost")).await;
 });
 
-on_both_arms!(queue_position_survives_lost_replies_and_connections, |place| async move {
+on_both_servers!(queue_position_survives_lost_replies_and_connections, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("queue").lock().await.expect("lock acquired");
@@ -48,21 +48,21 @@ on_both_arms!(queue_position_survives_lost_replies_and_connections, |place| asyn
     proxy.drop_next_reply(opcode::GET_DATA);
     for _ in 0..3 {
         let before = proxy.stats().connections.len();
-        proxy.cut().await;
+        proxy.close_connections().await;
         proxy.until("another connection", |stats| stats.connections.len() > before).await;
     }
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     held.release().await.expect("release succeeds");
     proxy.refuse(false).await;
-    let guard = granted(first).await;
+    let guard = await_guard(first).await;
     assert!(!second.is_finished(), "the second waiter is still queued");
     guard.release().await.expect("release succeeds");
-    granted(second).await.release().await.expect("release succeeds");
+    await_guard(second).await.release().await.expect("release succeeds");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "queue")).await;
 });
 
-on_both_arms!(release_with_lost_reply_happens_once, |place| async move {
+on_both_servers!(release_with_lost_reply_happens_once, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     for happened in [true, false, true, false] {
@@ -74,14 +74,14 @@ on_both_arms!(release_with_lost_reply_happens_once, |place| async move {
             false => proxy.drop_next_request(opcode::MULTI),
         }
         guard.release().await.expect("release succeeds");
-        let next = granted(waiting).await;
+        let next = await_guard(waiting).await;
         assert!(next.is_valid());
         next.release().await.expect("release succeeds");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "once")).await;
 });
 
-on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async move {
+on_both_servers!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("ghost").lock().await.expect("lock acquired");
@@ -117,13 +117,16 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
     tree::assert_no_contenders(&place.addr(), &directory(&place, "ghost")).await;
 });
 
-on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
+on_both_servers!(holder_survives_a_short_disconnect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short_session_settings()
+        .connect(&place.connect_string_through(&proxy.addr()))
+        .await
+        .expect("session starts");
     let guard = zl.mutex("short").lock().await.expect("lock acquired");
     let mut connection = guard.connection();
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     assert!(guard.is_valid(), "a disconnect alone loses no lock");
     proxy.refuse(false).await;
@@ -134,9 +137,12 @@ on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
+on_both_servers!(disconnected_holder_loses_before_next_grant, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short_session_settings()
+        .connect(&place.connect_string_through(&proxy.addr()))
+        .await
+        .expect("session starts");
     let rival = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     for link in ["silent", "dead"] {
         let guard = zl.mutex("cut").lock().await.expect("lock acquired");
@@ -146,14 +152,14 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
             proxy.blackhole(true);
         } else {
             proxy.refuse(true).await;
-            proxy.cut().await;
+            proxy.close_connections().await;
         }
         let reason = guard.lost().await;
         assert_eq!(reason, LossReason::Unreachable, "{link}");
         assert!(!waiting.is_finished(), "{link}: the rival was granted the lock too early");
         assert!(!guard.is_valid());
         assert!(guard.valid_until().has_passed());
-        let next = granted(waiting).await;
+        let next = await_guard(waiting).await;
         assert!(next.token() > guard.token());
         // The connection is restored; the guard stays lost.
         proxy.blackhole(false);
@@ -169,7 +175,7 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "cut")).await;
 });
 
-on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
+on_both_servers!(lease_is_renewed_while_the_lock_is_held, |place| async move {
     // The session timeout is longer than a pause of a busy machine. A lease without renewal ends
     // before the test does.
     let timeout = Duration::from_secs(6);
@@ -193,7 +199,7 @@ on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
     }
 });
 
-on_both_arms!(private holder_survives_a_server_restart, |place| async move {
+on_both_servers!(private holder_survives_a_server_restart, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("restart").lock().await.expect("lock acquired");
     let token = guard.token();
@@ -204,13 +210,14 @@ on_both_arms!(private holder_survives_a_server_restart, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(random_disconnects_preserve_exclusion, |place| async move {
+on_both_servers!(random_disconnects_preserve_exclusion, |place| async move {
     let recorder = Arc::new(zoolock_tests::Recorder::new());
     let mut proxies = Vec::new();
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..4 {
         let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("proxy starts"));
-        let zl = settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+        let zl =
+            settings().connect(&place.connect_string_through(&proxy.addr())).await.expect("session starts");
         proxies.push(proxy);
         for task in 0..3 {
             let (mutex, recorder, who) = (zl.mutex("storm"), recorder.clone(), format!("{client}.{task}"));
@@ -238,7 +245,7 @@ on_both_arms!(random_disconnects_preserve_exclusion, |place| async move {
             match round % 3 {
                 0 => proxy.drop_next_reply(ops[round / 3 % ops.len()]),
                 1 => proxy.drop_next_request(ops[round / 3 % ops.len()]),
-                _ => proxy.cut().await,
+                _ => proxy.close_connections().await,
             }
             tokio::time::sleep(Duration::from_millis(40)).await;
         }

@@ -14,8 +14,8 @@ use zoolock_client::{
     Client, End, Handler, Host, Os, RequestError, RequestNumber, SessionConfig, SessionState,
 };
 use zoolock_tests::locks::{settings, short_session_settings};
-use zoolock_tests::wait::soon;
-use zoolock_tests::{Proxy, on_both_arms, opcode};
+use zoolock_tests::wait::finish_in_time;
+use zoolock_tests::{Proxy, on_both_servers, opcode};
 use zoolock_wire::{Acl, Code, CreateRequest, Reply, Request, WatchEvent, perms};
 
 /// Time limit of each step, much longer than a step takes.
@@ -99,7 +99,7 @@ fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
     if released.is_err() { 93 } else { 0 }
 }
 
-on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
+on_both_servers!(forked_process_neither_holds_nor_releases, |place| async move {
     let address = place.connect_string();
     let ended = tokio::task::spawn_blocking(move || {
         let zl = settings().connect_blocking(&address).expect("session starts");
@@ -145,7 +145,7 @@ enum Happened {
 struct Recorder(UnboundedSender<Happened>);
 
 impl Handler for Recorder {
-    fn reply(
+    fn handle_reply(
         &mut self,
         request: RequestNumber,
         _: zoolock_client::Instant,
@@ -154,9 +154,9 @@ impl Handler for Recorder {
         let _ = self.0.send(Happened::Reply(request, result));
     }
 
-    fn event(&mut self, _: WatchEvent) {}
+    fn handle_event(&mut self, _: WatchEvent) {}
 
-    fn state(&mut self, state: SessionState) {
+    fn handle_state_change(&mut self, state: SessionState) {
         let _ = self.0.send(Happened::State(state));
     }
 }
@@ -175,7 +175,7 @@ impl Session {
         let runtime = runtime.expect("runtime starts");
         let (sender, happened) = unbounded_channel();
         let servers = vec![Host::Tcp { name: addr.ip().to_string(), port: addr.port() }];
-        let platform = Os::on(runtime.handle());
+        let platform = Os::with_runtime(runtime.handle());
         let client = Client::start(SessionConfig::new(SOON), servers, Recorder(sender), platform);
         let mut session = Session { runtime, client, happened };
         while !matches!(session.next(), Happened::State(SessionState::Connected { .. })) {}
@@ -183,7 +183,7 @@ impl Session {
     }
 
     fn next(&mut self) -> Happened {
-        self.runtime.block_on(soon(self.happened.recv())).expect("the session continues")
+        self.runtime.block_on(finish_in_time(self.happened.recv())).expect("the session continues")
     }
 
     fn call(&mut self, request: &Request) -> Result<Reply, RequestError> {
@@ -225,7 +225,7 @@ impl Session {
     }
 }
 
-on_both_arms!(forked_session_writes_nothing, |place| async move {
+on_both_servers!(forked_session_writes_nothing, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let path = format!("{}/forked", place.chroot());
     let ended = tokio::task::spawn_blocking(move || {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use zoolock::{DEFAULT_ROOT, Error, FencingToken, Hold, LocalLocker, LockPath, Locker, LossReason, Zoolock};
+use zoolock::{
+    DEFAULT_ROOT, Error, ExclusiveGuard, FencingToken, LocalLocker, LockPath, Locker, LossReason, Zoolock,
+};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, directory};
-use zoolock_tests::wait::{eventually, soon};
-use zoolock_tests::{AnyServer, Place, Recorder, TestFailure, on_both_arms, tree};
+use zoolock_tests::wait::{finish_in_time, retry_until_ok};
+use zoolock_tests::{AnyServer, Place, Recorder, TestFailure, on_both_servers, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(20);
@@ -51,7 +53,7 @@ impl World for InMemory {
     }
 
     async fn until_queued(&self, key: &str, count: usize) {
-        let queued = eventually("the contenders are queued", SOON, async || match self.0.queued(key) {
+        let queued = retry_until_ok("the contenders are queued", SOON, async || match self.0.queued(key) {
             queued if queued == count => Ok(()),
             queued => Err(TestFailure::new(format!("{queued} instead of {count} at {key}"))),
         });
@@ -138,7 +140,7 @@ macro_rules! on_every_locker {
                 body(InMemory::default()).await;
             }
 
-            on_both_arms!(server, |place| async move { body(Served::at(place).await).await });
+            on_both_servers!(server, |place| async move { body(Served::at(place).await).await });
         }
     };
 }
@@ -161,7 +163,7 @@ async fn hold<L: Locker + Clone + 'static>(locker: L, key: &'static str) -> ones
         };
         locker.with_lock(key, SOON, work).await
     });
-    soon(entered).await.expect("lock acquired");
+    finish_in_time(entered).await.expect("lock acquired");
     let_go
 }
 
@@ -179,10 +181,10 @@ on_every_locker!(closure_holds_the_lock_and_returns_its_value, |world| {
         another.with_lock("other", patience, rest).await.expect("another lock is acquired");
         guard.token()
     };
-    let token = soon(locker.with_lock("key", SOON, work)).await.expect("lock acquired");
+    let token = finish_in_time(locker.with_lock("key", SOON, work)).await.expect("lock acquired");
     assert!(began.elapsed() >= Duration::from_millis(600));
     let next = locker.with_lock("key", SOON, |guard| async move { guard.token() });
-    assert!(soon(next).await.expect("lock acquired again") > token);
+    assert!(finish_in_time(next).await.expect("lock acquired again") > token);
     world.assert_nothing_left("key").await;
     world.assert_nothing_left("other").await;
 });
@@ -207,7 +209,7 @@ on_every_locker!(waiters_run_in_queue_order, |world| {
     held.send(()).expect("receiver is alive");
     waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("lock granted"));
     let history = recorder.checked_history();
-    assert_eq!(history.entered(), ["0", "1", "2", "3", "4", "5"]);
+    assert_eq!(history.contenders_by_grant(), ["0", "1", "2", "3", "4", "5"]);
     world.assert_nothing_left("fair").await;
 });
 
@@ -215,7 +217,7 @@ on_every_locker!(timed_out_and_cancelled_waiters_leave_no_trace, |world| {
     let held = hold(world.locker(), "busy").await;
     let locker = world.another();
     let late = locker.with_lock("busy", Duration::from_millis(100), |_| async { panic!("lock is held") });
-    assert!(matches!(soon(late).await, Err(Error::Timeout { .. })));
+    assert!(matches!(finish_in_time(late).await, Err(Error::Timeout { .. })));
     world.until_queued("busy", 1).await;
     let patient = world.another();
     let cancelled =
@@ -226,7 +228,7 @@ on_every_locker!(timed_out_and_cancelled_waiters_leave_no_trace, |world| {
     cancelled.abort();
     world.until_queued("busy", 1).await;
     held.send(()).expect("receiver is alive");
-    soon(locker.with_lock("busy", SOON, rest)).await.expect("lock granted");
+    finish_in_time(locker.with_lock("busy", SOON, rest)).await.expect("lock granted");
     world.assert_nothing_left("busy").await;
 });
 
@@ -234,7 +236,7 @@ on_every_locker!(invalid_keys_give_the_same_errors, |world| {
     for key in ["", "..", "a//b", "a\0b", "a/", "/", "a/lock-0000000000", "/zookeeper/x", ".audit"] {
         let locker = world.locker();
         let outcome = locker.with_lock(key, SOON, |_| async { panic!("key is invalid") });
-        let outcome: Result<(), Error> = soon(outcome).await;
+        let outcome: Result<(), Error> = finish_in_time(outcome).await;
         let error = outcome.expect_err(key);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         let expected = LockPath::parse(key, DEFAULT_ROOT).expect_err(key);
@@ -246,7 +248,7 @@ on_every_locker!(key_that_ends_like_a_contender_is_refused, |world| {
     for key in ["order-0000000042", "orders/0000000042"] {
         let locker = world.locker();
         let outcome = locker.with_lock(key, SOON, |_| async { panic!("key is invalid") });
-        let outcome: Result<(), Error> = soon(outcome).await;
+        let outcome: Result<(), Error> = finish_in_time(outcome).await;
         let error = outcome.expect_err(key);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         assert!(error.to_string().contains("which ends in ten digits"), "{error}");
@@ -258,7 +260,7 @@ on_every_locker!(closure_that_drops_its_guard_never_runs, |world| {
     // The closure drops the guard when it returns its future, so before that future is first
     // polled.
     let outcome = locker.with_lock("slip", SOON, |_guard| async move { panic!("without the lock") });
-    let outcome: Result<(), Error> = soon(outcome).await;
+    let outcome: Result<(), Error> = finish_in_time(outcome).await;
     let error = outcome.expect_err("guard was dropped early");
     assert!(matches!(&error, Error::Invalid { input, .. } if input == "lock /locks/slip"), "{error}");
     assert!(error.to_string().contains("let _guard = guard"), "{error}");
@@ -274,7 +276,7 @@ on_every_locker!(panicking_or_dropped_closure_releases, |world| {
         };
         locker.with_lock::<(), _, _>("rough", SOON, work).await
     });
-    assert!(soon(panics).await.expect_err("the task panics").is_panic());
+    assert!(finish_in_time(panics).await.expect_err("the task panics").is_panic());
     let (inside, entered) = oneshot::channel();
     let locker = world.locker();
     let dropped = tokio::spawn(async move {
@@ -285,9 +287,9 @@ on_every_locker!(panicking_or_dropped_closure_releases, |world| {
         };
         locker.with_lock("rough", SOON, work).await
     });
-    soon(entered).await.expect("lock acquired");
+    finish_in_time(entered).await.expect("lock acquired");
     dropped.abort();
-    soon(world.another().with_lock("rough", SOON, rest)).await.expect("lock granted");
+    finish_in_time(world.another().with_lock("rough", SOON, rest)).await.expect("lock granted");
     world.assert_nothing_left("rough").await;
 });
 
@@ -308,17 +310,17 @@ on_every_locker!(lost_lock_is_granted_to_the_next_waiter, |world| {
         };
         locker.with_lock("doomed", SOON, work).await
     });
-    let token = soon(entered).await.expect("lock acquired");
+    let token = finish_in_time(entered).await.expect("lock acquired");
     let next = tokio::spawn(async move {
         another.with_lock("doomed", SOON, |guard| async move { (guard.is_valid(), guard.token()) }).await
     });
     world.until_queued("doomed", 2).await;
     let expected = world.take_away("doomed").await;
-    match soon(holder).await.expect("task does not panic") {
+    match finish_in_time(holder).await.expect("task does not panic") {
         Err(Error::Lost { path, reason }) => assert_eq!((path.as_str(), reason), ("/locks/doomed", expected)),
         other => panic!("{other:?}"),
     }
-    let (valid, later) = soon(next).await.expect("task does not panic").expect("lock granted");
+    let (valid, later) = finish_in_time(next).await.expect("task does not panic").expect("lock granted");
     assert!(valid && later > token);
     world.assert_nothing_left("doomed").await;
 });
@@ -327,19 +329,20 @@ on_every_locker!(closure_may_release_early_or_return_its_guard, |world| {
     let (locker, another) = (world.locker(), world.another());
     let work = |guard: Held<W>| async move {
         drop(guard);
-        soon(another.with_lock("early", SOON, rest))
+        finish_in_time(another.with_lock("early", SOON, rest))
             .await
             .expect("lock acquired while the closure still runs");
     };
-    soon(locker.with_lock("early", SOON, work)).await.expect("early release succeeds");
+    finish_in_time(locker.with_lock("early", SOON, work)).await.expect("early release succeeds");
     world.assert_nothing_left("early").await;
 
-    let guard = soon(locker.with_lock("late", SOON, |guard| async { guard })).await.expect("lock acquired");
+    let guard =
+        finish_in_time(locker.with_lock("late", SOON, |guard| async { guard })).await.expect("lock acquired");
     assert!(guard.is_valid());
     let busy = world.another().with_lock("late", Duration::from_millis(100), rest).await;
     assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
     let reason = world.take_away("late").await;
-    assert_eq!(soon(guard.lost()).await, reason);
+    assert_eq!(finish_in_time(guard.lost()).await, reason);
     drop(guard);
     // A closure may return a lost guard to the caller.
     let lost = {
@@ -352,9 +355,9 @@ on_every_locker!(closure_may_release_early_or_return_its_guard, |world| {
             };
             locker.with_lock("late", SOON, work).await
         });
-        soon(entered).await.expect("lock acquired");
+        finish_in_time(entered).await.expect("lock acquired");
         world.take_away("late").await;
-        soon(holder).await.expect("task does not panic").expect("closure returns its guard")
+        finish_in_time(holder).await.expect("task does not panic").expect("closure returns its guard")
     };
     assert!(!lost.is_valid());
     drop(lost);
@@ -387,7 +390,7 @@ on_every_locker!(many_tasks_exclude_each_other, |world| {
     }
     tasks.join_all().await;
     let history = recorder.checked_history();
-    assert!(history.entered().len() >= 120);
+    assert!(history.contenders_by_grant().len() >= 120);
     world.assert_nothing_left("crowd").await;
 });
 

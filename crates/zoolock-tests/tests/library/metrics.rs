@@ -8,8 +8,8 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::sync::{Mutex, MutexGuard};
 use zoolock::{Builder, Error, LossReason, Zoolock};
-use zoolock_tests::locks::{granted, lock_in_background};
-use zoolock_tests::{AnyServer, Arm, Proxy, ServerOptions, opcode};
+use zoolock_tests::locks::{await_guard, lock_in_background};
+use zoolock_tests::{AnyServer, Proxy, ServerKind, ServerOptions, opcode};
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
 
@@ -104,12 +104,13 @@ fn settings() -> Builder {
 async fn acquire_time_includes_connecting() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
     let patience = Duration::from_secs(2);
     let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("session starts");
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     while zl.session_timeout().is_some() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -131,7 +132,8 @@ async fn acquire_time_includes_connecting() {
 async fn metrics_report_the_kind_of_lock() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = settings().connect(&server.addr()).await.expect("session starts");
 
     let reader =
@@ -152,7 +154,8 @@ async fn metrics_match_the_documentation() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
 
-    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
     let zl = settings().connect(&server.addr()).await.expect("session starts");
     let shaky = settings().connect(&proxy.addr()).await.expect("session starts");
@@ -182,7 +185,7 @@ async fn metrics_match_the_documentation() {
     zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
     guard.revoked().await;
     guard.release().await.expect("release succeeds");
-    let guard = granted(waiting).await;
+    let guard = await_guard(waiting).await;
     seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use zoolock::Zoolock;
-use zoolock_tests::{AnyServer, Arm, ServerOptions};
+use zoolock_tests::{AnyServer, ServerKind, ServerOptions};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_can_be_labelled_by_lock() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     recorder.install().expect("no other recorder is installed");
-    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let settings = Zoolock::builder().tick_time(ServerOptions::default().tick);
     let settings = settings.session_timeout(Duration::from_secs(6)).metrics_by_lock();
     let zl = settings.connect(&format!("{}/chroot", server.addr())).await.expect("session starts");

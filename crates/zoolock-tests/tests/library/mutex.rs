@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use zoolock::{Error, LossReason, Previous, Zoolock};
 use zoolock_tests::locks::{
-    connect, directory, granted, lock_and_release, lock_in_background, settings, until_queued,
+    await_guard, connect, directory, lock_and_release, lock_in_background, settings, until_queued,
 };
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Embedded, Recorder, ServerOptions, TestFailure, on_both_arms, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Embedded, Recorder, ServerOptions, TestFailure, on_both_servers, tree};
 
-on_both_arms!(free_lock_is_acquired_and_released, |place| async move {
+on_both_servers!(free_lock_is_acquired_and_released, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("nightly");
     let guard = mutex.lock().await.expect("lock acquired");
@@ -28,7 +28,7 @@ on_both_arms!(free_lock_is_acquired_and_released, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(held_lock_times_out, |place| async move {
+on_both_servers!(held_lock_times_out, |place| async move {
     let (ours, theirs) = (connect(&place).await, connect(&place).await);
     let held = theirs.mutex("busy").lock().await.expect("lock acquired");
     assert!(ours.mutex("busy").try_lock().await.expect("attempt succeeds").is_none());
@@ -42,12 +42,12 @@ on_both_arms!(held_lock_times_out, |place| async move {
     let next = tokio::spawn(async move { next.lock().await });
     until_queued(&theirs, "busy", 2).await;
     held.release().await.expect("release succeeds");
-    granted(next).await.release().await.expect("release succeeds");
+    await_guard(next).await.release().await.expect("release succeeds");
     assert!(ours.mutex("busy").try_lock().await.expect("attempt succeeds").is_some());
     tree::assert_no_contenders(&place.addr(), &directory(&place, "busy")).await;
 });
 
-on_both_arms!(tasks_of_many_sessions_exclude_each_other, |place| async move {
+on_both_servers!(tasks_of_many_sessions_exclude_each_other, |place| async move {
     let recorder = Arc::new(Recorder::new());
     let mut tasks = tokio::task::JoinSet::new();
     for session in 0..4 {
@@ -67,11 +67,11 @@ on_both_arms!(tasks_of_many_sessions_exclude_each_other, |place| async move {
     }
     tasks.join_all().await;
     let history = recorder.checked_history();
-    assert_eq!(history.entered().len(), 200);
+    assert_eq!(history.contenders_by_grant().len(), 200);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "shared")).await;
 });
 
-on_both_arms!(closure_runs_under_the_lock, |place| async move {
+on_both_servers!(closure_runs_under_the_lock, |place| async move {
     let zl = connect(&place).await;
     let held = {
         let zl = zl.clone();
@@ -87,7 +87,7 @@ on_both_arms!(closure_runs_under_the_lock, |place| async move {
     assert!(zl.mutex("key").try_lock().await.expect("attempt succeeds").is_some());
 });
 
-on_both_arms!(deleted_lock_directory_loses_the_lock, |place| async move {
+on_both_servers!(deleted_lock_directory_loses_the_lock, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("doomed").lock().await.expect("lock acquired");
     let waiting = lock_in_background(&zl.mutex("doomed"));
@@ -113,7 +113,7 @@ on_both_arms!(deleted_lock_directory_loses_the_lock, |place| async move {
     next.release().await.expect("release succeeds");
 });
 
-on_both_arms!(foreign_contender_is_waited_for, |place| async move {
+on_both_servers!(foreign_contender_is_waited_for, |place| async move {
     let zl = connect(&place).await;
     let other = tree::connect(&place.addr()).await.expect("session starts");
     let options =
@@ -132,13 +132,13 @@ on_both_arms!(foreign_contender_is_waited_for, |place| async move {
         let waiting = lock_in_background(&zl.mutex("mixed"));
         until_queued(&zl, "mixed", 2).await;
         other.delete(&format!("{prefix}{sequence}"), None).await.expect("znode exists");
-        let guard = granted(waiting).await;
+        let guard = await_guard(waiting).await;
         assert_eq!(guard.previous(), Previous::Unknown, "a foreign contender writes no release marker");
         guard.release().await.expect("release succeeds");
     }
 });
 
-on_both_arms!(foreign_data_in_the_directory_is_kept, |place| async move {
+on_both_servers!(foreign_data_in_the_directory_is_kept, |place| async move {
     let zl = connect(&place).await;
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     let directory = directory(&place, "owned");
@@ -155,7 +155,7 @@ on_both_arms!(foreign_data_in_the_directory_is_kept, |place| async move {
     assert_eq!(data, b"foreign config");
 });
 
-on_both_arms!(invalid_names_are_refused_locally, |place| async move {
+on_both_servers!(invalid_names_are_refused_locally, |place| async move {
     let zl = connect(&place).await;
     for name in ["", "..", "a//b", "a\0b", "a/", "/"] {
         let error = zl.mutex(name).lock().await.expect_err(name);
@@ -168,7 +168,7 @@ on_both_arms!(invalid_names_are_refused_locally, |place| async move {
     );
 });
 
-on_both_arms!(closed_client_leaves_no_znodes, |place| async move {
+on_both_servers!(closed_client_leaves_no_znodes, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("left").lock().await.expect("lock acquired");
     zl.close().await;
@@ -183,7 +183,7 @@ on_both_arms!(closed_client_leaves_no_znodes, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "left")).await;
 });
 
-on_both_arms!(
+on_both_servers!(
     private(ServerOptions { container_check: Duration::from_millis(200), ..Default::default() })
     removed_container_directories_are_created_again, |place| async move {
     let zl = connect(&place).await;
@@ -191,7 +191,7 @@ on_both_arms!(
         lock_and_release(&zl.mutex("deep/er/still")).await;
         let locks = zl.locks(None).await.expect("read succeeds");
         assert!(locks.len() <= 1 && locks.iter().all(|lock| lock.path == "/locks/deep/er/still"), "{locks:?}");
-        let gone = eventually("the server deletes empty containers", Duration::from_secs(20), async || {
+        let gone = retry_until_ok("the server deletes empty containers", Duration::from_secs(20), async || {
             match tree::descendants(&place.connect_string(), "/").await?.as_slice() {
                 [] => Ok(()),
                 left => Err(TestFailure::new(left.join(", "))),
@@ -262,7 +262,7 @@ async fn too_short_a_granted_session_is_refused() {
     assert!(error.to_string().contains("three ticks"), "{error}");
 }
 
-on_both_arms!(futures_of_callers_are_small, |place| async move {
+on_both_servers!(futures_of_callers_are_small, |place| async move {
     // Thousands of futures can wait at the same time, and allocations above this size are slow.
     const SMALL: usize = 1024;
     let zl = connect(&place).await;

@@ -11,9 +11,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use zoolock_tests::locks::{connect, directory, granted, lock_and_release, settings};
-use zoolock_tests::wait::soon;
-use zoolock_tests::{on_both_arms, opcode, tree};
+use zoolock_tests::locks::{await_guard, connect, directory, lock_and_release, settings};
+use zoolock_tests::wait::finish_in_time;
+use zoolock_tests::{on_both_servers, opcode, tree};
 use zoolock_wire::{OpResult, Reader, Reply, ReplyHeader, RequestHeader, Writer};
 
 /// A proxy that changes the replies of the server to those of an old server. It can hold back
@@ -136,10 +136,10 @@ async fn write_frame(to: &mut OwnedWriteHalf, frame: &[u8]) -> io::Result<()> {
     to.write_all(&[&length.to_be_bytes(), frame].concat()).await
 }
 
-on_both_arms!(grant_waits_for_zxid_of_created_znode, |place| async move {
+on_both_servers!(grant_waits_for_zxid_of_created_znode, |place| async move {
     let old = OldServer::start(place.addr()).await;
     let rival = connect(&place).await;
-    let zl = settings().connect(&place.through(&old.addr)).await.expect("session starts");
+    let zl = settings().connect(&place.connect_string_through(&old.addr)).await.expect("session starts");
     // These two acquisitions create both lock directories.
     lock_and_release(&rival.mutex("b")).await;
     let held = rival.mutex("a").lock().await.expect("lock acquired");
@@ -152,11 +152,11 @@ on_both_arms!(grant_waits_for_zxid_of_created_znode, |place| async move {
     // The waiter sends the creates together with reads of the directories. The reply to the creates
     // lacks the zxids, so the waiter then sends an `exists` for one of its znodes. By then it has
     // the replies to the reads.
-    soon(old.shared.has_held.subscribe().wait_for(|held| *held)).await.expect("the proxy runs");
+    finish_in_time(old.shared.has_held.subscribe().wait_for(|held| *held)).await.expect("the proxy runs");
     held.release().await.expect("release succeeds");
     assert!(!waiting.is_finished(), "granted before the zxid is known");
     old.shared.holds.send_replace(false);
-    let guard = soon(granted(waiting)).await;
+    let guard = finish_in_time(await_guard(waiting)).await;
     assert!(guard.is_valid() && guard.token() > before, "{} after {before}", guard.token());
     for name in ["a", "b"] {
         assert!(rival.mutex(name).try_lock().await.expect("attempt succeeds").is_none(), "two holders");

@@ -8,11 +8,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use zoolock::{Connection, Error, Guard, Zoolock};
 use zoolock_tests::locks::{
-    directory, granted, lock_in_background, settings, short_session_settings, until_queued,
+    await_guard, directory, lock_in_background, settings, short_session_settings, until_queued,
 };
 use zoolock_tests::tree::assert_contenders;
-use zoolock_tests::wait::{eventually, soon};
-use zoolock_tests::{Proxy, ServerOptions, TestFailure, on_both_arms};
+use zoolock_tests::wait::{finish_in_time, retry_until_ok};
+use zoolock_tests::{Proxy, ServerOptions, TestFailure, on_both_servers};
 
 use crate::metrics::{Seen, recorder};
 
@@ -35,13 +35,13 @@ async fn until(guard: &Guard, wanted: Connection) {
     reached.expect("in time").expect("the session continues");
 }
 
-on_both_arms!(private shorter_timeout_leads_to_no_second_holder, |place| async move {
+on_both_servers!(private shorter_timeout_leads_to_no_second_holder, |place| async move {
     let shorter = Duration::from_secs(2);
     let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("proxy starts"));
     let mut pairs = Vec::new();
     for number in 0..PAIRS {
         let name = format!("shorter{number}");
-        let (holder, rival) = (open(&place.through(&proxy.addr())).await, open(&place.connect_string()).await);
+        let (holder, rival) = (open(&place.connect_string_through(&proxy.addr())).await, open(&place.connect_string()).await);
         let guard = holder.mutex(&name).lock().await.expect("lock acquired");
         let waiting = lock_in_background(&rival.mutex(&name));
         until_queued(&rival, &name, 2).await;
@@ -55,7 +55,7 @@ on_both_arms!(private shorter_timeout_leads_to_no_second_holder, |place| async m
                 other => Err(TestFailure::new(format!("{other:?}"))),
             }
         };
-        eventually("the holder is attached again", BOUND, attached).await.expect("a shorter timeout");
+        retry_until_ok("the holder is attached again", BOUND, attached).await.expect("a shorter timeout");
         assert!(guard.valid_until().remaining() < shorter, "{:?}", guard.valid_until().remaining());
     }
     // The locks are kept, with shorter leases.
@@ -93,14 +93,14 @@ async fn stay_held(holders: &[(Zoolock, Guard)], time: Duration) {
     }
 }
 
-on_both_arms!(outage_of_a_quarter_of_the_timeout_loses_no_lock, |place| async move {
+on_both_servers!(outage_of_a_quarter_of_the_timeout_loses_no_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let holders = holders(&place.through(&proxy.addr()), 8).await;
+    let holders = holders(&place.connect_string_through(&proxy.addr()), 8).await;
     // The first lease on a connection is longer than a renewed lease. In this time, every lease is
     // renewed.
     stay_held(&holders, T / 2).await;
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     stay_held(&holders, T / 4).await;
     proxy.refuse(false).await;
     for (_, guard) in &holders {
@@ -113,13 +113,13 @@ on_both_arms!(outage_of_a_quarter_of_the_timeout_loses_no_lock, |place| async mo
     }
 });
 
-on_both_arms!(silent_server_of_three_loses_no_lock, |place| async move {
+on_both_servers!(silent_server_of_three_loses_no_lock, |place| async move {
     let mut servers = Vec::new();
     for _ in 0..3 {
         servers.push(Proxy::start(&place.addr()).await.expect("proxy starts"));
     }
     let addresses: Vec<String> = servers.iter().map(Proxy::addr).collect();
-    let holders = holders(&place.through(&addresses.join(",")), 24).await;
+    let holders = holders(&place.connect_string_through(&addresses.join(",")), 24).await;
     stay_held(&holders, T / 2).await;
     // The first server accepts connections, but answers nothing.
     servers[0].blackhole(true);
@@ -136,7 +136,7 @@ on_both_arms!(silent_server_of_three_loses_no_lock, |place| async move {
 /// Maximum number of connections of the server: four for holders, and one for another client.
 const PLACES: usize = 5;
 
-on_both_arms!(
+on_both_servers!(
     private(ServerOptions { max_client_connections: PLACES, ..ServerOptions::default() })
     newcomers_take_no_places_of_holders_after_a_restart,
     |place| async move {
@@ -201,9 +201,9 @@ fn is_unavailable<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Unavailable { .. }))
 }
 
-on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
+on_both_servers!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = open(&place.through(&proxy.addr())).await;
+    let zl = open(&place.connect_string_through(&proxy.addr())).await;
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("held").lock().await.expect("lock acquired");
     // The waiter joins the queue and learns that the lock is held. Then the server stops answering.
@@ -229,7 +229,7 @@ on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
     held.release().await.expect("release succeeds");
 });
 
-on_both_arms!(short_timeout_still_makes_one_attempt, |place| async move {
+on_both_servers!(short_timeout_still_makes_one_attempt, |place| async move {
     let zl = open(&place.connect_string()).await;
     let rival = open(&place.connect_string()).await;
     for round in 0..50 {
@@ -254,10 +254,10 @@ on_both_arms!(short_timeout_still_makes_one_attempt, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(waiter_waits_through_an_outage, |place| async move {
+on_both_servers!(waiter_waits_through_an_outage, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let patient = settings().session_timeout(T / 2).connect_timeout(Duration::from_secs(1));
-    let zl = patient.connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = patient.connect(&place.connect_string_through(&proxy.addr())).await.expect("session starts");
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("outage").lock().await.expect("lock acquired");
     let forever = lock_in_background(&zl.mutex("outage"));
@@ -269,7 +269,7 @@ on_both_arms!(waiter_waits_through_an_outage, |place| async move {
     until_queued(&rival, "outage", 3).await;
     // The outage lasts until the session has expired, and then longer than the connect timeout.
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     assert_contenders(&place.addr(), &directory(&place, "outage"), 1).await;
     sleep(Duration::from_secs(3)).await;
     assert!(!forever.is_finished() && !limited.is_finished(), "a waiter gave up in an outage");
@@ -284,7 +284,7 @@ on_both_arms!(waiter_waits_through_an_outage, |place| async move {
     tokio::join!(served(forever), served(limited));
 });
 
-on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move {
+on_both_servers!(waiter_retries_a_session_that_cannot_be_opened, |place| async move {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
@@ -292,10 +292,10 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
     let held = rival.mutex("forever").lock().await.expect("lock acquired");
     let written = rival.rwlock("limited").write().await.expect("lock acquired");
     let brisk = short_session_settings().connect_timeout(Duration::from_secs(1));
-    let address = place.through(&proxy.addr());
+    let address = place.connect_string_through(&proxy.addr());
     let open_brisk =
         async || brisk.clone().connect(&address).await.map_err(|error| TestFailure::new(error.to_string()));
-    let zl = eventually("a session starts", BOUND, open_brisk).await.expect("in time");
+    let zl = retry_until_ok("a session starts", BOUND, open_brisk).await.expect("in time");
     let forever = lock_in_background(&zl.mutex("forever"));
     let limited = {
         let lock = zl.rwlock("limited");
@@ -305,7 +305,7 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
         until_queued(&rival, name, 2).await;
     }
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     // Each waiter loses its session, and then fails to open another session.
     let failed = || {
         seen.look(snapshotter);
@@ -319,18 +319,18 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
             }
         }
     };
-    eventually("each waiter fails to open a session", BOUND, failed).await.expect("in time");
+    retry_until_ok("each waiter fails to open a session", BOUND, failed).await.expect("in time");
     proxy.refuse(false).await;
     for name in ["forever", "limited"] {
         until_queued(&rival, name, 2).await;
     }
     held.release().await.expect("release succeeds");
     written.release().await.expect("release succeeds");
-    soon(granted(forever)).await.release().await.expect("release succeeds");
-    soon(granted(limited)).await.release().await.expect("release succeeds");
+    finish_in_time(await_guard(forever)).await.release().await.expect("release succeeds");
+    finish_in_time(await_guard(limited)).await.release().await.expect("release succeeds");
 });
 
-on_both_arms!(close_ends_every_clone_of_the_client, |place| async move {
+on_both_servers!(close_ends_every_clone_of_the_client, |place| async move {
     let (zl, rival) = (open(&place.connect_string()).await, open(&place.connect_string()).await);
     let held = rival.mutex("closed").lock().await.expect("lock acquired");
     let waiting = lock_in_background(&zl.mutex("closed"));
@@ -355,9 +355,9 @@ on_both_arms!(close_ends_every_clone_of_the_client, |place| async move {
     assert!(seen.holder.is_none() && seen.waiters.is_empty(), "{seen:?}");
 });
 
-on_both_arms!(waiter_times_out_after_a_reconnect, |place| async move {
+on_both_servers!(waiter_times_out_after_a_reconnect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = open(&place.through(&proxy.addr())).await;
+    let zl = open(&place.connect_string_through(&proxy.addr())).await;
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("held").lock().await.expect("lock acquired");
     let readers = rival.rwlock("written").write().await.expect("lock acquired");
@@ -367,7 +367,7 @@ on_both_arms!(waiter_times_out_after_a_reconnect, |place| async move {
     let reading = tokio::spawn(async move { rwlock.read_timeout(patience).await.map(drop) });
     until_queued(&rival, "held", 2).await;
     until_queued(&rival, "written", 2).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     for waiter in [waiting, reading] {
         let waited = timeout(BOUND, waiter).await.expect("in time").expect("task does not panic");
         assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
@@ -375,7 +375,7 @@ on_both_arms!(waiter_times_out_after_a_reconnect, |place| async move {
     drop((held, readers));
 });
 
-on_both_arms!(multi_lock_times_out_on_any_busy_lock, |place| async move {
+on_both_servers!(multi_lock_times_out_on_any_busy_lock, |place| async move {
     let (zl, rival) = (open(&place.connect_string()).await, open(&place.connect_string()).await);
     for busy in ["a", "b"] {
         let held = rival.mutex(busy).lock().await.expect("lock acquired");
@@ -387,9 +387,10 @@ on_both_arms!(multi_lock_times_out_on_any_busy_lock, |place| async move {
     }
 });
 
-on_both_arms!(shared_positions_distinguish_outage_from_busy_lock, |place| async move {
+on_both_servers!(shared_positions_distinguish_outage_from_busy_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let (zl, rival) = (open(&place.through(&proxy.addr())).await, open(&place.connect_string()).await);
+    let (zl, rival) =
+        (open(&place.connect_string_through(&proxy.addr())).await, open(&place.connect_string()).await);
     let mutex = zl.mutex("shared").batching(9, BOUND);
     let (owner, patience) = (zoolock::Owner::new(), Duration::from_millis(300));
     let reentrant = zl.mutex("owned");

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock::Zoolock;
-use zoolock_tests::arm::Sharing;
+use zoolock_tests::both_servers::Sharing;
 use zoolock_tests::locks::leftovers::idle_background_tasks;
 use zoolock_tests::locks::{
     connect, connect_through, directory, lock_and_release, seed, settings, until_queued, until_quiet,
 };
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Place, Proxy, Recorder, TestFailure, on_both_arms, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Place, Proxy, Recorder, TestFailure, on_both_servers, tree};
 
 /// Queues `waiters` waiters, half of them on each of two locks. Each waiter then holds its lock for
 /// 5 ms. Returns the average number of bytes that the server sends for a waiter, from the start of
@@ -48,7 +48,7 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     for recorder in recorders {
         // A token is the zxid of the create of a znode. So rising tokens mean that the lock was granted in queue order.
         let history = recorder.checked_history();
-        assert_eq!(history.entered().len(), waiters / 2, "every waiter was granted the lock");
+        assert_eq!(history.contenders_by_grant().len(), waiters / 2, "every waiter was granted the lock");
     }
     for name in &names {
         tree::assert_no_contenders(&place.addr(), &directory(place, name)).await;
@@ -58,7 +58,7 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     read.bytes_to_client as f64 / waiters as f64
 }
 
-on_both_arms!(bytes_per_waiter_are_independent_of_queue_length, |place| async move {
+on_both_servers!(bytes_per_waiter_are_independent_of_queue_length, |place| async move {
     let few = bytes_per_waiter(&place, 200).await;
     let many = bytes_per_waiter(&place, 2000).await;
     println!("bytes read per waiter: {few:.0} with 200, {many:.0} with 2,000");
@@ -67,7 +67,7 @@ on_both_arms!(bytes_per_waiter_are_independent_of_queue_length, |place| async mo
     place.assert_no_watches().await;
 });
 
-on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| async move {
+on_both_servers!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| async move {
     let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let (zl, other) = (connect(&place).await, connect(&place).await);
@@ -92,7 +92,7 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
     tree::assert_contenders(&place.addr(), &directory, 1).await;
     // The holder watches its own znode. The cancelled waiters can leave one more watch on this
     // znode. That watch ends when the znode is deleted.
-    let watches = eventually("the waiters' watches are gone", Duration::from_secs(15), async || {
+    let watches = retry_until_ok("the waiters' watches are gone", Duration::from_secs(15), async || {
         match place.server().watch_count().await? {
             1 | 2 => Ok(()),
             watches => Err(TestFailure::new(format!("{watches} watches"))),
@@ -118,7 +118,7 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
         .expect("release succeeds");
 });
 
-on_both_arms!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
+on_both_servers!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let name = "x".repeat(900);
@@ -131,7 +131,7 @@ on_both_arms!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
     let observer = connect(&place).await;
     until_queued(&observer, &name, 201).await;
     assert!(proxy.stats().open() >= 3, "200 waiters of 1.8 KiB each do not fit into two sessions of 100 KiB");
-    proxy.cut().await;
+    proxy.close_connections().await;
     held.release().await.expect("release succeeds");
     while let Some(done) = waiting.join_next().await {
         done.expect("task does not panic").expect("lock granted");
@@ -175,7 +175,7 @@ async fn acquire_past_the_sequence_limit(counter: i32) {
         }
         tasks.join_all().await;
         let history = recorder.checked_history();
-        assert_eq!(history.entered().len(), 80);
+        assert_eq!(history.contenders_by_grant().len(), 80);
         let client = tree::connect(&place.addr()).await.expect("session starts");
         tree::assert_no_contenders(&place.addr(), &path).await;
         // The directory was created again, so the next sequence number is small.
@@ -192,8 +192,13 @@ async fn acquire_past_the_sequence_limit(counter: i32) {
         guard.release().await.expect("release succeeds");
     };
     let sharing = Sharing::Private(zoolock_tests::ServerOptions::default());
-    zoolock_tests::arm::run(zoolock_tests::Arm::Embedded, sharing, "acquire_past_the_sequence_limit", body)
-        .await;
+    zoolock_tests::both_servers::run(
+        zoolock_tests::ServerKind::Embedded,
+        sharing,
+        "acquire_past_the_sequence_limit",
+        body,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +228,7 @@ async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
 }
 
 // With Nagle's algorithm, the second request of an acquire would wait until the first one is acknowledged.
-on_both_arms!(acquire_takes_one_round_trip, |place| async move {
+on_both_servers!(acquire_takes_one_round_trip, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     proxy.delay(Duration::from_millis(25));
@@ -231,7 +236,7 @@ on_both_arms!(acquire_takes_one_round_trip, |place| async move {
         let (flight, request) = flight_and_request(&zl).await;
         assert!(flight < request * 3 / 2, "{connection} connection: {flight:?}, one request {request:?}");
         let before = proxy.stats().connections.len();
-        proxy.cut().await;
+        proxy.close_connections().await;
         proxy.until("another connection", |stats| stats.connections.len() > before).await;
     }
 });

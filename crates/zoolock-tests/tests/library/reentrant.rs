@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use zoolock::{Error, FencingToken, LossReason, Owner, Previous, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{
-    connect, directory, granted, lock_and_release, lock_in_background, seed, until_queued,
+    await_guard, connect, directory, lock_and_release, lock_in_background, seed, until_queued,
 };
-use zoolock_tests::wait::soon;
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::wait::finish_in_time;
+use zoolock_tests::{on_both_servers, tree};
 
 /// Polls a future once, with a waker that does nothing.
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -27,18 +27,20 @@ async fn waiters(zl: &Zoolock, name: &str) -> usize {
     zl.mutex(name).snapshot().await.expect("snapshot succeeds").waiters.len()
 }
 
-on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
+on_both_servers!(last_guard_of_an_owner_releases, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("deep");
     lock_and_release(&mutex).await;
     let tasks = idle_background_tasks(&zl).await;
     let owner = Owner::new();
-    let first = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
+    let first = finish_in_time(mutex.lock_as(&owner)).await.expect("lock acquired");
     // The owner holds the lock, so each of these calls succeeds at once: with the absolute path and
     // a clone of the owner, without time left, and as a try.
-    let second = soon(zl.mutex("/locks/deep").lock_as(&owner.clone())).await.expect("lock acquired");
-    let third = soon(mutex.lock_as_timeout(&owner, Duration::ZERO)).await.expect("lock acquired");
-    let fourth = soon(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").expect("lock acquired");
+    let second =
+        finish_in_time(zl.mutex("/locks/deep").lock_as(&owner.clone())).await.expect("lock acquired");
+    let third = finish_in_time(mutex.lock_as_timeout(&owner, Duration::ZERO)).await.expect("lock acquired");
+    let fourth =
+        finish_in_time(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").expect("lock acquired");
     assert_eq!([first.depth(), second.depth(), third.depth(), fourth.depth()], [4; 4]);
     assert!([second.token(), third.token(), fourth.token()].iter().all(|token| *token == first.token()));
     assert_eq!(second.path(), "/locks/deep");
@@ -64,7 +66,7 @@ on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
     let error = mutex.lock_as_timeout(&owner, Duration::from_millis(100)).await.expect_err("lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     next.release().await.expect("release succeeds");
-    let again = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
+    let again = finish_in_time(mutex.lock_as(&owner)).await.expect("lock acquired");
     assert!(again.token() > token, "acquired anew");
     drop(again);
     assert_none(&place, &zl, tasks, "deep").await;
@@ -72,7 +74,7 @@ on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
     assert_forgotten(&stranger);
 });
 
-on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
+on_both_servers!(calls_of_one_owner_share_a_queue_position, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("shared");
     lock_and_release(&mutex).await;
@@ -86,7 +88,7 @@ on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
     let mut idler = Box::pin(mutex.lock_as(&owner));
     assert!(poll_once(follower.as_mut()).is_pending() && poll_once(idler.as_mut()).is_pending());
     // The owner is queued but does not hold the lock, so a try fails.
-    assert!(soon(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").is_none());
+    assert!(finish_in_time(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").is_none());
     // The timeout of one call does not end the other calls.
     let began = Instant::now();
     let error = mutex.lock_as_timeout(&owner, Duration::from_millis(200)).await.expect_err("lock is held");
@@ -96,20 +98,20 @@ on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
     assert_eq!(waiters(&other, "shared").await, 1, "all calls share one queue position and keep it");
 
     held.release().await.expect("release succeeds");
-    let guard = soon(follower).await.expect("lock granted");
+    let guard = finish_in_time(follower).await.expect("lock granted");
     assert_eq!(guard.depth(), 1);
     let token = guard.token();
     guard.release().await.expect("release succeeds");
     // The idle call was granted the lock too and has not been polled since.
     assert!(other.mutex("shared").try_lock().await.expect("attempt succeeds").is_none());
-    let guard = soon(idler).await.expect("lock granted");
+    let guard = finish_in_time(idler).await.expect("lock granted");
     assert_eq!((guard.token(), guard.depth()), (token, 1));
     guard.release().await.expect("release succeeds");
     assert_none(&place, &zl, tasks, "shared").await;
     assert_forgotten(&owner);
 });
 
-on_both_arms!(last_cancelled_call_leaves_the_queue, |place| async move {
+on_both_servers!(last_cancelled_call_leaves_the_queue, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("left");
     lock_and_release(&mutex).await;
@@ -135,7 +137,7 @@ on_both_arms!(last_cancelled_call_leaves_the_queue, |place| async move {
     assert_forgotten(&owner);
 });
 
-on_both_arms!(failed_try_does_not_end_other_calls, |place| async move {
+on_both_servers!(failed_try_does_not_end_other_calls, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("tried");
     let owner = Owner::new();
@@ -155,7 +157,7 @@ on_both_arms!(failed_try_does_not_end_other_calls, |place| async move {
     });
     assert!(waiting.0.expect("read succeeds").is_none());
     held.release().await.expect("release succeeds");
-    let (waited, idled) = soon(async { tokio::join!(waits, idles) }).await;
+    let (waited, idled) = finish_in_time(async { tokio::join!(waits, idles) }).await;
     let (waited, idled) = (waited.expect("lock granted"), idled.expect("lock granted"));
     assert_eq!(waited.token(), idled.token());
     drop(waited);
@@ -163,7 +165,7 @@ on_both_arms!(failed_try_does_not_end_other_calls, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "tried")).await;
 });
 
-on_both_arms!(an_owner_at_its_limit_is_refused, |place| async move {
+on_both_servers!(an_owner_at_its_limit_is_refused, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("limited");
     let owner = Owner::with_limit(2);
@@ -193,7 +195,7 @@ on_both_arms!(an_owner_at_its_limit_is_refused, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "limited")).await;
 });
 
-on_both_arms!(owner_may_have_65535_guards, |place| async move {
+on_both_servers!(owner_may_have_65535_guards, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("many");
     let owner = Owner::new();
@@ -208,7 +210,7 @@ on_both_arms!(owner_may_have_65535_guards, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "many")).await;
 });
 
-on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
+on_both_servers!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("doomed");
     lock_and_release(&mutex).await;
@@ -221,35 +223,35 @@ on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     let token = one.token();
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     operator.delete(&format!("{}{}", place.chroot(), one.node_path()), None).await.expect("znode exists");
-    assert_eq!(soon(one.lost()).await, LossReason::Broken);
-    assert_eq!(soon(two.lost()).await, LossReason::Broken);
+    assert_eq!(finish_in_time(one.lost()).await, LossReason::Broken);
+    assert_eq!(finish_in_time(two.lost()).await, LossReason::Broken);
     assert!(!two.is_valid() && two.loss() == Some(LossReason::Broken) && two.valid_until().has_passed());
     // Another task holds the lock now. The owner must not re-enter as if it still held the lock.
-    let other_guard = soon(mutex.lock()).await.expect("lock acquired");
+    let other_guard = finish_in_time(mutex.lock()).await.expect("lock acquired");
     for _ in 0..2 {
-        let error = soon(mutex.lock_as(&owner)).await.expect_err("lock is lost");
+        let error = finish_in_time(mutex.lock_as(&owner)).await.expect_err("lock is lost");
         assert!(
             matches!(&error, Error::Lost { path, reason: LossReason::Broken } if path == "/locks/doomed")
         );
-        assert!(matches!(soon(mutex.try_lock_as(&owner)).await, Err(Error::Lost { .. })));
+        assert!(matches!(finish_in_time(mutex.try_lock_as(&owner)).await, Err(Error::Lost { .. })));
     }
     assert_eq!(one.depth(), 2, "a refused call does not change the depth");
     assert!(matches!(one.release().await, Err(Error::Lost { .. })), "an inner guard reports the loss too");
-    assert!(matches!(soon(mutex.lock_as(&owner)).await, Err(Error::Lost { .. })));
+    assert!(matches!(finish_in_time(mutex.lock_as(&owner)).await, Err(Error::Lost { .. })));
     assert!(matches!(two.release().await, Err(Error::Lost { .. })));
     assert!(
         mutex.try_lock_as(&owner).await.expect("attempt succeeds").is_none(),
         "another task holds the lock"
     );
     other_guard.release().await.expect("release succeeds");
-    let anew = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
+    let anew = finish_in_time(mutex.lock_as(&owner)).await.expect("lock acquired");
     assert!(anew.is_valid() && anew.token() > token && anew.depth() == 1);
     anew.release().await.expect("release succeeds");
     assert_none(&place, &zl, tasks, "doomed").await;
     assert_forgotten(&owner);
 });
 
-on_both_arms!(panic_under_any_guard_is_recorded, |place| async move {
+on_both_servers!(panic_under_any_guard_is_recorded, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("rough");
     let owner = Owner::new();
@@ -275,7 +277,7 @@ on_both_arms!(panic_under_any_guard_is_recorded, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "rough")).await;
 });
 
-on_both_arms!(owner_is_specific_to_its_client, |place| async move {
+on_both_servers!(owner_is_specific_to_its_client, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let owner = Owner::new();
     let guard = zl.mutex("a").lock_as(&owner).await.expect("lock acquired");
@@ -292,7 +294,7 @@ on_both_arms!(owner_is_specific_to_its_client, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "a")).await;
 });
 
-on_both_arms!(owners_with_many_tasks_exclude_each_other, |place| async move {
+on_both_servers!(owners_with_many_tasks_exclude_each_other, |place| async move {
     let seed = seed();
     let (zl, other) = (connect(&place).await, connect(&place).await);
     lock_and_release(&zl.mutex("crowd")).await;
@@ -314,7 +316,7 @@ on_both_arms!(owners_with_many_tasks_exclude_each_other, |place| async move {
                         0 => tokio::time::timeout(patience, mutex.lock_as(&owner)).await.ok(),
                         1 => Some(mutex.lock_as_timeout(&owner, patience).await),
                         2 => mutex.try_lock_as(&owner).await.transpose(),
-                        _ => Some(soon(mutex.lock_as(&owner)).await),
+                        _ => Some(finish_in_time(mutex.lock_as(&owner)).await),
                     };
                     let guard = match guard {
                         None | Some(Err(Error::Timeout { .. })) => continue,
@@ -322,7 +324,7 @@ on_both_arms!(owners_with_many_tasks_exclude_each_other, |place| async move {
                     };
                     entered += 1;
                     steps.take(number, guard.token());
-                    let again = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
+                    let again = finish_in_time(mutex.lock_as(&owner)).await.expect("lock acquired");
                     assert_eq!(again.token(), guard.token());
                     assert!(again.depth() >= 2);
                     if random.u64(..2) == 0 {
@@ -374,7 +376,7 @@ fn is_held_here<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
     held_here
 }
 
-on_both_arms!(timeout_names_a_guard_of_this_client, |place| async move {
+on_both_servers!(timeout_names_a_guard_of_this_client, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let patience = Duration::from_millis(100);
     let mutex = zl.mutex("twice");
@@ -387,7 +389,7 @@ on_both_arms!(timeout_names_a_guard_of_this_client, |place| async move {
     let waiting = lock_in_background(&mutex);
     until_queued(&other, "twice", 2).await;
     guard.release().await.expect("release succeeds");
-    let next = granted(waiting).await;
+    let next = await_guard(waiting).await;
     assert!(is_held_here(mutex.lock_timeout(patience).await));
     next.release().await.expect("release succeeds");
     let theirs = other.mutex("twice").lock().await.expect("lock acquired");
@@ -404,7 +406,7 @@ on_both_arms!(timeout_names_a_guard_of_this_client, |place| async move {
     drop(turn);
 });
 
-on_both_arms!(timeout_names_only_guards_that_exclude, |place| async move {
+on_both_servers!(timeout_names_only_guards_that_exclude, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let patience = Duration::from_millis(100);
     let (rwlock, theirs) = (zl.rwlock("rw"), other.rwlock("rw"));
@@ -428,7 +430,7 @@ on_both_arms!(timeout_names_only_guards_that_exclude, |place| async move {
     until_queued(&zl, "rw", 2).await;
     assert!(!is_held_here(rwlock.read_timeout(patience).await), "another client's writer is ahead");
     drop(reader);
-    drop(granted(waiting).await);
+    drop(await_guard(waiting).await);
 
     let (permits, theirs) = (zl.semaphore("permits", 3), other.semaphore("permits", 3));
     let own = permits.acquire().await.expect("permit acquired");
@@ -438,7 +440,7 @@ on_both_arms!(timeout_names_only_guards_that_exclude, |place| async move {
     drop((own, beside));
 });
 
-on_both_arms!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
+on_both_servers!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let twice = tokio::spawn({
         let mutex = zl.mutex("itself");
@@ -455,5 +457,5 @@ on_both_arms!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
     let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
     let token: zoolock::Ticket = cut.token.parse().expect("valid ticket");
     other.mutex(&cut.lock).break_lock(token).await.expect("the holder exists");
-    soon(twice).await.expect("task does not panic").expect("lock granted to the second call");
+    finish_in_time(twice).await.expect("task does not panic").expect("lock granted to the second call");
 });

@@ -12,7 +12,7 @@ use zoolock::sasl::{Authenticator, BoxFuture, Mechanism, MissingCredentials};
 use zoolock::{Builder, Error, Zoolock};
 use zoolock_client::sasl::DigestMd5;
 use zoolock_tests::locks::{connect, lock_and_release, settings};
-use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_arms};
+use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_servers};
 
 const PASSWORD: &str = "pass:word";
 
@@ -98,7 +98,7 @@ async fn locks_belong_to_the_sasl_user() {
     }
 }
 
-on_both_arms!(error_names_the_server_without_sasl, |place| async move {
+on_both_servers!(error_names_the_server_without_sasl, |place| async move {
     let address = place.connect_string();
     let opened = jobs().connect_timeout(Duration::from_secs(2)).connect(&address);
     let error = timeout(Duration::from_secs(60), opened).await.expect("call returns in time");

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tracing_subscriber::filter::LevelFilter;
 use zoolock::{Builder, Tls};
 use zoolock_tests::locks::{lock_and_release, settings};
-use zoolock_tests::{Authority, ServerOptions, ZoolockBinary, on_both_arms};
+use zoolock_tests::{Authority, ServerOptions, ZoolockBinary, on_both_servers};
 
 const PASSWORD: &str = "correct-horse-battery";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ fn secret(builder: Builder) -> Builder {
     builder.auth("digest", format!("jobs:{PASSWORD}"))
 }
 
-on_both_arms!(private library_shows_no_password, |place| async move {
+on_both_servers!(private library_shows_no_password, |place| async move {
     let log = Log::begin();
     let builder = secret(settings());
     assert_absent("a builder", &format!("{builder:?} {builder:#?}"));
@@ -75,7 +75,7 @@ on_both_arms!(private library_shows_no_password, |place| async move {
     assert_absent("the log", &text);
 });
 
-on_both_arms!(
+on_both_servers!(
     private(ServerOptions { tls: Some(Arc::new(Authority::new())), ..ServerOptions::default() })
     library_shows_no_sasl_password_or_private_key,
     |place| async move {
@@ -106,7 +106,7 @@ on_both_arms!(
     }
 );
 
-on_both_arms!(child_reads_the_standard_input, |place| async move {
+on_both_servers!(child_reads_the_standard_input, |place| async move {
     let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     // This is not `PASSWORD`, because `command_shows_no_password` searches the arguments of all
     // processes for `PASSWORD`.
@@ -123,7 +123,7 @@ on_both_arms!(child_reads_the_standard_input, |place| async move {
     assert_eq!((done.status.code(), done.stdout.as_slice()), (Some(0), &b"for the child\n"[..]), "{done:?}");
 });
 
-on_both_arms!(command_shows_no_password, |place| async move {
+on_both_servers!(command_shows_no_password, |place| async move {
     let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     let file = zoolock.home().join("credentials");
     std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("file is writable");

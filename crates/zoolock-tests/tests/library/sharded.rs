@@ -25,10 +25,10 @@ async fn shard_order_does_not_change_lock_location() {
     for at in 0..30 {
         // Even numbers give a name below the root, and odd numbers an absolute path.
         let name = if at % 2 == 0 { format!("job/{at}") } else { format!("/other/job-{at}") };
-        seen.insert(ours.shard_of(&name).expect("valid lock name").to_owned());
+        seen.insert(ours.shard_name(&name).expect("valid lock name").to_owned());
         assert_eq!(
-            ours.shard_of(&name).expect("valid lock name"),
-            theirs.shard_of(&name).expect("valid lock name")
+            ours.shard_name(&name).expect("valid lock name"),
+            theirs.shard_name(&name).expect("valid lock name")
         );
         guards.push(ours.mutex(&name).lock().await.expect("lock acquired"));
         assert!(
@@ -51,7 +51,7 @@ async fn multi_lock_requires_a_single_shard() {
     let ours = client(&servers, [0, 1, 2]).await;
     let on = |shard: &str| {
         let names = (0..).map(|at| format!("a{at}"));
-        let mut names = names.filter(|name| ours.shard_of(name).expect("valid lock name") == shard);
+        let mut names = names.filter(|name| ours.shard_name(name).expect("valid lock name") == shard);
         [names.next().expect("shard has a name"), names.next().expect("shard has a name")]
     };
     let (red, blue) = (on("red"), on("blue"));
@@ -78,7 +78,7 @@ async fn invalid_shards_are_refused() {
     invalid(Sharded::new([("a", one.clone()), ("a", one.clone())]), "twice");
     invalid(Sharded::new([("a", one.clone()), ("b", elsewhere.clone())]), "/elsewhere");
     let good = Sharded::new([("a", one.clone())]).expect("one shard is enough");
-    assert!(matches!(good.shard_of("a//b"), Err(Error::Invalid { .. })));
+    assert!(matches!(good.shard_name("a//b"), Err(Error::Invalid { .. })));
     assert!(matches!(good.mutex("a//b").try_lock().await, Err(Error::Invalid { .. })));
     good.close().await;
     elsewhere.close().await;

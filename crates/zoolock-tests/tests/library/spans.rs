@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use zoolock::Zoolock;
 use zoolock_tests::locks::{lock_and_release, until_queued};
-use zoolock_tests::wait::soon;
-use zoolock_tests::{AnyServer, Arm, ServerOptions};
+use zoolock_tests::wait::finish_in_time;
+use zoolock_tests::{AnyServer, ServerKind, ServerOptions};
 
 /// The captured log output.
 #[derive(Clone, Default)]
@@ -45,7 +45,8 @@ fn subscriber(level: &str, log: &Log) -> impl SubscriberInitExt {
 
 #[tokio::test]
 async fn acquire_and_release_emit_spans_with_the_path() {
-    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (level, expected) in [("debug", 1), ("info", 0)] {
         let log = Log::default();
@@ -62,7 +63,8 @@ async fn acquire_and_release_emit_spans_with_the_path() {
 
 #[tokio::test]
 async fn wait_for_a_guard_of_this_client_is_logged() {
-    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     let other = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (holder, expected) in [(&zl, 1), (&other, 0)] {
@@ -80,7 +82,7 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            soon(logged).await;
+            finish_in_time(logged).await;
             guard.release().await.expect("release succeeds");
         });
         drop(granted.expect("lock acquired"));

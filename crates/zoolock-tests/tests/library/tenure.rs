@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Batching, Connection, Error, FencingToken, Guard, LockEvent, LossReason, Previous};
 use zoolock_tests::locks::{
-    connect, connect_through, directory, granted, lock_and_release, lock_in_background,
+    await_guard, connect, connect_through, directory, lock_and_release, lock_in_background,
     short_session_settings, until_queued,
 };
-use zoolock_tests::{Direction, Proxy, Recorder, on_both_arms, opcode, tree};
+use zoolock_tests::{Direction, Proxy, Recorder, on_both_servers, opcode, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ fn crowd(mutex: &Batching, count: usize, recorder: &Arc<Recorder<FencingToken>>)
     tasks
 }
 
-on_both_arms!(tasks_of_a_process_share_a_queue_position, |place| async move {
+on_both_servers!(tasks_of_a_process_share_a_queue_position, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
     // After a release, the client `zl` keeps the lock for a while, so that a late task needs no
@@ -75,7 +75,7 @@ on_both_arms!(tasks_of_a_process_share_a_queue_position, |place| async move {
     .await;
 });
 
-on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
+on_both_servers!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
     let mutex = zl.mutex("kept").linger(LONG);
@@ -119,7 +119,7 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     .await;
 });
 
-on_both_arms!(kept_lock_is_released_after_the_linger_time, |place| async move {
+on_both_servers!(kept_lock_is_released_after_the_linger_time, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let keep = Duration::from_millis(300);
     let mutex = zl.mutex("a-while").linger(keep);
@@ -135,7 +135,7 @@ on_both_arms!(kept_lock_is_released_after_the_linger_time, |place| async move {
     mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
 });
 
-on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move {
+on_both_servers!(other_clients_wait_a_bounded_number_of_passes, |place| async move {
     const PASSES: u32 = 5;
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("fair").batching(PASSES, LONG);
@@ -159,7 +159,7 @@ on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move 
         until_queued(&zl, "fair", 2).await;
         // The znode of the client `other` exists now. A watch event reports it to the client `zl`.
         let before = turns.load(Ordering::Relaxed);
-        let theirs = granted(waiting).await;
+        let theirs = await_guard(waiting).await;
         let passes = turns.swap(0, Ordering::Relaxed) - before;
         // The limit applies once `zl` has received that event. Before that, one task can be granted
         // the lock, and on a busy machine 20 more.
@@ -168,7 +168,7 @@ on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move 
     }
 });
 
-on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
+on_both_servers!(others_wait_no_longer_than_max_hold, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let hold = Duration::from_millis(200);
     let mutex = zl.mutex("timed").batching(u32::MAX, hold);
@@ -196,7 +196,7 @@ on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
     eventually("the other tasks continue", async || turns.load(Ordering::Relaxed) > before + 10).await;
 });
 
-on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
+on_both_servers!(cancelled_task_leaves_nothing, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("quitter").batching(10, LONG);
     let theirs = other.mutex("quitter").lock().await.expect("lock acquired");
@@ -213,7 +213,7 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
     until_queued(&other, "quitter", 2).await;
     gone.abort();
     theirs.release().await.expect("release succeeds");
-    granted(stays).await.release().await.expect("release succeeds");
+    await_guard(stays).await.release().await.expect("release succeeds");
     // If a waiter is granted the lock, and is dropped before it is polled again, the lock is
     // released.
     let mine = mutex.lock().await.expect("lock acquired");
@@ -225,7 +225,7 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "quitter")).await;
 });
 
-on_both_arms!(panic_ends_the_hold_and_is_reported, |place| async move {
+on_both_servers!(panic_ends_the_hold_and_is_reported, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("panics").batching(1000, LONG).linger(LONG);
     let first = mutex.lock().await.expect("lock acquired");
@@ -240,10 +240,13 @@ on_both_arms!(panic_ends_the_hold_and_is_reported, |place| async move {
     assert!(next.token().czxid() > token.czxid(), "the next holder has a new znode");
 });
 
-on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
+on_both_servers!(expired_session_hands_lock_to_local_waiter, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
-        short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        short_session_settings()
+            .connect(&place.connect_string_through(&proxy.addr()))
+            .await
+            .expect("session starts"),
         short_session_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
     let mutex = zl.mutex("gone").batching(10, LONG).linger(LONG);
@@ -251,7 +254,7 @@ on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
     let token = guard.token();
     let waiting = soon_locked(&mutex);
     proxy.refuse(true).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     let reason = tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time");
     assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason:?}");
     assert!(!guard.is_valid());
@@ -274,10 +277,13 @@ on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
     next.release().await.expect("release succeeds");
 });
 
-on_both_arms!(doubtful_znode_stays_until_its_holder_releases, |place| async move {
+on_both_servers!(doubtful_znode_stays_until_its_holder_releases, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
-        short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        short_session_settings()
+            .connect(&place.connect_string_through(&proxy.addr()))
+            .await
+            .expect("session starts"),
         short_session_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
     let mutex = zl.mutex("doubt").batching(10, LONG);
@@ -306,7 +312,7 @@ on_both_arms!(doubtful_znode_stays_until_its_holder_releases, |place| async move
     next.release().await.expect("release succeeds");
 });
 
-on_both_arms!(release_of_a_lost_lock_fails, |place| async move {
+on_both_servers!(release_of_a_lost_lock_fails, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("taken").batching(10, LONG).linger(LONG);
     for _ in 0..20 {
@@ -321,7 +327,7 @@ on_both_arms!(release_of_a_lost_lock_fails, |place| async move {
     }
 });
 
-on_both_arms!(closing_the_client_fails_its_waiters, |place| async move {
+on_both_servers!(closing_the_client_fails_its_waiters, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("closed").batching(10, LONG);
     let guard = mutex.lock().await.expect("lock acquired");
@@ -341,14 +347,14 @@ on_both_arms!(closing_the_client_fails_its_waiters, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "closed")).await;
 });
 
-on_both_arms!(unread_grant_hides_no_crash, |place| async move {
+on_both_servers!(unread_grant_hides_no_crash, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("unseen").crash_detection().batching(10, LONG);
     for others in [false, true] {
         let theirs = other.mutex("unseen").crash_detection().lock().await.expect("lock acquired");
         let mut unseen = Box::pin(mutex.lock());
-        let mut glance = || unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-        assert!(glance());
+        let mut poll_once = || unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(poll_once());
         let next = others.then(|| soon_locked(&mutex));
         until_queued(&zl, "unseen", 2).await;
         std::thread::spawn(move || {
@@ -365,7 +371,7 @@ on_both_arms!(unread_grant_hides_no_crash, |place| async move {
         .await;
         drop(unseen);
         let guard = match next {
-            Some(next) => granted(next).await,
+            Some(next) => await_guard(next).await,
             None => other.mutex("unseen").crash_detection().lock().await.expect("lock acquired"),
         };
         assert_eq!(guard.previous(), Previous::Crashed, "others: {others}");
@@ -373,7 +379,7 @@ on_both_arms!(unread_grant_hides_no_crash, |place| async move {
     }
 });
 
-on_both_arms!(each_local_holder_receives_its_events, |place| async move {
+on_both_servers!(each_local_holder_receives_its_events, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (first, second) = (zl.mutex("heard").batching(10, LONG), zl.mutex("heard").batching(10, LONG));
     let (mut hears, mut hears_too) = (first.mutex().events(), second.mutex().events());
@@ -390,7 +396,7 @@ on_both_arms!(each_local_holder_receives_its_events, |place| async move {
     assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
     guard.release().await.expect("release succeeds");
     assert_eq!(hears.next().await, Some(LockEvent::Released(ticket)));
-    let guard = granted(waiting).await;
+    let guard = await_guard(waiting).await;
     assert_eq!(guard.ticket(), ticket, "both holders share one znode");
     assert_eq!(hears_too.next().await, Some(LockEvent::Acquired(ticket)));
     other.mutex("heard").revoke(ticket).await.expect("contender exists");
@@ -403,7 +409,7 @@ on_both_arms!(each_local_holder_receives_its_events, |place| async move {
     assert_eq!(hears.next().await, None);
 });
 
-on_both_arms!(revoking_a_kept_lock_releases_it, |place| async move {
+on_both_servers!(revoking_a_kept_lock_releases_it, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("asked").linger(LONG);
     let guard = mutex.lock().await.expect("lock acquired");
@@ -417,13 +423,13 @@ on_both_arms!(revoking_a_kept_lock_releases_it, |place| async move {
     .await;
 });
 
-on_both_arms!(linger_conflicts_with_crash_detection, |place| async move {
+on_both_servers!(linger_conflicts_with_crash_detection, |place| async move {
     let mutex = connect(&place).await.mutex("both").crash_detection().linger(LONG);
     let error = mutex.lock().await.expect_err("the options conflict");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 });
 
-on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
+on_both_servers!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
@@ -439,7 +445,7 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let mut hears = mutex.mutex().events();
     let next = soon_locked(&mutex);
     first.release().await.expect("release succeeds");
-    let guard = granted(next).await;
+    let guard = await_guard(next).await;
     let kazoo = format!("{}/3f2504e04f8911d39a0c0305e82c3301__lock__", directory(&place, "beside"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     stranger.create(&kazoo, b"", &options).await.expect("znode created");

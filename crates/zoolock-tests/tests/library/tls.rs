@@ -10,9 +10,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zoolock::{Builder, Error, Tls, Zoolock};
-use zoolock_tests::authority::Signed;
+use zoolock_tests::authority::SignedCertificate;
 use zoolock_tests::locks::{lock_and_release, settings};
-use zoolock_tests::{Authority, Place, ServerOptions, ZoolockBinary, on_both_arms};
+use zoolock_tests::{Authority, Place, ServerOptions, ZoolockBinary, on_both_servers};
 
 fn secure(authority: Authority) -> ServerOptions {
     ServerOptions { tls: Some(Arc::new(authority)), ..ServerOptions::default() }
@@ -22,12 +22,12 @@ fn trusting(authority: &Authority) -> Tls {
     Tls::with_ca_file(authority.ca())
 }
 
-fn shown(authority: &Authority, signed: &Signed) -> Tls {
+fn shown(authority: &Authority, signed: &SignedCertificate) -> Tls {
     trusting(authority).identity_files(&signed.certificate, &signed.key)
 }
 
 fn address(place: &Place) -> String {
-    place.through(&place.server().secure_addr())
+    place.connect_string_through(&place.server().secure_addr())
 }
 
 async fn open(place: &Place, tls: Tls) -> Zoolock {
@@ -43,7 +43,7 @@ async fn refused(builder: Builder, address: &str) -> Error {
     }
 }
 
-on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_certificate_name, |place| async move {
+on_both_servers!(private(secure(Authority::new())) locks_belong_to_the_certificate_name, |place| async move {
     let authority = place.authority();
     let jobs = shown(authority, &authority.client("jobs"));
     let (first, second) = (open(&place, jobs.clone()).await, open(&place, jobs.clone()).await);
@@ -78,7 +78,7 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_certificate_
     }
 });
 
-on_both_arms!(private(secure(Authority::new())) readers_are_identified_by_certificate, |place| async move {
+on_both_servers!(private(secure(Authority::new())) readers_are_identified_by_certificate, |place| async move {
     let authority = place.authority();
     let jobs = shown(authority, &authority.client("jobs"));
     let builder = settings().tls(jobs).allow_read("x509", "CN=ops");
@@ -92,7 +92,7 @@ on_both_arms!(private(secure(Authority::new())) readers_are_identified_by_certif
     ops.close().await;
 });
 
-on_both_arms!(private(secure(Authority::new())) errors_explain_rejected_certificates, |place| async move {
+on_both_servers!(private(secure(Authority::new())) errors_explain_rejected_certificates, |place| async move {
     let authority = place.authority();
     let strangers = Authority::new();
     let (secure, plain) = (place.server().secure_addr(), place.addr());
@@ -124,7 +124,7 @@ on_both_arms!(private(secure(Authority::new())) errors_explain_rejected_certific
     }
 });
 
-on_both_arms!(private(secure(Authority::named("revoking"))) revocation_lists_are_enforced, |place| async move {
+on_both_servers!(private(secure(Authority::named("revoking"))) revocation_lists_are_enforced, |place| async move {
     let authority = place.authority();
     let (secure, jobs) = (place.server().secure_addr(), authority.client("jobs"));
     let ca = std::fs::read_to_string(authority.ca()).expect("file is readable");
@@ -145,14 +145,14 @@ on_both_arms!(private(secure(Authority::named("revoking"))) revocation_lists_are
     }
 });
 
-on_both_arms!(private(secure(Authority::of_an_expired_server())) expired_server_certificate_is_refused, |place| async move {
+on_both_servers!(private(secure(Authority::of_an_expired_server())) expired_server_certificate_is_refused, |place| async move {
     let authority = place.authority();
     let tls = shown(authority, &authority.client("jobs"));
     let error = refused(settings().tls(tls), &place.server().secure_addr()).await;
     assert!(error.to_string().contains("has expired"), "{error}");
 });
 
-on_both_arms!(
+on_both_servers!(
     private(secure(Authority::of_a_server_that_is_an_authority()))
     ca_certificate_of_a_server_is_refused_with_a_remedy,
     |place| async move {
@@ -164,7 +164,7 @@ on_both_arms!(
     }
 );
 
-on_both_arms!(private(secure(Authority::new())) renewed_certificate_is_used_on_next_connection, |place| async move {
+on_both_servers!(private(secure(Authority::new())) renewed_certificate_is_used_on_next_connection, |place| async move {
     let authority = place.authority();
     let signed = authority.client("one");
     let zl = open(&place, shown(authority, &signed)).await;
@@ -253,7 +253,7 @@ async fn hang_up_after_handshake_is_reported() {
     serving.abort();
 }
 
-on_both_arms!(private(secure(Authority::new())) command_supports_tls, |place| async move {
+on_both_servers!(private(secure(Authority::new())) command_supports_tls, |place| async move {
     let authority = place.authority();
     let signed = authority.client("jobs");
     let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
@@ -294,7 +294,7 @@ on_both_arms!(private(secure(Authority::new())) command_supports_tls, |place| as
     }
 });
 
-on_both_arms!(
+on_both_servers!(
     private(secure(Authority::of_a_server_for_everybody()))
     error_explains_server_without_client_certificates,
     |place| async move {
@@ -302,7 +302,7 @@ on_both_arms!(
         let anonymous = settings().tls(trusting(authority)).connect(&address(&place)).await;
         let Ok(anonymous) = anonymous else {
             // Apache ZooKeeper 3.8 closes TLS connections without a client certificate, whatever its configuration.
-            assert_eq!(place.arm(), zoolock_tests::Arm::Apache);
+            assert_eq!(place.server_kind(), zoolock_tests::ServerKind::Apache);
             return;
         };
         lock_and_release(&anonymous.mutex("open")).await;

@@ -400,7 +400,7 @@ impl Held {
         self.acquisition.node
     }
 
-    pub(crate) fn shared(&self, share: Share, _worked: bool, options: Options) -> Held {
+    pub(crate) fn share_with(&self, share: Share, _worked: bool, options: Options) -> Held {
         Held { acquisition: self.acquisition.clone(), share: Some(share), options }
     }
 
@@ -422,7 +422,7 @@ impl Held {
 
     fn leave(&self, left: TurnLeft) {
         match &self.share {
-            Some(share) => share.done(left, &self.options),
+            Some(share) => share.end_turn(left, &self.options),
             None => self.acquisition.session.server.remove(self.acquisition.node),
         }
     }

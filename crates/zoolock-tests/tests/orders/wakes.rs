@@ -72,7 +72,7 @@ fn run(callers: u32, calls: Calls) {
             let handoff = handoff.clone();
             shuttle::thread::spawn(move || {
                 for (at, change) in (0..).zip(calls) {
-                    handoff.call(|toy| match change {
+                    handoff.change_and_wake(|toy| match change {
                         Change::Nothing => {}
                         Change::Work => toy.work += 1,
                         Change::Timer => {
@@ -95,7 +95,7 @@ fn run(callers: u32, calls: Calls) {
         thread.join().expect("the caller ends");
     }
     let guarded = &mut *handoff.lock();
-    guarded.alarm_rang();
+    guarded.clear_alarm();
     assert_eq!(guarded.set_alarm(0, LATEST), Some(first_timer), "an alarm that has rung is set again");
     assert_eq!(guarded.set_alarm(0, LATEST), None, "an alarm that is set stays");
     assert_eq!(

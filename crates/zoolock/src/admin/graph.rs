@@ -9,7 +9,7 @@ use serde::Serialize;
 use zoolock_core::graph::{self, Graph};
 use zoolock_core::names::Role;
 
-use crate::admin::snapshot::{self, Entry, Snapshot, View};
+use crate::admin::snapshot::{self, Entry, Snapshot, SnapshotOptions};
 use crate::base::error::Error;
 use crate::base::path::LockPath;
 use crate::engine::reader::QueueReader;
@@ -179,7 +179,7 @@ impl WaitGraph {
             };
             let places = entries.clone().enumerate().map(|(at, entry)| graph::QueuePosition {
                 owner: number(entry, is_thread(entry)),
-                role: role(entry),
+                role: parse_role(entry),
                 weight: entry.weight,
                 holds: at < holders.len(),
                 upgrades: reader_of(entry).filter(|reader| *reader < at),
@@ -226,7 +226,7 @@ impl WaitGraph {
                 return why;
             };
             let owner = places(queue)[at].owner;
-            let holds = self.place(queue, at);
+            let holds = self.queue_entry(queue, at);
             // Prefers a position at which the owner is stuck.
             let is_stuck_here = |&(queue, at): &(usize, usize)| {
                 let mut before = self.graph.waits_for(queue, at).peekable();
@@ -240,7 +240,7 @@ impl WaitGraph {
                 owner_kind: holds.entry.owner_kind,
                 holds,
                 beside: blockers.len() - 1,
-                waits_for: waits.map(|(queue, at)| self.place(queue, at)),
+                waits_for: waits.map(|(queue, at)| self.queue_entry(queue, at)),
             });
             if let Some(first) = seen.iter().position(|(before, _)| *before == owner) {
                 let unsure = seen[first..].iter().any(|(_, unsure)| *unsure);
@@ -267,11 +267,11 @@ impl WaitGraph {
         let waited_at: Vec<bool> =
             self.graph.queues().iter().map(|queue| queue.places.iter().any(|place| !place.holds)).collect();
         let party = |owner: usize| {
-            let places = self.graph.places(owner);
+            let places = self.graph.positions_of(owner);
             let concerns = places.iter().any(|&(queue, _)| waited_at[queue]);
             let &(first, at) = places.first().filter(|_| concerns)?;
             let Entry { owner: name, owner_kind, .. } = &self.queues[first].1[at];
-            let all = places.iter().map(|&(queue, at)| self.place(queue, at));
+            let all = places.iter().map(|&(queue, at)| self.queue_entry(queue, at));
             let (holds, waits) = all.partition(|place| place.granted);
             let (owner_kind, stuck) = (*owner_kind, stuck.contains(&owner));
             Some(WaitingOwner { owner: name.clone(), owner_kind, stuck, holds, waits })
@@ -281,10 +281,10 @@ impl WaitGraph {
 
     fn waits(&self, owner: usize) -> impl Iterator<Item = (usize, usize)> {
         let waits = move |&(queue, at): &(usize, usize)| !self.graph.queues()[queue].places[at].holds;
-        self.graph.places(owner).iter().copied().filter(waits)
+        self.graph.positions_of(owner).iter().copied().filter(waits)
     }
 
-    fn place(&self, queue: usize, at: usize) -> QueueEntry {
+    fn queue_entry(&self, queue: usize, at: usize) -> QueueEntry {
         let (lock, entries) = &self.queues[queue];
         let granted = self.graph.queues()[queue].places[at].holds;
         QueueEntry { lock: lock.clone(), granted, entry: entries[at].clone() }
@@ -294,11 +294,11 @@ impl WaitGraph {
         let cycle = &deadlock.cycle;
         let edge = |(at, step): (usize, &graph::WaitStep)| {
             let before = &cycle[(at + cycle.len() - 1) % cycle.len()];
-            let waits_for = self.place(step.queue, step.place);
+            let waits_for = self.queue_entry(step.queue, step.place);
             Edge {
                 owner: waits_for.entry.owner.clone(),
                 owner_kind: waits_for.entry.owner_kind,
-                holds: self.place(before.queue, before.behind),
+                holds: self.queue_entry(before.queue, before.behind),
                 waits_for,
             }
         };
@@ -317,25 +317,28 @@ impl WaitGraph {
     fn suspect_locks(&self) -> HashSet<String> {
         let deadlocks = self.graph.deadlocks();
         let owners = deadlocks.iter().flat_map(|deadlock| &deadlock.owners);
-        let queues = owners.flat_map(|&owner| self.graph.places(owner)).map(|&(queue, _)| queue);
+        let queues = owners.flat_map(|&owner| self.graph.positions_of(owner)).map(|&(queue, _)| queue);
         queues.map(|queue| self.queues[queue].0.clone()).collect()
     }
 }
 
-fn role(entry: &Entry) -> Role {
-    Role::named(entry.role).unwrap_or(Role::Exclusive)
+fn parse_role(entry: &Entry) -> Role {
+    Role::from_name(entry.role).unwrap_or(Role::Exclusive)
 }
 
 /// Returns the graph of these locks. First reads again the locks with owners that seem to be in a
 /// deadlock. Of these locks, drops the contenders that are not in both reads.
-pub(crate) async fn reread_suspects(context: &Context, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
+pub(crate) async fn build_wait_graph(
+    context: &Context,
+    mut locks: Vec<Snapshot>,
+) -> Result<WaitGraph, Error> {
     let graph = WaitGraph::of(&locks);
     let suspects = graph.suspect_locks();
     if suspects.is_empty() {
         return Ok(graph);
     }
     let zk = context.zk().await?;
-    let (reader, view) = (QueueReader::new(&*zk), View::of(context));
+    let (reader, view) = (QueueReader::new(&*zk), SnapshotOptions::of(context));
     for lock in locks.iter_mut().filter(|lock| suspects.contains(&lock.path)) {
         let path = LockPath::from_server(format!("{}{}", view.chroot, lock.path));
         let now = snapshot::read(&reader, path, &view).await?;

@@ -6,13 +6,13 @@ use zoolock_core::names::{Family, Role, Spelling};
 use zoolock_core::record::{HolderState, Marker, Record};
 
 use crate::admin::snapshot::entry;
-use crate::admin::snapshot::{self, Entry, Snapshot, View};
+use crate::admin::snapshot::{self, Entry, Snapshot, SnapshotOptions};
 use crate::base::error::Error;
 use crate::base::naming;
 use crate::base::path::{AUDIT, LockPath};
 use crate::base::ticket::Ticket;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
-use crate::engine::gather::{FoundContender, Gathered};
+use crate::engine::gather::{FoundContender, LockDirectory};
 use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
@@ -23,7 +23,7 @@ use crate::zk::session::{Op, ZkError, ZkSession, ZnodeStat};
 const MAX_ATTEMPTS: usize = 10;
 
 /// The contender that a ticket names.
-struct FoundHolder {
+struct TicketTarget {
     contender: FoundContender,
     data: Vec<u8>,
     stat: ZnodeStat,
@@ -48,14 +48,14 @@ enum RevokeRequest {
 impl Lock {
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Error> {
         let zk = self.context.zk().await?;
-        snapshot::read(&QueueReader::new(&*zk), self.directory()?, &View::of(&self.context)).await
+        snapshot::read(&QueueReader::new(&*zk), self.directory()?, &SnapshotOptions::of(&self.context)).await
     }
 
     pub(crate) async fn revoke(&self, ticket: Ticket) -> Result<(), Error> {
         let directory = self.directory()?;
         let zk = self.context.zk().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.find(&zk, &directory, ticket).await?;
+            let found = self.find_ticket_target(&zk, &directory, ticket).await?;
             let request = match revoke_request(&found) {
                 RevokeRequest::Write(request) => request,
                 RevokeRequest::AlreadyAsked => return Ok(()),
@@ -78,7 +78,7 @@ impl Lock {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(ZkError { failure: RequestFailure::BadVersion, .. }) => {}
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.request_error(error)),
             }
         }
         Err(self.changes_too_fast())
@@ -91,7 +91,7 @@ impl Lock {
         let directory = self.directory()?;
         let zk = self.context.zk().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.find(&zk, &directory, ticket).await?;
+            let found = self.find_ticket_target(&zk, &directory, ticket).await?;
             let path = found.contender.path(&directory);
             let seen = match zk.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
@@ -99,14 +99,15 @@ impl Lock {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(ZkError { failure: RequestFailure::BadVersion, .. }) => continue,
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.request_error(error)),
             };
-            let (data, stat) = zk.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
+            let (data, stat) =
+                zk.read(directory.as_str()).await.map_err(|error| self.request_error(error))?;
             let record = Record::parse(&data);
             let mut ops = vec![Op::DeleteVersion(path, seen.version)];
             ops.extend(found.upgrades.iter().cloned().map(Op::Delete));
             let before = record.marker_of(stat.czxid);
-            if let Some(sequence) = found.holds_alone()
+            if let Some(sequence) = found.exclusive_holder_sequence()
                 && record.is_writable(stat.czxid)
                 // Keeps the marker of another holder that has not released. If that holder crashed,
                 // only its marker shows the crash to the next holder.
@@ -125,8 +126,12 @@ impl Lock {
             ops.push(Op::CreatePersistentSequential { prefix: format!("{audit}/broken-"), data: line });
             match zk.commit(ops).await {
                 Ok(_) => {
-                    let FoundHolder { contender, data, stat, .. } = found;
-                    return Ok(entry::of(&contender, Some((data, stat)), self.context.epoch()));
+                    let TicketTarget { contender, data, stat, .. } = found;
+                    return Ok(entry::describe_contender(
+                        &contender,
+                        Some((data, stat)),
+                        self.context.epoch(),
+                    ));
                 }
                 Err(ZkError { failure: RequestFailure::BadVersion, .. }) => {}
                 Err(ZkError { failure: RequestFailure::NotEmpty, .. }) => {
@@ -138,38 +143,43 @@ impl Lock {
                 // The contender's znode or the audit directory is missing. Creates the audit
                 // directory, and tries again.
                 Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
-                    let made = directory::make(zk.clone(), audit, true).await;
-                    made.map_err(|error| self.refusal(error))?;
+                    let made = directory::create_with_parents(zk.clone(), audit, true).await;
+                    made.map_err(|error| self.request_error(error))?;
                 }
                 Err(error @ ZkError { failure: RequestFailure::Refused(Refusal::Denied), .. }) => {
                     return Err(self.break_denied(&error, &audit));
                 }
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.request_error(error)),
             }
         }
         Err(self.changes_too_fast())
     }
 
-    async fn find(&self, zk: &ZkSession, directory: &LockPath, ticket: Ticket) -> Result<FoundHolder, Error> {
+    async fn find_ticket_target(
+        &self,
+        zk: &ZkSession,
+        directory: &LockPath,
+        ticket: Ticket,
+    ) -> Result<TicketTarget, Error> {
         if ticket.epoch() != self.context.epoch() {
             return Err(self.no_such_holder(ticket));
         }
         let missing = |error: ZkError| match error.failure {
             RequestFailure::NoNode => self.no_such_holder(ticket),
-            _ => self.refusal(error),
+            _ => self.request_error(error),
         };
         let reader = QueueReader::new(zk);
-        let here = Gathered::at(&reader, directory.clone()).await.map_err(missing)?;
-        let here = here.unwrap_or_else(|| Gathered::unused_lock(directory.clone()));
-        let Gathered { contenders, foreign, unread, .. } = here;
+        let here = LockDirectory::read(&reader, directory.clone()).await.map_err(missing)?;
+        let here = here.unwrap_or_else(|| LockDirectory::unused_lock(directory.clone()));
+        let LockDirectory { contenders, foreign, unread, .. } = here;
         // These names are shown in an error, so they must not contain session ids.
         let mut unread: Vec<String> = unread.iter().map(|part| part.as_str().to_owned()).collect();
-        let mut found: Option<FoundHolder> = None;
+        let mut found: Option<TicketTarget> = None;
         for (at, contender) in contenders.into_iter().enumerate() {
             match reader.read(&contender.path(directory)).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
                     found =
-                        Some(FoundHolder { contender, data, stat, is_head: at == 0, upgrades: Vec::new() });
+                        Some(TicketTarget { contender, data, stat, is_head: at == 0, upgrades: Vec::new() });
                 }
                 Ok((data, _)) => {
                     if let Some(found) = &mut found
@@ -184,7 +194,7 @@ impl Lock {
                     unread.push(directory.child(&entry::without_session(&contender)));
                 }
                 Err(ZkError { failure: RequestFailure::NoNode | RequestFailure::Refused(_), .. }) => {}
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.request_error(error)),
             }
         }
         found.ok_or_else(|| match (foreign, unread.first()) {
@@ -195,7 +205,7 @@ impl Lock {
     }
 
     /// Returns the JSON text that is recorded about a break.
-    fn audit_line(&self, ticket: Ticket, found: &FoundHolder) -> Vec<u8> {
+    fn audit_line(&self, ticket: Ticket, found: &TicketTarget) -> Vec<u8> {
         let client = self.context.client_info();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let line = serde_json::json!({
@@ -254,7 +264,7 @@ impl Lock {
     }
 
     fn not_revocable(&self, ticket: Ticket, contender: &FoundContender, why: &str) -> Error {
-        let who = naming::described(&contender.name);
+        let who = naming::describe(&contender.name);
         let message = format!(
             "belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
         );
@@ -265,15 +275,15 @@ impl Lock {
         Error::unavailable(format!("lock {}", self.path()), "other clients change it too fast; try again")
     }
 
-    pub(crate) fn refusal(&self, error: ZkError) -> Error {
-        snapshot::refusal(&self.path(), error)
+    pub(crate) fn request_error(&self, error: ZkError) -> Error {
+        snapshot::request_error(&self.path(), error)
     }
 }
 
-impl FoundHolder {
+impl TicketTarget {
     /// Returns the sequence number of an exclusive holder, and `None` for other contenders. Only the release
     /// of an exclusive holder is recorded in the lock directory.
-    fn holds_alone(&self) -> Option<Sequence> {
+    fn exclusive_holder_sequence(&self) -> Option<Sequence> {
         let name = self.contender.name;
         (self.is_head && name.role == Role::Exclusive).then_some(name.sequence)
     }
@@ -282,12 +292,12 @@ impl FoundHolder {
 /// Returns the way to ask the contender for a release. Nothing is written if the contender's client
 /// library would not read the data as a request. In kazoo, for example, the data is the client's
 /// identifier.
-fn revoke_request(found: &FoundHolder) -> RevokeRequest {
+fn revoke_request(found: &TicketTarget) -> RevokeRequest {
     // zoolock's contenders have zoolock's data format in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
         return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }
-    if data::flags(&found.data).revoked {
+    if data::parse_flags(&found.data).revoked {
         return RevokeRequest::AlreadyAsked;
     }
     let FoundContender { node, name } = &found.contender;

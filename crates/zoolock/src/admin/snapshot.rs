@@ -1,13 +1,13 @@
 //! A snapshot of one lock's queue, for the terminal and as JSON.
 
 pub(crate) mod entry;
-mod glances;
 mod holders;
+mod poller;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-pub use glances::{Glance, LockPoller};
+pub use poller::{LockPoller, PolledSnapshot};
 pub(crate) use walk::survey;
 
 use std::collections::{HashMap, HashSet};
@@ -24,11 +24,11 @@ use zoolock_core::{Sequence, Zxid};
 use crate::base::error::Error;
 use crate::base::naming;
 use crate::base::path::LockPath;
-use crate::engine::gather::{Foreign, Gathered};
+use crate::engine::gather::{Foreign, LockDirectory};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
 use crate::zk::session::{ZkError, ZnodeStat};
-use holders::{HoldersAndWaiters, Reading};
+use holders::{ContenderRead, HoldersAndWaiters};
 
 /// The holders and the waiters of one lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -181,7 +181,7 @@ impl Entry {
 
 /// The options of a snapshot.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct SnapshotOptions<'a> {
     pub(crate) chroot: &'a str,
     /// Epoch of the tokens.
     pub(crate) epoch: u32,
@@ -189,10 +189,10 @@ pub(crate) struct View<'a> {
     pub(crate) waiters: usize,
 }
 
-impl View<'_> {
+impl SnapshotOptions<'_> {
     /// Returns the options of a snapshot with all waiters.
-    pub(crate) fn of(context: &Context) -> View<'_> {
-        View { chroot: context.chroot(), epoch: context.epoch(), waiters: usize::MAX }
+    pub(crate) fn of(context: &Context) -> SnapshotOptions<'_> {
+        SnapshotOptions { chroot: context.chroot(), epoch: context.epoch(), waiters: usize::MAX }
     }
 }
 
@@ -200,16 +200,20 @@ impl View<'_> {
 pub(crate) async fn read(
     reader: &QueueReader<'_>,
     path: LockPath,
-    view: &View<'_>,
+    view: &SnapshotOptions<'_>,
 ) -> Result<Snapshot, Error> {
-    let here = gathered(reader, path, view).await?;
+    let here = gather(reader, path, view).await?;
     describe(reader, here, view, None).await.map(|described| described.0)
 }
 
-async fn gathered(reader: &QueueReader<'_>, path: LockPath, view: &View<'_>) -> Result<Gathered, Error> {
-    match Gathered::at(reader, path.clone()).await {
-        Ok(found) => Ok(found.unwrap_or_else(|| Gathered::unused_lock(path))),
-        Err(error) => Err(refusal(without_chroot(&path, view.chroot), error)),
+async fn gather(
+    reader: &QueueReader<'_>,
+    path: LockPath,
+    view: &SnapshotOptions<'_>,
+) -> Result<LockDirectory, Error> {
+    match LockDirectory::read(reader, path.clone()).await {
+        Ok(found) => Ok(found.unwrap_or_else(|| LockDirectory::unused_lock(path))),
+        Err(error) => Err(request_error(without_chroot(&path, view.chroot), error)),
     }
 }
 
@@ -228,17 +232,17 @@ struct SnapshotCache {
 /// that was read even if the call fails or is dropped.
 async fn describe(
     reader: &QueueReader<'_>,
-    here: Gathered,
-    view: &View<'_>,
+    here: LockDirectory,
+    view: &SnapshotOptions<'_>,
     mut cache: Option<&mut SnapshotCache>,
 ) -> Result<(Snapshot, Option<usize>), Error> {
-    let Gathered { path, made, record, foreign, contenders, unread, .. } = here;
+    let LockDirectory { path, made, record, foreign, contenders, unread, .. } = here;
     let chroot = view.chroot;
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
         _ => None,
     };
-    let mut readings: Vec<Reading> = contenders.into_iter().map(Reading::new).collect();
+    let mut readings: Vec<ContenderRead> = contenders.into_iter().map(ContenderRead::new).collect();
     if let Some(cache) = &cache {
         for reading in &mut readings {
             if let Some(read) = cache.read.get(&reading.contender.path(&path)) {
@@ -248,7 +252,7 @@ async fn describe(
     }
     // Repeats if a contender has left meanwhile, because another contender may then hold, and must be read.
     loop {
-        let needed = holders::needed(&readings, permits, view.waiters);
+        let needed = holders::indexes_to_read(&readings, permits, view.waiters);
         if needed.is_empty() {
             break;
         }
@@ -267,7 +271,7 @@ async fn describe(
                     continue;
                 }
                 Err(error) if matches!(error.failure, RequestFailure::Refused(_)) => None,
-                Err(error) => return Err(refusal(without_chroot(&path, chroot), error)),
+                Err(error) => return Err(request_error(without_chroot(&path, chroot), error)),
             };
             let reading = &mut readings[at];
             (reading.read, reading.was_tried) = (read, true);
@@ -281,16 +285,17 @@ async fn describe(
     }
     let names = names_in(&readings);
     let deleted = cache.as_ref().map(|cache| deleted_nodes(cache, &readings, &path)).unwrap_or_default();
-    let (previous, number) = previous(reader, &path, made, record, !deleted.is_empty(), &names).await;
+    let (previous, number) = read_previous(reader, &path, made, record, !deleted.is_empty(), &names).await;
     if let Some(cache) = &mut cache {
         deleted.iter().for_each(|node| drop(cache.read.remove(node)));
     }
     let clash = match (names.first(), &foreign) {
-        (Some(first), Some(foreign)) => Some(naming::two_layouts(first, foreign.layout)),
-        _ => naming::clash(&names),
+        (Some(first), Some(foreign)) => Some(naming::layout_conflict_message(first, foreign.layout)),
+        _ => naming::find_clash_message(&names),
     };
     let HoldersAndWaiters { holders, waiters } = holders::separate_holders(readings, &names, permits);
-    let entry = |reading: Reading| entry::of(&reading.contender, reading.read, view.epoch);
+    let entry =
+        |reading: ContenderRead| entry::describe_contender(&reading.contender, reading.read, view.epoch);
     let mut holders = holders.into_iter().map(entry);
     let position = cache.filter(|cache| !cache.own.is_empty()).and_then(|cache| {
         waiters.iter().position(|reading| cache.own.contains(&reading.contender.path(&path)))
@@ -321,7 +326,7 @@ async fn describe(
 }
 
 /// Returns the paths of cached znodes that were deleted.
-fn deleted_nodes(cache: &SnapshotCache, readings: &[Reading], path: &LockPath) -> Vec<String> {
+fn deleted_nodes(cache: &SnapshotCache, readings: &[ContenderRead], path: &LockPath) -> Vec<String> {
     let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path(path)).collect();
     cache.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
@@ -329,7 +334,7 @@ fn deleted_nodes(cache: &SnapshotCache, readings: &[Reading], path: &LockPath) -
 /// Returns how the holder named in `record` left, and its sequence number. `stale`: set if a
 /// contender has left since an earlier snapshot, and may have written its release marker after
 /// `record` was read.
-async fn previous(
+async fn read_previous(
     reader: &QueueReader<'_>,
     path: &LockPath,
     made: Option<Zxid>,
@@ -375,7 +380,7 @@ pub(crate) fn display_name(node: &str, path: &LockPath, chroot: &str) -> String 
     }
 }
 
-fn names_in(readings: &[Reading]) -> Vec<Name> {
+fn names_in(readings: &[ContenderRead]) -> Vec<Name> {
     readings.iter().map(|reading| reading.contender.name).collect()
 }
 
@@ -384,7 +389,7 @@ fn without_chroot<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
 }
 
 /// Returns the error for a failed request about the lock at `path`.
-pub(crate) fn refusal(path: &str, error: ZkError) -> Error {
+pub(crate) fn request_error(path: &str, error: ZkError) -> Error {
     match error.failure {
         RequestFailure::Refused(_) => Error::Denied {
             subject: format!("lock {path}"),

@@ -66,7 +66,7 @@ impl Batching {
 
     /// Acquires the lock. Waits without a time limit. Errors and cancel safety: see [`Mutex::lock`].
     pub async fn lock(&self) -> Result<Guard, Error> {
-        self.acquire(WaitLimit::ForEver).await.map(Guard::granted)
+        self.acquire(WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
     /// Acquires the lock if it is free, or if this process keeps it and no task holds it. Returns `None` if it is busy.

@@ -18,7 +18,7 @@ use crate::engine::data::ClientInfo;
 use crate::lock::context::{Context, ContextState, EmbeddedServer, SessionThread};
 use crate::lock::shared_hold::SharedHolds;
 use crate::session::pool::{Sessions, check_grace, shortest_timeout};
-use crate::zk::connect::explain;
+use crate::zk::connect::connect_error;
 #[cfg(feature = "sasl")]
 use crate::zk::sasl::Mechanism;
 use crate::zk::session::{SessionParameters, ZnodeAccess, open_requests};
@@ -287,7 +287,7 @@ impl Builder {
     /// # Errors
     /// As [`Builder::connect`].
     #[doc(hidden)]
-    pub async fn requests(self, address: &str) -> Result<zoolock_client::Requests, Error> {
+    pub async fn requests(self, address: &str) -> Result<zoolock_client::RequestSession, Error> {
         let connect = ConnectString::parse(address)?;
         let transport = self.transport(&connect)?;
         let parameters = SessionParameters {
@@ -301,7 +301,7 @@ impl Builder {
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
         match open_requests(&parameters, deadline).await {
             Ok(requests) => Ok(requests),
-            Err(error) => Err(explain(&connect, &parameters, self.connect_timeout, true, error).await),
+            Err(error) => Err(connect_error(&connect, &parameters, self.connect_timeout, true, error).await),
         }
     }
 

@@ -34,7 +34,7 @@ impl<M> Guard<M> {
     }
 
     /// Returns the guard of an acquisition that waited without a deadline.
-    pub(super) fn granted(held: Option<Held>) -> Guard<M> {
+    pub(super) fn expect_granted(held: Option<Held>) -> Guard<M> {
         Guard::new(held.expect("a wait without a deadline ends with the lock or an error"))
     }
 

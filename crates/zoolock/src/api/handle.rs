@@ -44,7 +44,7 @@ impl<M: Fenced> Handle<M> {
     /// was granted and lost before this future was polled; [`Error::Unavailable`] if no session can be opened;
     /// [`Error::Denied`] if the server refuses.
     pub async fn lock(&self) -> Result<Guard<M>, Error> {
-        self.lock.acquire(Kind::Mutex, WaitLimit::ForEver).await.map(Guard::granted)
+        self.lock.acquire(Kind::Mutex, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
     /// Acquires the lock if it is free. Returns `None` if it is busy.
@@ -83,7 +83,7 @@ impl<M: HasReaders> Handle<M> {
     /// Acquires the lock for reading, or all locks of a multi-lock. Waits without a time limit. Errors and cancel
     /// safety: see [`Handle::lock`].
     pub async fn read(&self) -> Result<Guard<M::Reader>, Error> {
-        self.lock.acquire(Kind::Read, WaitLimit::ForEver).await.map(Guard::granted)
+        self.lock.acquire(Kind::Read, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
     /// Acquires the lock for reading if it is free. Returns `None` if it is busy. Errors and cancel safety: see
@@ -132,12 +132,12 @@ impl<M: OneLock> Handle<M> {
     ///
     /// ```no_run
     /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-    /// let mut glances = zl.mutex("nightly").glances(0);
-    /// let seen = glances.look().await?;
+    /// let mut poller = zl.mutex("nightly").poller(0);
+    /// let seen = poller.snapshot().await?;
     /// println!("{} wait for {:?}", seen.lock.waiting, seen.lock.holder);
     /// # Ok(()) }
     /// ```
-    pub fn glances(&self, waiters: usize) -> LockPoller {
+    pub fn poller(&self, waiters: usize) -> LockPoller {
         LockPoller::new(self.lock.clone(), waiters)
     }
 

@@ -8,7 +8,7 @@ use async_io::Timer;
 use tokio::sync::watch;
 use zoolock_core::{FencingToken, Zxid};
 
-use crate::api::locker::{Hold, Locker};
+use crate::api::locker::{ExclusiveGuard, Locker};
 use crate::base::error::{Error, LossReason};
 use crate::base::path::{DEFAULT_ROOT, LockPath};
 use crate::base::sync::lock;
@@ -73,7 +73,7 @@ impl LocalLocker {
         LocalLocker::default()
     }
 
-    /// Takes the lock away from its holder, as an expired session would. The holder's [`lost`](Hold::lost) resolves with
+    /// Takes the lock away from its holder, as an expired session would. The holder's [`lost`](ExclusiveGuard::lost) resolves with
     /// [`LossReason::SessionExpired`], and the next waiter gets the lock. Returns false if the lock has no holder.
     pub fn expire(&self, key: &str) -> bool {
         let Ok(path) = parse(key) else { return false };
@@ -118,7 +118,7 @@ impl Locker for LocalLocker {
         let mut guard = self.join(path.clone());
         tokio::select! {
             biased;
-            () = guard.granted() => {}
+            () = guard.wait_until_granted() => {}
             _ = Timer::after(timeout) => {
                 let waited = began.elapsed();
                 return Err(Error::Timeout { path: path.to_string(), waited, held_here: true });
@@ -164,7 +164,7 @@ pub struct LocalGuard {
 }
 
 impl LocalGuard {
-    async fn granted(&mut self) {
+    async fn wait_until_granted(&mut self) {
         // An error means that the contender has left the queue and dropped its sender. The receiver keeps the last
         // state.
         let _ = self.state.wait_for(|state| *state != ContenderState::Waiting).await;
@@ -175,7 +175,7 @@ impl LocalGuard {
     }
 }
 
-impl Hold for LocalGuard {
+impl ExclusiveGuard for LocalGuard {
     fn token(&self) -> FencingToken {
         FencingToken::new(0, Zxid(self.number as i64), 0)
     }

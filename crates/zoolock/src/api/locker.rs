@@ -40,7 +40,7 @@ use crate::base::error::{Error, LossReason};
 /// ```
 pub trait Locker: Send + Sync {
     /// The guard that is passed to the work.
-    type Guard: Hold;
+    type Guard: ExclusiveGuard;
 
     /// Acquires the lock `key` and passes the guard to `work`. The lock is released when the guard is dropped, normally
     /// at the end of `work`. If `work` returns the guard, the caller keeps the lock.
@@ -66,7 +66,7 @@ pub trait Locker: Send + Sync {
 }
 
 /// A guard that holds a lock exclusively. The trait has the methods that all such guards have.
-pub trait Hold: Send + Sync + 'static {
+pub trait ExclusiveGuard: Send + Sync + 'static {
     /// Returns the fencing token. It is higher than the tokens of all earlier grants. The protected
     /// resource refuses requests with an older token.
     fn token(&self) -> FencingToken;
@@ -95,7 +95,7 @@ impl Locker for Zoolock {
     }
 }
 
-impl<M: Fenced> Hold for Guard<M> {
+impl<M: Fenced> ExclusiveGuard for Guard<M> {
     fn token(&self) -> FencingToken {
         self.held.token()
     }
@@ -109,7 +109,7 @@ impl<M: Fenced> Hold for Guard<M> {
     }
 }
 
-impl Hold for ReentrantGuard {
+impl ExclusiveGuard for ReentrantGuard {
     fn token(&self) -> FencingToken {
         self.guard().token()
     }

@@ -86,7 +86,7 @@ pub(super) mod modes {
 impl RwLock {
     /// Acquires the lock for writing. Waits without a time limit. Errors and cancel safety: see [`Handle::lock`].
     pub async fn write(&self) -> Result<WriteGuard, Error> {
-        self.lock.acquire(Kind::Write, WaitLimit::ForEver).await.map(Guard::granted)
+        self.lock.acquire(Kind::Write, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
     /// Acquires the lock for writing if it is free. Returns `None` if it is busy. Errors and cancel safety: see
@@ -110,7 +110,7 @@ impl RwLock {
     /// Acquires the lock for upgradable reading. Waits without a time limit. Errors and cancel safety: see
     /// [`Handle::lock`].
     pub async fn upgradable_read(&self) -> Result<UpgradableReadGuard, Error> {
-        self.lock.acquire(Kind::Upgradable, WaitLimit::ForEver).await.map(Guard::granted)
+        self.lock.acquire(Kind::Upgradable, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
     /// Acquires the lock for upgradable reading if it is free. Returns `None` if it is busy. Errors and cancel
@@ -225,7 +225,7 @@ impl<M: CanUpgrade> Guard<M> {
 
 /// Acquires the lock for writing on the session of a reader, and adds this write acquisition to the reader's guard.
 async fn add_writer(held: &mut Held, wait_limit: WaitLimit) -> Result<(), Error> {
-    held.context().process().check()?;
+    held.context().process().check_not_forked()?;
     let Some(from) = held.node() else {
         return Err(lost(held, held.loss().unwrap_or(LossReason::Broken)));
     };

@@ -87,7 +87,7 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Invalid`] for 0 permits, and for more permits than the size; else as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
-        self.lock.acquire(self.kind(permits)?, WaitLimit::ForEver).await.map(Guard::granted)
+        self.lock.acquire(self.kind(permits)?, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
     /// Acquires several permits if they are free and no contender waits. Returns `None` otherwise. Errors and cancel
@@ -150,7 +150,7 @@ impl Lock {
             let (data, stat) = match zk.read(path).await {
                 Ok(read) => read,
                 Err(error) if error.failure == RequestFailure::NoNode => return Err(self.no_semaphore()),
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.request_error(error)),
             };
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.is_of(stat.czxid) => {}
@@ -162,11 +162,11 @@ impl Lock {
                 }
             }
             let size = Size { directory: stat.czxid, permits }.encode();
-            match zk.commit(resizing(path, size, stat.version)).await {
+            match zk.commit(resize_ops(path, size, stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Another client has changed the data since the read.
                 Err(error) if error.failure == RequestFailure::BadVersion => {}
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.request_error(error)),
             }
         }
     }
@@ -179,7 +179,7 @@ impl Lock {
 
 /// Returns the transaction that writes a new size. The first waiter watches the children, not the data. So the
 /// transaction also creates and deletes a child, which wakes this waiter.
-fn resizing(path: &str, size: String, version: i32) -> Vec<crate::zk::session::Op> {
+fn resize_ops(path: &str, size: String, version: i32) -> Vec<crate::zk::session::Op> {
     use crate::zk::session::Op;
     let wake_node = format!("{path}/resized-{}", crate::base::uuid::random_uuid().simple());
     vec![

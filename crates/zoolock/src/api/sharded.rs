@@ -30,7 +30,7 @@ use crate::base::error::Error;
 ///
 /// # Adding a shard
 /// Of `n + 1` shards, the new one takes one lock in `n + 1`. No lock moves from one old shard to
-/// another. [`Sharded::home`] computes which locks move. The holder of such a lock on the old shard
+/// another. [`Sharded::shard_for_path`] computes which locks move. The holder of such a lock on the old shard
 /// does not exclude a contender on the new shard, and the fencing tokens of two ensembles cannot be
 /// compared. So proceed in this order:
 ///
@@ -115,7 +115,7 @@ impl Sharded {
 
     /// Returns the client of the shard that has this lock. For a bad name, returns one of the
     /// clients. Its calls then fail for that name.
-    pub fn of(&self, name: impl AsRef<str>) -> &Zoolock {
+    pub fn shard_client(&self, name: impl AsRef<str>) -> &Zoolock {
         &self.shard(name.as_ref()).zoolock
     }
 
@@ -123,7 +123,7 @@ impl Sharded {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name.
-    pub fn shard_of(&self, name: impl AsRef<str>) -> Result<&str, Error> {
+    pub fn shard_name(&self, name: impl AsRef<str>) -> Result<&str, Error> {
         self.shards[0].zoolock.context().path(name.as_ref())?;
         Ok(&self.shard(name.as_ref()).name)
     }
@@ -135,9 +135,9 @@ impl Sharded {
     /// # Examples
     /// ```
     /// use zoolock::Sharded;
-    /// assert_eq!(Sharded::home(["red", "blue"], "/zoolock/accounts/7"), Some("blue"));
+    /// assert_eq!(Sharded::shard_for_path(["red", "blue"], "/zoolock/accounts/7"), Some("blue"));
     /// ```
-    pub fn home<'a>(shards: impl IntoIterator<Item = &'a str>, path: &str) -> Option<&'a str> {
+    pub fn shard_for_path<'a>(shards: impl IntoIterator<Item = &'a str>, path: &str) -> Option<&'a str> {
         shards.into_iter().max_by_key(|shard| (weight(shard, path), *shard))
     }
 
@@ -148,17 +148,17 @@ impl Sharded {
 
     /// Calls [`Zoolock::mutex`] on the shard that has the lock.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        self.of(name.as_ref()).mutex(name)
+        self.shard_client(name.as_ref()).mutex(name)
     }
 
     /// Calls [`Zoolock::rwlock`] on the shard that has the lock.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        self.of(name.as_ref()).rwlock(name)
+        self.shard_client(name.as_ref()).rwlock(name)
     }
 
     /// Calls [`Zoolock::semaphore`] on the shard that has the lock.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        self.of(name.as_ref()).semaphore(name, permits)
+        self.shard_client(name.as_ref()).semaphore(name, permits)
     }
 
     /// Calls [`Zoolock::multi`] on the shard that has all these locks. They must be on one shard, because no
@@ -169,9 +169,9 @@ impl Sharded {
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<MultiLock, Error> {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         let Some(first) = names.first() else { return Ok(self.shards[0].zoolock.multi(names)) };
-        let home = self.shard_of(first)?;
+        let home = self.shard_name(first)?;
         for name in &names {
-            let shard = self.shard_of(name)?;
+            let shard = self.shard_name(name)?;
             if shard != home {
                 return Err(Error::invalid(
                     format!("locks {first:?} and {name:?}"),
@@ -182,7 +182,7 @@ impl Sharded {
                 ));
             }
         }
-        Ok(self.of(first).multi(names))
+        Ok(self.shard_client(first).multi(names))
     }
 
     /// Calls [`Zoolock::with_lock`] on the shard that has the lock.
@@ -197,7 +197,7 @@ impl Sharded {
         F: FnOnce(Guard) -> Fut,
         Fut: Future<Output = T>,
     {
-        self.of(name).with_lock(name, timeout, work).await
+        self.shard_client(name).with_lock(name, timeout, work).await
     }
 
     /// Returns the locks of all shards, with their queues, in the order of their paths. Includes locks on shards to
@@ -221,7 +221,7 @@ impl Sharded {
         let first = &self.shards[0];
         let path = first.zoolock.context().path(name);
         let path = path.as_ref().map_or(name, |path| first.zoolock.context().without_chroot(path.as_str()));
-        let home = Self::home(self.shards.iter().map(|shard| shard.name.as_str()), path);
+        let home = Self::shard_for_path(self.shards.iter().map(|shard| shard.name.as_str()), path);
         self.shards.iter().find(|shard| Some(shard.name.as_str()) == home).unwrap_or(first)
     }
 }
@@ -262,7 +262,7 @@ mod tests {
     use super::{Sharded, weight};
 
     fn home<'a>(shards: &[&'a str], path: &str) -> &'a str {
-        Sharded::home(shards.iter().copied(), path).expect("at least one shard")
+        Sharded::shard_for_path(shards.iter().copied(), path).expect("at least one shard")
     }
 
     #[test]

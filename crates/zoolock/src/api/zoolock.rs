@@ -132,7 +132,7 @@ impl Zoolock {
     /// # Errors
     /// As [`Zoolock::locks`].
     pub async fn deadlocks(&self, prefix: Option<&str>) -> Result<Vec<Deadlock>, Error> {
-        Ok(graph::reread_suspects(&self.context, self.locks(prefix).await?).await?.deadlocks())
+        Ok(graph::build_wait_graph(&self.context, self.locks(prefix).await?).await?.deadlocks())
     }
 
     /// Returns why the lock `name` is not free: its holder, the lock under the root for which the holder waits, the
@@ -147,7 +147,7 @@ impl Zoolock {
         if locks.iter().all(|lock| lock.path != path) {
             locks.push(self.mutex(name).snapshot().await?);
         }
-        Ok(graph::reread_suspects(&self.context, locks).await?.why(&path))
+        Ok(graph::build_wait_graph(&self.context, locks).await?.why(&path))
     }
 
     /// Returns the session timeout that the server granted, or the shortest one of several
@@ -155,7 +155,7 @@ impl Zoolock {
     /// of a crashed client after this time. Returns `None` while there is no session, and in a
     /// forked process.
     pub fn session_timeout(&self) -> Option<Duration> {
-        self.context.process().check().ok()?;
+        self.context.process().check_not_forked().ok()?;
         self.context.sessions().iter().map(|session| session.timeout()).min()
     }
 

@@ -14,7 +14,7 @@ use async_io::Async;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use zoolock_client::{boot_time, name_limit};
+use zoolock_client::{add_limit_advice, boot_time};
 use zoolock_core::Instant;
 
 /// Reads the clock that continues while the machine is suspended.
@@ -110,10 +110,10 @@ pub fn start_timers() -> io::Result<()> {
     // Checks first that files can be opened. If async-io gets no files for its poller, it panics,
     // and its thread never runs again.
     let files: io::Result<Vec<_>> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
-    drop(files.map_err(name_limit)?);
+    drop(files.map_err(add_limit_advice)?);
     // async-io panics if the system refuses its thread.
     let started = std::panic::catch_unwind(|| Alarm::new().map(drop));
-    started.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into())).map_err(name_limit)
+    started.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into())).map_err(add_limit_advice)
 }
 
 async fn wait_for_timer(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {

@@ -147,13 +147,13 @@ impl Series {
 const LOCK: &str = "lock";
 
 /// Returns the keys of one metric: one for each value of a label.
-fn by(name: &'static str, label: &'static str, values: &[&'static str]) -> Vec<Key> {
+fn keys_by_label(name: &'static str, label: &'static str, values: &[&'static str]) -> Vec<Key> {
     let key = |value: &&'static str| Key::from_parts(name, vec![Label::from_static_parts(label, value)]);
     values.iter().map(key).collect()
 }
 
 /// Returns the keys of one metric: one for each pair of label values, grouped by the first label.
-fn by_both(
+fn keys_by_two_labels(
     name: &'static str,
     (first, of_first): (&'static str, &[&'static str]),
     (second, of_second): (&'static str, &[&'static str]),
@@ -164,20 +164,21 @@ fn by_both(
 }
 
 static ACQUIRE: Series =
-    Series(LazyLock::new(|| by_both(ACQUIRE_SECONDS, ("kind", &KINDS), ("outcome", &OUTCOMES))));
-static HOLD: Series = Series(LazyLock::new(|| by(HOLD_SECONDS, "kind", &KINDS)));
-static HANDOVER: Series = Series(LazyLock::new(|| by(HANDOVER_SECONDS, "kind", &KINDS)));
-static AHEAD: Series = Series(LazyLock::new(|| by(QUEUE_AHEAD, "kind", &KINDS)));
-static HELD: Series = Series(LazyLock::new(|| by(HOLDING, "kind", &KINDS)));
-static WAIT: Series = Series(LazyLock::new(|| by(WAITING, "kind", &KINDS)));
-static LOST: Series = Series(LazyLock::new(|| by_both(LOSSES, ("kind", &KINDS), ("reason", &LOSS_REASONS))));
-static REVOKED: Series = Series(LazyLock::new(|| by(REVOCATIONS, "kind", &KINDS)));
+    Series(LazyLock::new(|| keys_by_two_labels(ACQUIRE_SECONDS, ("kind", &KINDS), ("outcome", &OUTCOMES))));
+static HOLD: Series = Series(LazyLock::new(|| keys_by_label(HOLD_SECONDS, "kind", &KINDS)));
+static HANDOVER: Series = Series(LazyLock::new(|| keys_by_label(HANDOVER_SECONDS, "kind", &KINDS)));
+static AHEAD: Series = Series(LazyLock::new(|| keys_by_label(QUEUE_AHEAD, "kind", &KINDS)));
+static HELD: Series = Series(LazyLock::new(|| keys_by_label(HOLDING, "kind", &KINDS)));
+static WAIT: Series = Series(LazyLock::new(|| keys_by_label(WAITING, "kind", &KINDS)));
+static LOST: Series =
+    Series(LazyLock::new(|| keys_by_two_labels(LOSSES, ("kind", &KINDS), ("reason", &LOSS_REASONS))));
+static REVOKED: Series = Series(LazyLock::new(|| keys_by_label(REVOCATIONS, "kind", &KINDS)));
 static RETRIED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(CLEANUPS_RETRIED)]));
 static OPENED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_OPENED)]));
-static ENDED: Series = Series(LazyLock::new(|| by(SESSIONS_ENDED, "reason", &END_REASONS)));
+static ENDED: Series = Series(LazyLock::new(|| keys_by_label(SESSIONS_ENDED, "reason", &END_REASONS)));
 static ALIVE: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_ALIVE)]));
 static RECONNECTED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(RECONNECTS)]));
-static RENEWAL: Series = Series(LazyLock::new(|| by(RENEWALS, "outcome", &RENEWED)));
+static RENEWAL: Series = Series(LazyLock::new(|| keys_by_label(RENEWALS, "outcome", &RENEWED)));
 
 /// Counts a new session.
 pub(crate) fn session_opened() {
@@ -280,7 +281,7 @@ enum AcquireStage {
 impl AcquireMetrics {
     /// Begins to measure when the caller asks for the lock, before there is a session. `kind`: one of [`KINDS`].
     pub(crate) fn begin(kind: &str, of: LockLabel) -> AcquireMetrics {
-        let kind = number(kind);
+        let kind = kind_index(kind);
         WAIT.gauge(kind, &of).increment(1.0);
         AcquireMetrics {
             kind,
@@ -343,7 +344,7 @@ impl AcquireMetrics {
     pub(crate) fn change_kind(&mut self, kind: &str) {
         let AcquireStage::Holding(_) = self.stage else { return };
         self.end_holding();
-        self.kind = number(kind);
+        self.kind = kind_index(kind);
         HELD.gauge(self.kind, &self.of).increment(1.0);
         self.stage = AcquireStage::Holding(clock::now());
     }
@@ -384,7 +385,7 @@ impl AcquireMetrics {
 }
 
 /// Returns the index of a kind in [`KINDS`].
-fn number(kind: &str) -> usize {
+fn kind_index(kind: &str) -> usize {
     let known = KINDS.iter().position(|known| *known == kind);
     debug_assert!(known.is_some(), "the kind {kind} is missing in `Kind::EACH`");
     known.unwrap_or(0)
@@ -428,7 +429,8 @@ mod tests {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let timeout = OUTCOMES.len() + AcquireOutcome::TimedOut as usize;
         assert_eq!(labels(&ACQUIRE, timeout), [pair("kind", "multi"), pair("outcome", "timeout")]);
-        let refused = number("permits") * OUTCOMES.len() + AcquireOutcome::from(Reason::OtherKind) as usize;
+        let refused =
+            kind_index("permits") * OUTCOMES.len() + AcquireOutcome::from(Reason::OtherKind) as usize;
         assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "permits"), pair("outcome", "refused")]);
         assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
         assert_eq!(labels(&RENEWAL, 1), [pair("outcome", "failed")]);

@@ -35,13 +35,13 @@ fn missing_kind(naming: Naming, kind: Kind) -> Error {
 
 /// Returns the message for an acquisition that is refused because of other contenders. The message
 /// names the contenders and the remedy.
-pub(crate) fn refusal(clash: &Clash) -> String {
+pub(crate) fn clash_error_message(clash: &Clash) -> String {
     let Clash { viewer, ignored, ours, remedy } = clash;
     if !ours {
         return format!(
             "{} and {} in this queue ignore each other's znodes, so both may hold the lock at once; {}",
-            described(viewer),
-            described(ignored),
+            describe(viewer),
+            describe(ignored),
             remedy_for_others(viewer, ignored)
         );
     }
@@ -49,7 +49,7 @@ pub(crate) fn refusal(clash: &Clash) -> String {
         Some(spelling) => remedy_for_us(*spelling, viewer.family(), ignored.role),
         None => "no naming scheme of zoolock is visible to all contenders: use another lock".to_owned(),
     };
-    format!("{} in this queue would ignore this client's znode; {what}", described(viewer))
+    format!("{} in this queue would ignore this client's znode; {what}", describe(viewer))
 }
 
 /// Returns a message if a contender of the queue ignores the znode of another contender, or `None`
@@ -58,7 +58,7 @@ pub(crate) fn refusal(clash: &Clash) -> String {
 ///
 /// The names of kazoo's znodes do not show whether kazoo's clients also wait for znodes with
 /// `lock-` in their names. If the clash depends on this, the message says so.
-pub(crate) fn clash(queue: &[Name]) -> Option<String> {
+pub(crate) fn find_clash_message(queue: &[Name]) -> Option<String> {
     let clash_of = |others: &[Name], me, kazoo_pattern| {
         census(others.iter().copied(), me, Names { kazoo_pattern, ..Names::default() })
     };
@@ -76,17 +76,17 @@ pub(crate) fn clash(queue: &[Name]) -> Option<String> {
         }
         _ => "give one of them another lock, or move its users to zoolock".to_owned(),
     };
-    let (viewer, ignored) = (described(&viewer), described(&ignored));
+    let (viewer, ignored) = (describe(&viewer), describe(&ignored));
     Some(format!(
         "{viewer} ignores the znode of {ignored}{unless}, so both may hold the lock at once; {what}"
     ))
 }
 
 /// Returns the message for a lock and a semaphore of another client library with the same name.
-pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
+pub(crate) fn layout_conflict_message(lock: &Name, semaphore: Layout) -> String {
     format!(
         "{} and a semaphore of {} have this name and ignore each other; give one of them another name",
-        described(lock),
+        describe(lock),
         semaphore.library()
     )
 }
@@ -102,7 +102,7 @@ fn remedy_for_others(viewer: &Name, ignored: &Name) -> &'static str {
 }
 
 /// Returns a description of a contender for messages.
-pub(crate) fn described(name: &Name) -> String {
+pub(crate) fn describe(name: &Name) -> String {
     let what = match (name.spelling, name.role) {
         (Spelling::Lock, _) => "a mutex of zoolock (or .NET)",
         (Spelling::Marked | Spelling::Own, role) => {
@@ -153,7 +153,9 @@ mod tests {
         const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
         let (kazoo, curator) = (format!("{HEX}__lock__0000000003"), format!("_c_{HEX}-lock-0000000004"));
         let message = |names: &[&str]| {
-            clash(&names.iter().map(|name| Name::parse(name).expect("contender's name")).collect::<Vec<_>>())
+            find_clash_message(
+                &names.iter().map(|name| Name::parse(name).expect("contender's name")).collect::<Vec<_>>(),
+            )
         };
         assert_eq!(
             message(&[&kazoo, "lock-0000000005"]).as_deref(),

@@ -66,7 +66,7 @@ impl OwnerIds {
         let written = match (mode, tokio::task::try_id()) {
             (OwnerMode::SharedPosition(position), _) => write!(rest, "{client}-p{position}"),
             (_, Some(task)) => write!(rest, "{client}-{task}"),
-            (_, None) => write!(rest, "{client}-t{}", thread()),
+            (_, None) => write!(rest, "{client}-t{}", thread_number()),
         };
         written.expect("the name fits into the buffer");
         let length = LONGEST - rest.len();
@@ -83,7 +83,7 @@ pub(crate) fn random_name() -> String {
 
 /// Returns a number of this thread that no other thread of the process ever gets. The operating
 /// system's own thread ids are reused.
-fn thread() -> u64 {
+fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);

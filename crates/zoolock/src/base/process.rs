@@ -18,7 +18,7 @@ impl Process {
     }
 
     /// Fails in a forked process, before any call can wait there for a thread that does not exist.
-    pub(crate) fn check(self) -> Result<(), Error> {
+    pub(crate) fn check_not_forked(self) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::invalid(
                 "client",

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use zoolock_client::{name_limit, start_thread};
+use zoolock_client::{add_limit_advice, start_thread};
 
 /// A runtime on a thread of its own, so that a caller that blocks its executor does not delay the
 /// tasks. Dropping the runtime ends the tasks without waiting for them.
@@ -24,7 +24,7 @@ impl RuntimeThread {
     /// If the system refuses a thread or a file.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let runtime =
-            EndsAtOnce(Some(Builder::new_current_thread().enable_all().build().map_err(name_limit)?));
+            EndsAtOnce(Some(Builder::new_current_thread().enable_all().build().map_err(add_limit_advice)?));
         let handle = runtime.get().handle().clone();
         let (end, ended) = oneshot::channel();
         start_thread(name, move || {

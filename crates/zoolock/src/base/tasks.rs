@@ -37,7 +37,7 @@ impl Tasks {
     /// Returns the platform on which the sessions run.
     pub(crate) fn platform(&self) -> Arc<dyn Platform> {
         match self {
-            Tasks::Runtime(handle) => Os::on(handle),
+            Tasks::Runtime(handle) => Os::with_runtime(handle),
             #[cfg(feature = "simulation")]
             Tasks::Simulated(host) => host.clone(),
         }

@@ -53,7 +53,7 @@ pub(crate) struct NodeData {
 pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
 
 /// Returns the flags in the data of a contender's znode. Any client may have written that data.
-pub(crate) fn flags(data: &[u8]) -> NodeFlags {
+pub(crate) fn parse_flags(data: &[u8]) -> NodeFlags {
     if REVOCATIONS.contains(&data) {
         return NodeFlags { revoked: true, ..NodeFlags::default() };
     }
@@ -141,17 +141,17 @@ impl NodeData {
     }
 
     /// Returns the same data with `granted` set, and with this value of `revoked`.
-    pub(crate) fn granted(&self, revoked: bool) -> NodeData {
+    pub(crate) fn with_granted(&self, revoked: bool) -> NodeData {
         NodeData { granted: true, revoked, ..self.clone() }
     }
 
     /// Returns the same data for a znode of another kind.
-    pub(crate) fn of_kind(&self, kind: &str) -> NodeData {
+    pub(crate) fn with_kind(&self, kind: &str) -> NodeData {
         NodeData { kind: kind.to_owned(), ..self.clone() }
     }
 
     /// Returns whether the acquisition with this id wrote the data.
-    pub(crate) fn is_of(&self, id: ContenderId) -> bool {
+    pub(crate) fn is_written_by(&self, id: ContenderId) -> bool {
         self.id == id.to_string()
     }
 

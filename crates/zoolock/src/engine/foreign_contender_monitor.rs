@@ -99,8 +99,8 @@ impl Acquisition {
         let node = lock(&self.state).machine.node(lock_index)?;
         let mine = node.name();
         let own = node.prefix.to_name(node.sequence);
-        if let Some(layout) = Layout::proven_by(names, record) {
-            return Some((Obstacle::Layout(layout), naming::two_layouts(&own, layout)));
+        if let Some(layout) = Layout::detect(names, record) {
+            return Some((Obstacle::Layout(layout), naming::layout_conflict_message(&own, layout)));
         }
         let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
         // A name of an unknown format counts as a contender only if its number is lower than this
@@ -108,6 +108,6 @@ impl Acquisition {
         let others = others.filter(|name| name.counts_below(own.position()));
         let clash = census(others, Some(own), self.config.names)?;
         let kinds = (clash.viewer.spelling, clash.ignored.spelling);
-        Some((Obstacle::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
+        Some((Obstacle::Clash(kinds.0, kinds.1), naming::clash_error_message(&clash)))
     }
 }

@@ -12,7 +12,7 @@ use crate::base::path::LockPath;
 use crate::zk::session::{ZkError, ZnodeStat};
 
 /// The content of one lock directory.
-pub(crate) struct Gathered {
+pub(crate) struct LockDirectory {
     pub(crate) path: LockPath,
     /// The czxid of the directory; `None` if there is no directory.
     pub(crate) made: Option<Zxid>,
@@ -49,10 +49,10 @@ impl FoundContender {
     }
 }
 
-impl Gathered {
+impl LockDirectory {
     /// Returns the content of a lock that was never used.
-    pub(crate) fn unused_lock(path: LockPath) -> Gathered {
-        Gathered {
+    pub(crate) fn unused_lock(path: LockPath) -> LockDirectory {
+        LockDirectory {
             path,
             made: None,
             record: Record::Empty,
@@ -64,24 +64,27 @@ impl Gathered {
     }
 
     /// Returns the content of a directory that this client has no permission to read.
-    pub(crate) fn hidden(path: LockPath) -> Gathered {
-        Gathered { unread: vec![path.clone()], ..Gathered::unused_lock(path) }
+    pub(crate) fn hidden(path: LockPath) -> LockDirectory {
+        LockDirectory { unread: vec![path.clone()], ..LockDirectory::unused_lock(path) }
     }
 
     /// Reads the directory at `path`; `None` if there is none.
-    pub(crate) async fn at(reader: &QueueReader<'_>, path: LockPath) -> Result<Option<Gathered>, ZkError> {
+    pub(crate) async fn read(
+        reader: &QueueReader<'_>,
+        path: LockPath,
+    ) -> Result<Option<LockDirectory>, ZkError> {
         let Some((data, stat, children, created)) = read_directory(reader, path.as_str()).await? else {
             return Ok(None);
         };
         let (made, record) = (Some(stat.czxid), Record::parse(&data));
-        let mut here = Gathered { made, record, ..Gathered::unused_lock(path) };
+        let mut here = LockDirectory { made, record, ..LockDirectory::unused_lock(path) };
         for node in children {
             match Name::parse(&node).filter(|name| name.counts_below(created)) {
                 Some(name) => here.contenders.push(FoundContender { node, name }),
                 None => here.others.push(node),
             }
         }
-        here.contenders.sort_by(|a, b| (a.name.order(), &a.node).cmp(&(b.name.order(), &b.node)));
+        here.contenders.sort_by(|a, b| (a.name.sort_key(), &a.node).cmp(&(b.name.sort_key(), &b.node)));
         here.find_curator(reader).await?;
         if here.foreign.is_none() {
             here.find_kazoo(reader).await?;
@@ -101,7 +104,7 @@ impl Gathered {
     /// Returns the layout of the foreign semaphore at this path, even if it has no leases and no waiters.
     pub(crate) fn layout(&self) -> Option<Layout> {
         let found = self.foreign.as_ref().map(|foreign| foreign.layout);
-        found.or_else(|| Layout::proven_by(&self.others, self.record))
+        found.or_else(|| Layout::detect(&self.others, self.record))
     }
 
     /// Finds a semaphore of Curator: the children `leases` and `locks`, which contain only znodes of this semaphore.
@@ -114,12 +117,12 @@ impl Gathered {
         let all_are = |children: &[String], spelling| {
             children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
         };
-        let Some(content) = permitted(read_directory(reader, leases.as_str()).await)? else {
+        let Some(content) = none_if_denied(read_directory(reader, leases.as_str()).await)? else {
             self.others.retain(|name| name != CURATOR_LEASES);
             self.unread.push(leases);
             // A readable child `locks` stays among the other children, because it may be a lock of its own.
             if self.others.iter().any(|name| name == CURATOR_GUARD)
-                && permitted(read_directory(reader, queue.as_str()).await)?.is_none()
+                && none_if_denied(read_directory(reader, queue.as_str()).await)?.is_none()
             {
                 self.others.retain(|name| name != CURATOR_GUARD);
                 self.unread.push(queue);
@@ -131,7 +134,7 @@ impl Gathered {
         if is_lock || !all_are(&held, Spelling::CuratorLease) {
             return Ok(());
         }
-        let waiting = self.waiting(reader, &queue).await?;
+        let waiting = self.list_foreign_queue(reader, &queue).await?;
         if held.is_empty() && waiting.is_none() {
             return Ok(());
         }
@@ -158,7 +161,7 @@ impl Gathered {
             return Ok(());
         }
         let queue = LockPath::from_server(format!("{}{KAZOO_GUARD}", self.path));
-        let waiting = self.waiting(reader, &queue).await?;
+        let waiting = self.list_foreign_queue(reader, &queue).await?;
         if waiting.is_none() && (!has_size || leases.is_empty()) {
             return Ok(());
         }
@@ -183,12 +186,12 @@ impl Gathered {
 
     /// Lists the queue of a foreign semaphore. Returns `None` if there is no such directory, and an
     /// empty list if this client has no permission to read the directory.
-    async fn waiting(
+    async fn list_foreign_queue(
         &mut self,
         reader: &QueueReader<'_>,
         queue: &LockPath,
     ) -> Result<Option<Vec<String>>, ZkError> {
-        let waiting = permitted(children(reader, queue).await)?;
+        let waiting = none_if_denied(list_children_if_exists(reader, queue).await)?;
         if waiting.is_none() {
             self.unread.push(queue.clone());
         }
@@ -197,7 +200,7 @@ impl Gathered {
 }
 
 /// Returns the answer; `None` if reading is not permitted.
-fn permitted<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
+fn none_if_denied<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
     match answer {
         Err(error) if is_denied(&error) => Ok(None),
         answer => answer.map(Some),
@@ -222,7 +225,10 @@ async fn read_directory(reader: &QueueReader<'_>, path: &str) -> Result<Option<D
     }
 }
 
-async fn children(reader: &QueueReader<'_>, path: &LockPath) -> Result<Option<Vec<String>>, ZkError> {
+async fn list_children_if_exists(
+    reader: &QueueReader<'_>,
+    path: &LockPath,
+) -> Result<Option<Vec<String>>, ZkError> {
     match reader.children(path.as_str()).await {
         Ok((children, _)) => Ok(Some(children)),
         Err(error) if error.failure == RequestFailure::NoNode => Ok(None),

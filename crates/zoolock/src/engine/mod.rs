@@ -330,7 +330,7 @@ impl Acquisition {
     // ---- for callers that wait ----
 
     /// Waits for the grant or the failure.
-    pub(crate) async fn outcome(&self) -> Progress {
+    pub(crate) async fn wait_for_outcome(&self) -> Progress {
         self.wait(|state| match state.progress {
             Progress::Pending => None,
             progress => Some(progress),
@@ -394,7 +394,7 @@ impl Acquisition {
     }
 
     /// Returns whether the release is done.
-    pub(crate) fn has_departed(&self) -> bool {
+    pub(crate) fn is_released(&self) -> bool {
         lock(&self.state).departed.is_some()
     }
 
@@ -405,7 +405,7 @@ impl Acquisition {
 
     /// Releases the lock in the background.
     pub(crate) fn release(self: &Arc<Self>) {
-        let left = left_by_this_thread();
+        let left = release_state_of_this_thread();
         let state = &mut *lock(&self.state);
         state.in_background = true;
         self.handle_event_in(state, Event::Release(left));
@@ -455,11 +455,11 @@ impl Acquisition {
         let _flight = self.session.zk().filter(|_| sends > 1).map(|zk| zk.begin_flight());
         for action in actions.drain(..) {
             match action {
-                Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
+                Action::Send(id, Request::Sleep(ms)) => self.start_timer(id, ms),
                 Action::Send(id, request) => self.send(state, id, request),
                 Action::Unwatch(watch) => {
                     if let Some(watch) = state.watches.forget(watch) {
-                        self.forget(watch);
+                        self.remove_watch(watch);
                     }
                 }
                 Action::Granted(grant) => {
@@ -538,7 +538,7 @@ impl Acquisition {
         state.tasks.drain(..).for_each(|task| task.abort());
         self.drop_in_flight(state);
         while let Some(watch) = state.watches.pop() {
-            self.forget(watch);
+            self.remove_watch(watch);
         }
         self.session.unregister(self.id, self.reserved);
     }
@@ -548,7 +548,7 @@ impl Acquisition {
         self.settled.notify_waiters();
     }
 
-    fn forget(&self, watch: SetWatch) {
+    fn remove_watch(&self, watch: SetWatch) {
         if let Some(zk) = self.session.zk() {
             zk.forget(watch.key, self.id, watch.number);
         }
@@ -565,6 +565,6 @@ fn children_in(event: &Event) -> Option<u32> {
 
 /// Returns the state that a release by this thread records: `Panicked` if the thread unwinds from a panic, or else
 /// `Released`.
-pub(crate) fn left_by_this_thread() -> HolderState {
+pub(crate) fn release_state_of_this_thread() -> HolderState {
     if std::thread::panicking() { HolderState::Panicked } else { HolderState::Released }
 }

@@ -10,13 +10,13 @@ use crate::zk::session::{Answer, ZkError, ZkSession, ZnodeStat};
 pub(crate) const MAX_IN_FLIGHT: usize = 64;
 
 /// The reads that observers send on a session.
-pub(crate) trait Reads: Sync {
+pub(crate) trait ObserverReads: Sync {
     fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)>;
     fn children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat)>;
     fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>>;
 }
 
-impl Reads for ZkSession {
+impl ObserverReads for ZkSession {
     fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)> {
         ZkSession::read(self, path)
     }
@@ -32,12 +32,12 @@ impl Reads for ZkSession {
 
 /// A reader with at most [`MAX_IN_FLIGHT`] reads in flight, for all tasks that share it.
 pub(crate) struct QueueReader<'a> {
-    zk: &'a dyn Reads,
+    zk: &'a dyn ObserverReads,
     slots: Semaphore,
 }
 
 impl<'a> QueueReader<'a> {
-    pub(crate) fn new(zk: &'a dyn Reads) -> QueueReader<'a> {
+    pub(crate) fn new(zk: &'a dyn ObserverReads) -> QueueReader<'a> {
         QueueReader { zk, slots: Semaphore::new(MAX_IN_FLIGHT) }
     }
 

@@ -15,10 +15,10 @@ use crate::base::metrics;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::session::Connection;
-use crate::session::member::Member;
+use crate::session::member::SessionAcquisition;
 use crate::zk::session::{Answer, Arrival, WatchNumber, ZkError};
 
-impl Member for Acquisition {
+impl SessionAcquisition for Acquisition {
     fn id(&self) -> ContenderId {
         self.id
     }
@@ -54,10 +54,10 @@ impl Member for Acquisition {
     fn receive(self: Arc<Self>, arrival: Arrival) {
         match arrival {
             Arrival::Reply { to, sent, outcome } => {
-                self.record(to.request, Arrived::Reply { part: to.part, sent, outcome });
+                self.record_answer(to.request, Arrived::Reply { part: to.part, sent, outcome });
             }
-            Arrival::Result { request, result, .. } => self.record(request, Arrived::Result(result)),
-            Arrival::Fired { watch, is_deleted, .. } => self.fired(watch, is_deleted),
+            Arrival::Result { request, result, .. } => self.record_answer(request, Arrived::Result(result)),
+            Arrival::Fired { watch, is_deleted, .. } => self.handle_watch_event(watch, is_deleted),
             Arrival::Disconnected => self.handle_event(Event::Disconnected),
             Arrival::Reconnected => self.handle_event(Event::Reconnected),
         }
@@ -73,7 +73,7 @@ impl Member for Acquisition {
 
 impl Acquisition {
     /// Starts a timer. When the timer fires, the session task tells the machine.
-    pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
+    pub(super) fn start_timer(self: &Arc<Self>, request: RequestId, ms: u32) {
         let wait = Duration::from_millis(ms.into());
         self.session.session_task().start_timer(wait, request, Arc::<Acquisition>::downgrade(self));
     }
@@ -85,7 +85,7 @@ impl Acquisition {
 
     /// Records the answer to a request. Then handles the recorded answers in the order of their
     /// requests, up to the first request without an answer.
-    fn record(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
+    fn record_answer(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
         let mut arrived = Some(arrived);
         loop {
             let (id, interpreted) = {
@@ -107,7 +107,7 @@ impl Acquisition {
                 }
             };
             match interpreted {
-                InterpretedReply::Now(result) => self.answered(id, result),
+                InterpretedReply::Now(result) => self.handle_result(id, result),
                 InterpretedReply::Later(answer) => return self.spawn_result(id, answer),
             }
         }
@@ -130,7 +130,7 @@ impl Acquisition {
         });
     }
 
-    fn answered(self: &Arc<Self>, id: RequestId, result: Result<Reply, ZkError>) {
+    fn handle_result(self: &Arc<Self>, id: RequestId, result: Result<Reply, ZkError>) {
         let sent = {
             let state = &*lock(&self.state);
             let first = state.in_flight.front().filter(|first| first.id == id);
@@ -141,7 +141,7 @@ impl Acquisition {
         };
         // The client's server can refuse a write without the leader, so a refusal confirms nothing.
         if let Some(sent) = sent.filter(|_| result.is_ok()) {
-            self.session.confirm(sent);
+            self.session.record_confirmed_write(sent);
         }
         let state = &mut *lock(&self.state);
         let Some(sent) = state.in_flight.pop_front() else { return };
@@ -171,27 +171,32 @@ impl Acquisition {
         let early = watch.and_then(|watch| state.watches.add(watch));
         self.step(state, Event::Answer(id, result));
         if let (Some(number), Some(is_deleted)) = (number, early) {
-            self.fired_in(state, number, is_deleted);
+            self.handle_watch_event_in(state, number, is_deleted);
         }
         if state.in_flight.is_empty() {
             self.settled.notify_waiters();
         }
     }
 
-    fn fired(self: &Arc<Self>, watch: WatchNumber, is_deleted: bool) {
-        self.fired_in(&mut lock(&self.state), watch, is_deleted);
+    fn handle_watch_event(self: &Arc<Self>, watch: WatchNumber, is_deleted: bool) {
+        self.handle_watch_event_in(&mut lock(&self.state), watch, is_deleted);
     }
 
     /// Handles an event of a watch. Ignores it if the machine has forgotten the watch.
-    fn fired_in(self: &Arc<Self>, state: &mut AcquisitionState, number: WatchNumber, deleted: bool) {
+    fn handle_watch_event_in(
+        self: &Arc<Self>,
+        state: &mut AcquisitionState,
+        number: WatchNumber,
+        deleted: bool,
+    ) {
         let sets = |sent: &SentRequest| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
-        if let Some(watch) = state.watches.fired(number) {
+        if let Some(watch) = state.watches.remove_fired(number) {
             state.metrics.woken();
             self.step(state, Event::Fired { watch, deleted });
         } else if state.in_flight.iter().any(sets) {
             // The reply to the request that set this watch has arrived. It is not handled yet,
             // because an earlier request has no answer.
-            state.watches.fired_early(number, deleted);
+            state.watches.keep_early_event(number, deleted);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use zoolock_core::acquisition::{
-    Directory, HoldOp, Node, NodeFlags, ReleaseOp, Reply, Request, RequestFailure, RequestId, place,
+    Directory, HoldOp, Node, NodeFlags, ReleaseOp, Reply, Request, RequestFailure, RequestId, lock_index,
 };
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{HolderState, Marker, Record};
@@ -17,14 +17,14 @@ use crate::base::path::LockPath;
 use crate::engine::data::{self, NodeData};
 use crate::zk::directory;
 use crate::zk::session::{
-    self, Address, Answer, Created, Joined, Joining, Op, ReplyOutcome, TransactionPart, WatchKey,
-    WatchNumber, ZkError, ZkSession, ZnodeStat, failed,
+    self, Answer, Created, JoinResult, Op, PendingJoin, ReplyAddress, ReplyOutcome, TransactionPart,
+    WatchKey, WatchNumber, ZkError, ZkSession, ZnodeStat, zk_error,
 };
 
 /// The kind of reply that a request expects.
 pub(super) enum ExpectedReply {
     /// The new znode of a contender.
-    Joined(Joining),
+    Joined(PendingJoin),
     /// The new znodes of a multi-lock.
     AllJoined,
     Directory,
@@ -127,10 +127,10 @@ impl Acquisition {
         number: WatchNumber,
         in_background: bool,
     ) -> (ExpectedReply, Option<SetWatch>) {
-        let lock_index = place(id);
+        let lock_index = lock_index(id);
         let directory = &self.directories[lock_index];
         let (path, child) = (directory.as_str(), |node: &Node| directory.child(&node.name()));
-        let to = Address { contender: self.id, request: id, part: TransactionPart::All };
+        let to = ReplyAddress { contender: self.id, request: id, part: TransactionPart::All };
         let send = |request, expected| {
             zk.send(&request, to, None);
             (expected, None)
@@ -145,7 +145,7 @@ impl Acquisition {
         };
         let release_soon = |ops: Vec<Op>| {
             let expected = ExpectedReply::Transaction(ops.len());
-            zk.release_soon(ops, to);
+            zk.defer_release(ops, to);
             (expected, None)
         };
         match request {
@@ -162,7 +162,7 @@ impl Acquisition {
             Request::MakeDirectory => {
                 let lasting =
                     self.config.tracks_crashes || self.config.delay > 0 || self.needs_persistent_directory();
-                let made = directory::make(zk.clone(), path.to_owned(), lasting);
+                let made = directory::create_with_parents(zk.clone(), path.to_owned(), lasting);
                 self.spawn_result(id, Box::pin(async move { made.await.map(|()| Reply::Done) }));
                 (ExpectedReply::Result, None)
             }
@@ -188,11 +188,11 @@ impl Acquisition {
             }
             Request::Exists(own) => send(session::exists_request(&child(&own)), ExpectedReply::Own),
             Request::Sync => send(wire::Request::Sync { path: path.to_owned() }, ExpectedReply::Done),
-            Request::Delete(node) if in_background => release_soon(deletion(directory, node, None)),
+            Request::Delete(node) if in_background => release_soon(delete_ops(directory, node, None)),
             Request::Release { node, marker, version }
                 if in_background && marker.state != HolderState::Panicked =>
             {
-                release_soon(deletion(directory, node, Some((marker, version))))
+                release_soon(delete_ops(directory, node, Some((marker, version))))
             }
             Request::Delete(own) => send(session::delete_request(&child(&own)), ExpectedReply::Done),
             Request::Withdraw(node) => commit(self.release_ops(directory, node, None)),
@@ -208,13 +208,16 @@ impl Acquisition {
             }
             Request::Hold { node, marker, version } => {
                 let check = node.map(|node| Op::Check(child(&node)));
-                let ops = check.into_iter().chain([record(directory, &marker, Some(version))]);
+                let ops = check.into_iter().chain([write_record_op(directory, &marker, Some(version))]);
                 commit(ops.collect())
             }
             Request::HoldAll(holds) => {
-                let ops = holds.into_iter().flat_map(|HoldOp { place, node, marker, version }| {
-                    let directory = &self.directories[place];
-                    [Op::Check(directory.child(&node.name())), record(directory, &marker, Some(version))]
+                let ops = holds.into_iter().flat_map(|HoldOp { lock_index, node, marker, version }| {
+                    let directory = &self.directories[lock_index];
+                    [
+                        Op::Check(directory.child(&node.name())),
+                        write_record_op(directory, &marker, Some(version)),
+                    ]
                 });
                 commit(ops.collect())
             }
@@ -223,7 +226,7 @@ impl Acquisition {
                 ExpectedReply::Done,
             ),
             Request::MarkGranted { node, version, revoked } => {
-                let data = self.data.granted(revoked).encode();
+                let data = self.data.with_granted(revoked).encode();
                 send(session::write_request(&child(&node), &data, Some(version)), ExpectedReply::Done)
             }
             Request::Downgrade { node, marker } => {
@@ -242,33 +245,35 @@ impl Acquisition {
         part: TransactionPart,
         outcome: ReplyOutcome,
     ) -> InterpretedReply {
-        let other = || failed(RequestFailure::Unknown, "unexpected reply type");
+        let other = || zk_error(RequestFailure::Unknown, "unexpected reply type");
         let joining = match expected {
             ExpectedReply::Joined(joining) => joining,
             expected => {
-                let reply = match session::reply(outcome) {
+                let reply = match session::reply_or_error(outcome) {
                     Ok(reply) => reply,
                     Err(error) => return InterpretedReply::Now(Err(error)),
                 };
                 return InterpretedReply::Now(match expected {
                     ExpectedReply::AllJoined => return self.all_joined(reply),
-                    ExpectedReply::Directory => session::data(reply).ok_or_else(other).map(|(data, stat)| {
-                        Reply::Directory(Directory {
-                            czxid: stat.czxid,
-                            pzxid: stat.pzxid,
-                            version: stat.version,
-                            children: stat.children,
-                            record: Record::parse(&data),
+                    ExpectedReply::Directory => {
+                        session::into_data(reply).ok_or_else(other).map(|(data, stat)| {
+                            Reply::Directory(Directory {
+                                czxid: stat.czxid,
+                                pzxid: stat.pzxid,
+                                version: stat.version,
+                                children: stat.children,
+                                record: Record::parse(&data),
+                            })
                         })
-                    }),
-                    ExpectedReply::Children => session::names(reply)
+                    }
+                    ExpectedReply::Children => session::into_children(reply)
                         .ok_or_else(other)
                         .map(|(names, stat)| Reply::Children { names, pzxid: stat.pzxid }),
-                    ExpectedReply::Node => session::data(reply)
+                    ExpectedReply::Node => session::into_data(reply)
                         .ok_or_else(other)
-                        .map(|(data, stat)| node(stat, data::flags(&data))),
+                        .map(|(data, stat)| node_reply(stat, data::parse_flags(&data))),
                     ExpectedReply::Own => match reply {
-                        wire::Reply::Stat(stat) => Ok(node(stat.into(), NodeFlags::default())),
+                        wire::Reply::Stat(stat) => Ok(node_reply(stat.into(), NodeFlags::default())),
                         _ => Err(other()),
                     },
                     ExpectedReply::Transaction(parts) => match reply {
@@ -276,7 +281,7 @@ impl Acquisition {
                             // If the create of another acquisition has joined the transaction of
                             // this release, the transaction has one more operation.
                             let parts = if let TransactionPart::Before(at) = part { at + 1 } else { parts };
-                            let done = session::transaction(results, parts);
+                            let done = session::created_znodes(results, parts);
                             done.map(|_| Reply::Done)
                                 .map_err(|failed_transaction| failed_transaction.error_for(part))
                         }
@@ -291,9 +296,9 @@ impl Acquisition {
         let Some(zk) = self.session.zk() else { return InterpretedReply::Now(Err(other())) };
         let prefix = self.config.prefix();
         let joined = move |(sequence, czxid)| Reply::Joined(Node { prefix, sequence, czxid });
-        match zk.joined(joining, part, outcome) {
-            Joined::Now(result) => InterpretedReply::Now(result.map(joined)),
-            Joined::Later(answer) => {
+        match zk.interpret_join_reply(joining, part, outcome) {
+            JoinResult::Now(result) => InterpretedReply::Now(result.map(joined)),
+            JoinResult::Later(answer) => {
                 InterpretedReply::Later(Box::pin(async move { answer.await.map(joined) }))
             }
         }
@@ -304,11 +309,11 @@ impl Acquisition {
     /// (ZOOKEEPER-4026). If the czxid is missing, one of the znodes is read.
     fn all_joined(&self, reply: wire::Reply) -> InterpretedReply {
         let prefix = self.config.prefix();
-        let unknown = |message: &str| failed(RequestFailure::Unknown, message);
+        let unknown = |message: &str| zk_error(RequestFailure::Unknown, message);
         let wire::Reply::Multi(results) = reply else {
             return InterpretedReply::Now(Err(unknown("unexpected reply type")));
         };
-        let created = match session::transaction(results, self.directories.len()) {
+        let created = match session::created_znodes(results, self.directories.len()) {
             Ok(created) => created,
             Err(failed_transaction) => {
                 return InterpretedReply::Now(Err(failed_transaction.error_for(TransactionPart::All)));
@@ -321,7 +326,8 @@ impl Acquisition {
                 sequence.map(|sequence| Node { prefix, sequence, czxid })
             };
             let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
-            let other = || failed(RequestFailure::Unknown, "the server created znodes with unexpected names");
+            let other =
+                || zk_error(RequestFailure::Unknown, "the server created znodes with unexpected names");
             nodes.map(Reply::AllJoined).ok_or_else(other)
         };
         let (Some(first), Some(zk)) = (created.first(), self.session.zk()) else {
@@ -334,9 +340,9 @@ impl Acquisition {
         InterpretedReply::Later(Box::pin(async move {
             // The create has succeeded, so a failure of this read must not count as a failure of
             // the create. The result is unknown instead.
-            let stat = read.await.map_err(|error| failed(RequestFailure::Unknown, &error.message))?;
+            let stat = read.await.map_err(|error| zk_error(RequestFailure::Unknown, &error.message))?;
             let stat = stat.filter(|stat| stat.owner == session);
-            let gone = || failed(RequestFailure::Unknown, "the new znode was deleted at once");
+            let gone = || zk_error(RequestFailure::Unknown, "the new znode was deleted at once");
             nodes(&created, stat.ok_or_else(gone)?.czxid)
         }))
     }
@@ -360,7 +366,7 @@ impl Acquisition {
             let path = directory.child(&node.name());
             ops.push(Op::Write { path, data: self.data.encode(), version: None });
         }
-        ops.extend(deletion(directory, node, marker));
+        ops.extend(delete_ops(directory, node, marker));
         ops
     }
 
@@ -377,9 +383,9 @@ impl Acquisition {
         let path = directory.child(&prefix.name(sequence));
         let mut ops = vec![
             Op::Delete(directory.child(&writer.name())),
-            Op::Create { path: path.clone(), data: self.data.of_kind("reader").encode() },
+            Op::Create { path: path.clone(), data: self.data.with_kind("reader").encode() },
         ];
-        ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
+        ops.extend(marker.map(|(marker, version)| write_record_op(directory, &marker, version)));
         let (session, id) = (self.session.id(), self.id);
         let (answer, read) = (zk.commit(ops), zk.read(&path));
         let own = self.session.clone();
@@ -390,7 +396,7 @@ impl Acquisition {
                     if stat.owner == session
                         // A client that asked for a release may have overwritten the data, and so removed the UUID. The
                         // sequence number still shows that the znode belongs to this acquisition.
-                        && NodeData::parse(&data).is_none_or(|data| data.is_of(id)) =>
+                        && NodeData::parse(&data).is_none_or(|data| data.is_written_by(id)) =>
                 {
                     own.register_node(stat.czxid, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
@@ -428,12 +434,14 @@ impl Acquisition {
         // show the znode.
         let mut pending = self.session.acquisition_ids();
         let names: Vec<Sequence> = match listing.await {
-            Ok(paths) => paths.iter().filter_map(|p| prefix.number(p.strip_prefix(&below)?)).collect(),
+            Ok(paths) => {
+                paths.iter().filter_map(|p| prefix.parse_sequence(p.strip_prefix(&below)?)).collect()
+            }
             Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
                 let listing = zk.children(directory.as_str());
                 pending.extend(self.session.acquisition_ids());
                 let (names, _) = listing.await?;
-                names.iter().filter_map(|name| prefix.number(name)).collect()
+                names.iter().filter_map(|name| prefix.parse_sequence(name)).collect()
             }
             Err(error) => return Err(error),
         };
@@ -452,7 +460,7 @@ impl Acquisition {
                 continue;
             }
             let data = NodeData::parse(&data);
-            let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_of(id));
+            let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_written_by(id));
             let ours = match self.session.acquisition_of_node(stat.czxid) {
                 Some(owner) => owner == self.id,
                 None if prefix.has_id() || is_of(self.id) => true,
@@ -480,16 +488,16 @@ impl Acquisition {
     }
 }
 
-fn node(stat: ZnodeStat, flags: NodeFlags) -> Reply {
+fn node_reply(stat: ZnodeStat, flags: NodeFlags) -> Reply {
     Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, flags }
 }
 
-fn deletion(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
+fn delete_ops(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
     let mut ops = vec![Op::Delete(directory.child(&node.name()))];
-    ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
+    ops.extend(marker.map(|(marker, version)| write_record_op(directory, &marker, version)));
     ops
 }
 
-fn record(directory: &LockPath, marker: &Marker, version: Option<i32>) -> Op {
+fn write_record_op(directory: &LockPath, marker: &Marker, version: Option<i32>) -> Op {
     Op::Write { path: directory.as_str().to_owned(), data: marker.encode().into_bytes(), version }
 }

@@ -38,13 +38,13 @@ impl KnownWatches {
 
     /// Removes a watch that has fired, and returns its id. Returns `None` for a watch that was not
     /// added yet, or that the machine has forgotten.
-    pub(super) fn fired(&mut self, number: WatchNumber) -> Option<WatchId> {
+    pub(super) fn remove_fired(&mut self, number: WatchNumber) -> Option<WatchId> {
         let at = self.set.iter().position(|watch| watch.number == number)?;
         Some(self.set.swap_remove(at).id)
     }
 
     /// Keeps an event until its watch is added.
-    pub(super) fn fired_early(&mut self, number: WatchNumber, is_deleted: bool) {
+    pub(super) fn keep_early_event(&mut self, number: WatchNumber, is_deleted: bool) {
         self.early.push((number, is_deleted));
     }
 
@@ -82,18 +82,18 @@ mod tests {
         let new = own.number;
         // The old event is ignored while the request that sets the next watch is in flight, and after its
         // answer.
-        assert_eq!(watches.fired(old), None);
+        assert_eq!(watches.remove_fired(old), None);
         assert_eq!(watches.add(own), None);
-        assert_eq!(watches.fired(old), None);
-        assert_eq!(watches.fired(new), Some(ID));
-        assert_eq!(watches.fired(new), None, "a watch fires once");
+        assert_eq!(watches.remove_fired(old), None);
+        assert_eq!(watches.remove_fired(new), Some(ID));
+        assert_eq!(watches.remove_fired(new), None, "a watch fires once");
     }
 
     #[test]
     fn early_event_belongs_to_its_own_watch() {
         let mut watches = KnownWatches::default();
         let (first, second) = (watch(&mut watches, "/locks/a"), watch(&mut watches, "/locks/b"));
-        watches.fired_early(second.number, true);
+        watches.keep_early_event(second.number, true);
         assert_eq!(watches.add(first), None);
         assert_eq!(watches.add(second), Some(true));
     }

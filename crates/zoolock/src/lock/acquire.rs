@@ -22,7 +22,7 @@ use crate::base::path::LockPath;
 use crate::base::process::Process;
 use crate::base::tasks::Task;
 use crate::engine::data::NodeData;
-use crate::engine::gather::Gathered;
+use crate::engine::gather::LockDirectory;
 use crate::engine::reader::QueueReader;
 use crate::engine::{Acquisition, Progress};
 use crate::lock::context::Context;
@@ -140,7 +140,7 @@ impl Lock {
         wait_limit: WaitLimit,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
         let acquired = async move {
-            self.context.process().check()?;
+            self.context.process().check_not_forked()?;
             self.acquire_in_span(kind, wait_limit).await
         };
         acquired.instrument(self.span(kind))
@@ -168,7 +168,7 @@ impl Lock {
         let mut has_expired = false;
         loop {
             // Waiting for a session counts as waiting for the lock.
-            let mut metrics = AcquireMetrics::begin(kind_name(kind, directories.len()), self.label());
+            let mut metrics = AcquireMetrics::begin(kind_name(kind, directories.len()), self.metrics_label());
             let reservation = match self.reserve(kind, directories, answer_by).await {
                 Ok(Some(reservation)) => reservation,
                 refused => {
@@ -181,17 +181,17 @@ impl Lock {
                         return Err(error);
                     }
                     let pause = self.context.alarm(clock::monotonic() + REJOIN_PAUSE);
-                    if self.within(answer_by, pause).await.is_none() {
+                    if self.wait_within(answer_by, pause).await.is_none() {
                         return Err(self.no_answer());
                     }
                     continue;
                 }
             };
             let pending = self.enqueue(reservation, kind, directories, wait_limit, None, metrics)?;
-            match self.attempt(pending, kind).await? {
-                Attempt::Held(held) => return Ok(Some(held)),
-                Attempt::Busy => return Ok(None),
-                Attempt::SessionExpired => has_expired = true,
+            match self.wait_for_grant(pending, kind).await? {
+                AttemptOutcome::Held(held) => return Ok(Some(held)),
+                AttemptOutcome::Busy => return Ok(None),
+                AttemptOutcome::SessionExpired => has_expired = true,
             }
         }
     }
@@ -215,14 +215,15 @@ impl Lock {
         let bytes = watched_bytes(kind, self.options.naming, directories);
         let session = match self.context.session_now(bytes) {
             Some(session) => session,
-            None => match Box::pin(self.within(wait_limit, self.context.session(bytes))).await {
+            None => match Box::pin(self.wait_within(wait_limit, self.context.session(bytes))).await {
                 Some(session) => session?,
                 None => return Ok(None),
             },
         };
         let reservation = WatchReservation::of(session, bytes);
         if let Some(checked) = self.layout_checked.as_deref().filter(|it| !it.load(Ordering::Relaxed)) {
-            let check = Box::pin(self.within(wait_limit, self.check_layout(reservation.session(), checked)));
+            let check =
+                Box::pin(self.wait_within(wait_limit, self.check_layout(reservation.session(), checked)));
             if check.await.transpose()?.is_none() {
                 return Ok(None);
             }
@@ -247,13 +248,13 @@ impl Lock {
 
     /// Returns the layout of the semaphore of another client library at this path, if there is one.
     pub(crate) async fn find_foreign_semaphore(&self, zk: &ZkSession) -> Result<Option<Layout>, Error> {
-        let here = Gathered::at(&QueueReader::new(zk), self.directory()?).await;
-        let here = here.map_err(|error| self.refusal(error))?;
+        let here = LockDirectory::read(&QueueReader::new(zk), self.directory()?).await;
+        let here = here.map_err(|error| self.request_error(error))?;
         Ok(here.and_then(|here| here.layout()))
     }
 
     /// Returns the label of this lock's metrics; `None` if metrics are not labelled by lock.
-    pub(crate) fn label(&self) -> Option<Arc<str>> {
+    pub(crate) fn metrics_label(&self) -> Option<Arc<str>> {
         if !self.context.labels_metrics_by_lock() {
             return None;
         }
@@ -264,7 +265,11 @@ impl Lock {
     }
 
     /// Awaits `what`. Returns `None` if the limit is a deadline that passes first.
-    pub(crate) async fn within<T>(&self, wait_limit: WaitLimit, what: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn wait_within<T>(
+        &self,
+        wait_limit: WaitLimit,
+        what: impl Future<Output = T>,
+    ) -> Option<T> {
         match wait_limit {
             WaitLimit::ForEver | WaitLimit::Try => Some(what.await),
             WaitLimit::Until(deadline) => {
@@ -287,19 +292,19 @@ impl Lock {
         kind: Kind,
         wait_limit: WaitLimit,
     ) -> Result<Option<Held>, Error> {
-        self.context.process().check()?;
+        self.context.process().check_not_forked()?;
         let session = reader.session().clone();
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, directories);
         session.reserve_anyway(reserved);
         let reservation = WatchReservation::of(session, reserved);
         let path = self.path();
-        let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
+        let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.metrics_label());
         let pending = self.enqueue(reservation, kind, directories, wait_limit, Some(reader), metrics)?;
-        match self.attempt(pending, kind).await? {
-            Attempt::Held(held) => Ok(Some(held)),
-            Attempt::Busy => Ok(None),
-            Attempt::SessionExpired => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
+        match self.wait_for_grant(pending, kind).await? {
+            AttemptOutcome::Held(held) => Ok(Some(held)),
+            AttemptOutcome::Busy => Ok(None),
+            AttemptOutcome::SessionExpired => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
 
@@ -356,12 +361,12 @@ impl Lock {
     }
 
     /// Waits for the outcome of the acquisition.
-    async fn attempt(&self, mut pending: PendingAcquire, kind: Kind) -> Result<Attempt, Error> {
+    async fn wait_for_grant(&self, mut pending: PendingAcquire, kind: Kind) -> Result<AttemptOutcome, Error> {
         if tracing::enabled!(tracing::Level::DEBUG) {
             // Boxed, because this future would enlarge the caller's future.
             Box::pin(self.log_if_held_here(&pending.acquisition, kind)).await;
         }
-        let outcome = pending.acquisition.outcome().await;
+        let outcome = pending.acquisition.wait_for_outcome().await;
         let acquisition = &pending.acquisition;
         match outcome {
             Progress::Granted(grant) => {
@@ -369,16 +374,18 @@ impl Lock {
                 pending.gives_up = false;
                 let held = Held::new(self.context.clone(), acquisition, grant, self.options.clone());
                 if held.is_valid() {
-                    return Ok(Attempt::Held(held));
+                    return Ok(AttemptOutcome::Held(held));
                 }
                 // The caller polled this future only after the lease had ended.
                 let reason = held.loss().unwrap_or(LossReason::Unreachable);
                 Err(Error::Lost { path: self.path(), reason })
             }
-            Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(Attempt::SessionExpired),
+            Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(AttemptOutcome::SessionExpired),
             // The wait has ended before the server has shown whether the lock is busy.
             Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Err(self.no_answer()),
-            Progress::Failed(reason) => self.explain(reason, kind, acquisition).map(|()| Attempt::Busy),
+            Progress::Failed(reason) => {
+                self.failure_error(reason, kind, acquisition).map(|()| AttemptOutcome::Busy)
+            }
             Progress::Pending => unreachable!("outcome() waits until the acquisition is decided"),
         }
     }
@@ -415,7 +422,7 @@ fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, E
             directories.push(directory);
         }
     }
-    let most = zoolock_core::acquisition::MAX_PLACES;
+    let most = zoolock_core::acquisition::MAX_LOCKS;
     if directories.is_empty() || directories.len() > most {
         let message = format!("a multi-lock has between one lock and {most}");
         return Err(Error::invalid(format!("{} locks", directories.len()), message));
@@ -424,7 +431,7 @@ fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, E
 }
 
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-enum Attempt {
+enum AttemptOutcome {
     Held(Held),
     /// The lock is busy, and the wait has ended.
     Busy,

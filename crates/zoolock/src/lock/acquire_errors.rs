@@ -11,7 +11,12 @@ use crate::zk::session::NO_IDENTITY;
 
 impl Lock {
     /// Returns the error for the reason why an acquisition failed. Returns `Ok` if the lock is busy.
-    pub(super) fn explain(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
+    pub(super) fn failure_error(
+        &self,
+        reason: Reason,
+        kind: Kind,
+        acquisition: &Acquisition,
+    ) -> Result<(), Error> {
         let paths = acquisition.directories().iter().map(|path| self.context.without_chroot(path.as_str()));
         let path = paths.collect::<Vec<_>>().join(", ");
         let refusal_message = acquisition.refusal_message();
@@ -39,7 +44,7 @@ impl Lock {
                 },
             )),
             Reason::OtherLayout(layout) => Err(self.other_layout(layout)),
-            Reason::Clash(clash) => Err(Error::ForeignContender { path, message: naming::refusal(&clash) }),
+            Reason::Clash(clash) => Err(Error::ForeignContender { path, message: naming::clash_error_message(&clash) }),
             Reason::OtherSize(permits) => Err(Error::invalid(
                 subject(),
                 format!("has {permits} permits; ask for a semaphore of that size, or resize it"),

@@ -55,7 +55,7 @@ impl Context {
     }
 
     pub(crate) async fn open_first_session(&self) -> Result<(), Error> {
-        self.inner.sessions.checkout(0).await.map(|_| ())
+        self.inner.sessions.reserve_session(0).await.map(|_| ())
     }
 
     /// Closes all sessions, and waits for the server's answer for a limited time.
@@ -110,13 +110,13 @@ impl Context {
     }
 
     pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<LockSession>, Error> {
-        self.process().check()?;
-        self.inner.sessions.checkout(bytes).await
+        self.process().check_not_forked()?;
+        self.inner.sessions.reserve_session(bytes).await
     }
 
     /// Reserves `bytes` of watched paths on a live session, and returns the session. Returns `None` instead of waiting.
     pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<LockSession>> {
-        self.inner.sessions.checkout_now(bytes)
+        self.inner.sessions.try_reserve_session(bytes)
     }
 
     /// Returns a future that resolves at `deadline`. It uses the timer of the client's own runtime,
@@ -221,14 +221,14 @@ const MAX_CLOSE_TIME_OFFLINE: Duration = Duration::from_millis(500);
 /// waits. Each of these two steps may then take up to the session timeout. Otherwise each step
 /// takes up to [`MAX_CLOSE_TIME`] or [`MAX_CLOSE_TIME_OFFLINE`].
 async fn close(sessions: &Sessions, in_background: bool) {
-    sessions.refuse_new();
+    sessions.refuse_new_sessions();
     let closed = join_all(sessions.all().into_iter().map(|session| async move {
         let max_wait = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),
             (false, true) => MAX_CLOSE_TIME,
             (false, false) => MAX_CLOSE_TIME_OFFLINE,
         };
-        let _ = tokio::time::timeout(max_wait, session.releases_done()).await;
+        let _ = tokio::time::timeout(max_wait, session.wait_for_releases()).await;
         session.close(max_wait).await;
     }));
     join(closed, sessions.close_watches(MAX_CLOSE_TIME_OFFLINE)).await;

@@ -17,9 +17,9 @@ use crate::base::options::Options;
 use crate::base::process::Process;
 use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
-use crate::engine::{Acquisition, left_by_this_thread};
+use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
-use crate::lock::shared_hold::{Share, Turn, TurnEnd, TurnLeft};
+use crate::lock::shared_hold::{Share, TurnEnd, TurnLeft, TurnResult};
 use crate::session::Connection;
 
 /// A lock that is held. Dropping it releases the lock in the background.
@@ -50,7 +50,7 @@ impl Held {
     /// Returns the held lock for the next task that shares it. `worked`: set if a task of this
     /// process has already worked under this hold. That task is then the previous holder, and has
     /// left cleanly.
-    pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
+    pub(crate) fn share_with(&self, share: Share, worked: bool, options: Options) -> Held {
         let grant = match worked {
             false => self.grant,
             true => Grant { previous: Previous::Clean, ..self.grant },
@@ -125,7 +125,7 @@ impl Held {
             return true;
         }
         // A process that was stopped may resume here: the lease has ended, but the alarm for its end has not run yet.
-        for acquisition in self.all() {
+        for acquisition in self.acquisitions() {
             acquisition.handle_event(Event::LeaseLost);
         }
         false
@@ -135,32 +135,32 @@ impl Held {
         if self.is_forked() {
             return LossReason::Forked;
         }
-        lost(self.all()).await
+        wait_for_loss(self.acquisitions()).await
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
         if self.is_forked() {
             return Some(LossReason::Forked);
         }
-        self.all().find_map(|acquisition| acquisition.loss()).map(LossReason::from)
+        self.acquisitions().find_map(|acquisition| acquisition.loss()).map(LossReason::from)
     }
 
     pub(crate) async fn revoked(&self) {
         if self.is_forked() {
             return std::future::pending().await;
         }
-        select_all(self.all().map(|acquisition| Box::pin(acquisition.revoked()))).await;
+        select_all(self.acquisitions().map(|acquisition| Box::pin(acquisition.revoked()))).await;
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        !self.is_forked() && self.all().any(|acquisition| acquisition.is_revoked())
+        !self.is_forked() && self.acquisitions().any(|acquisition| acquisition.is_revoked())
     }
 
     pub(crate) async fn revoked_by_now(&self) -> bool {
         if self.is_forked() {
             return false;
         }
-        join_all(self.all().map(|acquisition| acquisition.wait_for_own_node_read())).await;
+        join_all(self.acquisitions().map(|acquisition| acquisition.wait_for_own_node_read())).await;
         self.is_revoked()
     }
 
@@ -222,8 +222,8 @@ impl Held {
             tell(LossReason::Forked);
             return Task::Ended;
         }
-        let all: Vec<_> = self.all().cloned().collect();
-        let task = async move { tell(lost(all.iter()).await) };
+        let all: Vec<_> = self.acquisitions().cloned().collect();
+        let task = async move { tell(wait_for_loss(all.iter()).await) };
         self.acquisition.session().tasks().spawn(task)
     }
 
@@ -231,7 +231,7 @@ impl Held {
     pub(crate) fn release_as_panicked(&self) {
         match &self.share {
             Some(_) if self.is_forked() => {}
-            Some(share) => share.done(TurnLeft::Panicked, &self.options),
+            Some(share) => share.end_turn(TurnLeft::Panicked, &self.options),
             None => self.release_as(HolderState::Panicked),
         }
     }
@@ -242,7 +242,7 @@ impl Held {
         if self.is_forked() {
             return;
         }
-        for acquisition in self.all() {
+        for acquisition in self.acquisitions() {
             acquisition.handle_event(Event::Release(state));
         }
     }
@@ -253,9 +253,9 @@ impl Held {
             return;
         }
         if let Some(share) = &self.share {
-            return share.done(TurnLeft::Untouched, &self.options);
+            return share.end_turn(TurnLeft::Untouched, &self.options);
         }
-        for acquisition in self.all() {
+        for acquisition in self.acquisitions() {
             acquisition.handle_event(Event::Cancel);
         }
     }
@@ -268,7 +268,7 @@ impl Held {
         // Sends the release now, because the caller waits for it. The release of a dropped guard
         // may be sent later. After this, the `drop` below sends nothing.
         if self.share.is_none() && self.upgrade.is_none() {
-            self.release_as(left_by_this_thread());
+            self.release_as(release_state_of_this_thread());
         }
         drop(self);
         pending_release.wait().instrument(span)
@@ -324,13 +324,13 @@ impl Held {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
+    fn acquisitions(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
         std::iter::once(&self.acquisition).chain(&self.upgrade)
     }
 }
 
 /// Waits until one of these acquisitions has lost its lock, and returns the reason.
-async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
+async fn wait_for_loss(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
     select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
 }
 
@@ -342,7 +342,7 @@ impl Drop for Held {
         }
         if let Some(share) = &self.share {
             let left = if std::thread::panicking() { TurnLeft::Panicked } else { TurnLeft::Released };
-            return share.done(left, &self.options);
+            return share.end_turn(left, &self.options);
         }
         if let Some(upgrade) = &self.upgrade {
             self.release_upgrade(upgrade);
@@ -358,7 +358,7 @@ pub(crate) struct PendingRelease {
     /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
     /// The turn of a task that shares the lock.
-    turn: Option<Arc<Turn>>,
+    turn: Option<Arc<TurnResult>>,
     path: String,
     process: Process,
 }
@@ -376,7 +376,7 @@ impl PendingRelease {
         if let Some(turn) = &self.turn {
             return turn.end().is_some() || self.acquisition.loss().is_some();
         }
-        self.acquisition.has_departed() || self.acquisition.is_leaving()
+        self.acquisition.is_released() || self.acquisition.is_leaving()
     }
 
     /// Waits until the server has confirmed the deletion of the znode. Returns at once if the

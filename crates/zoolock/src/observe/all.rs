@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::reads::{Contact, ReadTime, Reads};
+use super::reads::{ReadLoop, ReadOutcome, ReadTime};
 use crate::admin::snapshot::{self, Snapshot};
 use crate::base::error::Error;
 use crate::lock::context::Context;
@@ -13,13 +13,13 @@ use crate::lock::context::Context;
 pub struct All {
     prefix: Option<String>,
     waiters: usize,
-    reads: Reads<Result<Vec<Snapshot>, Error>>,
+    reads: ReadLoop<Result<Vec<Snapshot>, Error>>,
     locks: Vec<Snapshot>,
 }
 
 impl All {
     pub(crate) fn new(context: Context, prefix: Option<&str>, waiters: usize) -> All {
-        let reads = Reads::new(context, Duration::ZERO, Duration::from_secs(1));
+        let reads = ReadLoop::new(context, Duration::ZERO, Duration::from_secs(1));
         All { prefix: prefix.map(str::to_owned), waiters, reads, locks: Vec::new() }
     }
 
@@ -40,9 +40,9 @@ impl All {
     ///
     /// # Errors
     /// Fails as [`Zoolock::locks`](crate::Zoolock::locks) does, but never with
-    /// [`Error::Unavailable`]: an outage is [`Contact::Unreachable`] instead. The view can be used
+    /// [`Error::Unavailable`]: an outage is [`ReadOutcome::Unreachable`] instead. The view can be used
     /// after an error.
-    pub async fn next(&mut self) -> Result<Contact, Error> {
+    pub async fn next(&mut self) -> Result<ReadOutcome, Error> {
         self.wait().await;
         if self.reads.reading.is_none() {
             let (context, prefix, waiters) = (self.reads.context.clone(), self.prefix.clone(), self.waiters);
@@ -51,7 +51,7 @@ impl All {
         match self.reads.finish().await {
             Ok(Ok(locks)) => {
                 self.locks = locks;
-                Ok(Contact::Read)
+                Ok(ReadOutcome::Read)
             }
             Ok(Err(error)) => self.reads.fail(error),
             Err(contact) => Ok(contact),

@@ -66,12 +66,12 @@ struct Position {
 }
 
 impl Diff {
-    fn new(event: &'static str, lock: &Snapshot, now: Moment) -> Diff {
+    fn new(event: &'static str, lock: &Snapshot, now: ReadEnd) -> Diff {
         let (lock, waiting) = (lock.path.clone(), lock.waiting);
         Diff { event, lock, at_ms: now.unix_ms, waiting, ..Diff::default() }
     }
 
-    fn of(event: &'static str, entry: &Entry, lock: &Snapshot, now: Moment) -> Diff {
+    fn of(event: &'static str, entry: &Entry, lock: &Snapshot, now: ReadEnd) -> Diff {
         Diff { contender: Some(entry.clone()), ..Diff::new(event, lock, now) }
     }
 
@@ -101,15 +101,15 @@ impl Diff {
 
 /// The time at which a read ended, by the wall clock and by a monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct ReadEnd {
     unix_ms: u64,
     at: Instant,
 }
 
-impl Moment {
-    pub(super) fn now() -> Moment {
+impl ReadEnd {
+    pub(super) fn now() -> ReadEnd {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { unix_ms: ms(unix), at: Instant::now() }
+        ReadEnd { unix_ms: ms(unix), at: Instant::now() }
     }
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Tracker {
     /// The czxid of the directory in the last read that found one. `numbers` belongs to this
     /// directory.
     created: Option<i64>,
-    numbers: Numbers,
+    numbers: SequenceNumbers,
     last_read: LastRead,
 }
 
@@ -150,7 +150,7 @@ struct Since {
 
 /// A contender of the previous read.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct KnownContender<'a> {
     entry: &'a Entry,
     times: Times,
     /// Set if the contender was among the holders of that read.
@@ -167,7 +167,13 @@ fn key(entry: &Entry) -> Key<'_> {
 impl Tracker {
     pub(super) fn new(path: String) -> Tracker {
         let (times, created, last_read) = (Vec::new(), None, LastRead::None);
-        Tracker { lock: Snapshot::unused(path), times, created, numbers: Numbers::default(), last_read }
+        Tracker {
+            lock: Snapshot::unused(path),
+            times,
+            created,
+            numbers: SequenceNumbers::default(),
+            last_read,
+        }
     }
 
     /// Returns the lock as of the last complete read.
@@ -176,7 +182,7 @@ impl Tracker {
     }
 
     /// Records a failed read. Returns a diff once per outage.
-    pub(super) fn lose(&mut self, why: &str, now: Moment) -> Option<Diff> {
+    pub(super) fn record_failed_read(&mut self, why: &str, now: ReadEnd) -> Option<Diff> {
         if std::mem::replace(&mut self.last_read, LastRead::Failed) == LastRead::Failed {
             return None;
         }
@@ -185,7 +191,7 @@ impl Tracker {
 
     /// Records a read, and returns the changes: first departures, then arrivals and grants. `created`: the czxid of the
     /// directory.
-    pub(super) fn update(&mut self, lock: Snapshot, created: Option<i64>, now: Moment) -> Vec<Diff> {
+    pub(super) fn update(&mut self, lock: Snapshot, created: Option<i64>, now: ReadEnd) -> Vec<Diff> {
         let last_read = std::mem::replace(&mut self.last_read, LastRead::Complete);
         let is_first = last_read != LastRead::Complete;
         if !is_first && lock == self.lock && created == self.created {
@@ -195,8 +201,9 @@ impl Tracker {
         let lock = &self.lock;
         let held_before = before.holders().count();
         let known = before.queue().zip(std::mem::take(&mut self.times)).enumerate();
-        let mut known: Vec<Known<'_>> =
-            known.map(|(at, (entry, times))| Known { entry, times, holds: at < held_before }).collect();
+        let mut known: Vec<KnownContender<'_>> = known
+            .map(|(at, (entry, times))| KnownContender { entry, times, holds: at < held_before })
+            .collect();
         let mut diffs = Vec::new();
         if last_read == LastRead::Failed {
             diffs.push(Diff::new("back", lock, now));
@@ -206,20 +213,20 @@ impl Tracker {
         {
             // The directory is a new one. Contenders of the old directory have left, even if znodes of the new one have
             // the same names. The release marker describes contenders of the new directory.
-            diffs.extend(departures(&known, &HashMap::new(), None, lock, now));
+            diffs.extend(departure_diffs(&known, &HashMap::new(), None, lock, now));
             known.clear();
-            self.numbers = Numbers::default();
+            self.numbers = SequenceNumbers::default();
         }
         self.created = created.or(self.created);
         let present: HashMap<Key<'_>, usize> =
             lock.queue().enumerate().map(|(at, entry)| (key(entry), at)).collect();
-        diffs.extend(departures(&known, &present, last_departure(lock), lock, now));
-        let count = self.numbers.unseen(lock, &known);
+        diffs.extend(departure_diffs(&known, &present, last_departure(lock), lock, now));
+        let count = self.numbers.count_unseen(lock, &known);
         if count > 0 {
             diffs.push(Diff { count: Some(count), ..Diff::new("unseen", lock, now) });
         }
         known.retain(|known| present.contains_key(&key(known.entry)));
-        let (arrivals, times) = arrivals(&known, lock, is_first, now);
+        let (arrivals, times) = arrival_diffs(&known, lock, is_first, now);
         diffs.extend(arrivals);
         self.times = times;
         let details = without_contenders(lock.clone());
@@ -232,27 +239,28 @@ impl Tracker {
 
 /// Returns the changes of the contenders that have left. `present`: the indexes of the contenders in the queue now;
 /// `written`: how the contender in the release marker left, and its sequence number.
-fn departures(
-    known: &[Known<'_>],
+fn departure_diffs(
+    known: &[KnownContender<'_>],
     present: &HashMap<Key<'_>, usize>,
     written: Option<(&'static str, u32)>,
     lock: &Snapshot,
-    now: Moment,
+    now: ReadEnd,
 ) -> Vec<Diff> {
     let mut diffs = Vec::new();
     let holders = lock.holders().count();
     let held = || known.iter().filter(|known| known.times.holds.is_some());
-    let is_present = |known: &&Known<'_>| present.contains_key(&key(known.entry));
+    let is_present = |known: &&KnownContender<'_>| present.contains_key(&key(known.entry));
     let holder_left = !held().all(|known| is_present(&known));
     // An exclusive contender does not acquire while other contenders hold. The exception is an
     // upgrade, whose owner also holds the read lock.
     let is_alone = |entry: &Entry| {
-        let is_own = |other: &Known<'_>| other.entry.owner.is_some() && other.entry.owner == entry.owner;
+        let is_own =
+            |other: &KnownContender<'_>| other.entry.owner.is_some() && other.entry.owner == entry.owner;
         entry.role != "exclusive" || held().filter(is_present).all(is_own)
     };
     // Set while no contender ahead of the current one still waits.
     let mut next = true;
-    for &Known { entry, times, .. } in known {
+    for &KnownContender { entry, times, .. } in known {
         if let Some(at) = present.get(&key(entry)) {
             next &= *at < holders;
             continue;
@@ -286,9 +294,15 @@ fn departures(
 
 /// Returns the changes of the contenders that are in the queue now, and the times of all of them. `known`: the
 /// contenders that were also in the previous read; `is_first`: the first read, or the first one after an outage.
-fn arrivals(known: &[Known<'_>], lock: &Snapshot, is_first: bool, now: Moment) -> (Vec<Diff>, Vec<Times>) {
+fn arrival_diffs(
+    known: &[KnownContender<'_>],
+    lock: &Snapshot,
+    is_first: bool,
+    now: ReadEnd,
+) -> (Vec<Diff>, Vec<Times>) {
     let (mut diffs, mut all_times) = (Vec::new(), Vec::new());
-    let by_key: HashMap<Key<'_>, &Known<'_>> = known.iter().map(|known| (key(known.entry), known)).collect();
+    let by_key: HashMap<Key<'_>, &KnownContender<'_>> =
+        known.iter().map(|known| (key(known.entry), known)).collect();
     // The waiters and the holders, as in a snapshot to which all diffs so far were applied.
     let mut lists = [false, true].map(|holds| {
         known.iter().filter(|known| known.holds == holds).map(|known| key(known.entry)).collect::<Vec<_>>()
@@ -334,7 +348,7 @@ fn arrivals(known: &[Known<'_>], lock: &Snapshot, is_first: bool, now: Moment) -
 
 /// The sequence numbers that were seen in a directory.
 #[derive(Default)]
-struct Numbers {
+struct SequenceNumbers {
     /// Highest number that the server has given to a contender.
     last: Option<u32>,
     /// Number of contenders whose znode was replaced, for example by a downgrade, and for which
@@ -342,13 +356,13 @@ struct Numbers {
     renamed: u32,
 }
 
-impl Numbers {
+impl SequenceNumbers {
     /// Returns an upper bound of the number of contenders that came and went between two reads. It
     /// counts the sequence numbers that the server gave in the meantime. Child directories also use
     /// up sequence numbers, so the true number of contenders may be lower. A downgrade uses up a
     /// number, too, although the reader's znode keeps the writer's number. So one number is
     /// subtracted for each downgrade.
-    fn unseen(&mut self, lock: &Snapshot, known: &[Known<'_>]) -> u32 {
+    fn count_unseen(&mut self, lock: &Snapshot, known: &[KnownContender<'_>]) -> u32 {
         let nodes = known.iter().map(|known| known.entry);
         let nodes: HashMap<u32, &str> =
             nodes.filter_map(|entry| Some((entry.number()?, entry.node.as_str()))).collect();
@@ -375,7 +389,7 @@ impl Numbers {
 }
 
 impl Since {
-    fn until(self, now: Moment) -> u64 {
+    fn until(self, now: ReadEnd) -> u64 {
         ms(now.at.saturating_duration_since(self.at))
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-//! let mut queue = zoolock::observe::Queue::watched(zl.mutex("nightly").glances(usize::MAX));
+//! let mut queue = zoolock::observe::Queue::watched(zl.mutex("nightly").poller(usize::MAX));
 //! loop {
 //!     queue.next().await?;
 //!     for diff in queue.take_diffs() {
@@ -25,4 +25,4 @@ mod watch;
 pub use all::All;
 pub use diff::Diff;
 pub use queue::Queue;
-pub use reads::{Contact, ReadTime};
+pub use reads::{ReadOutcome, ReadTime};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::diff::{Diff, Moment, Tracker};
-use super::reads::{Contact, ReadTime, Reads};
+use super::diff::{Diff, ReadEnd, Tracker};
+use super::reads::{ReadLoop, ReadOutcome, ReadTime};
 use super::watch::LockWatch;
-use crate::admin::snapshot::{Glance, LockPoller, Snapshot};
+use crate::admin::snapshot::{LockPoller, PolledSnapshot, Snapshot};
 use crate::base::error::Error;
 
 /// Minimum pause after a read of a watched queue. A hand-over changes several znodes, and one read then covers all
@@ -22,7 +22,7 @@ const WATCHED_INTERVAL: Duration = Duration::from_secs(2);
 pub struct Queue {
     /// `None` while a read is in progress, because the read owns the poller.
     poller: Option<LockPoller>,
-    reads: Reads<(LockPoller, Result<Glance, Error>)>,
+    reads: ReadLoop<(LockPoller, Result<PolledSnapshot, Error>)>,
     /// `None` if the queue is not watched.
     watch: Option<LockWatch>,
     /// Set if the lock may have changed since the start of the last read.
@@ -46,7 +46,7 @@ impl Queue {
     }
 
     fn new(poller: LockPoller, interval: Duration, pause: Duration, watch: Option<LockWatch>) -> Queue {
-        let reads = Reads::new(poller.lock().context.clone(), interval, pause);
+        let reads = ReadLoop::new(poller.lock().context.clone(), interval, pause);
         let tracker = Tracker::new(poller.lock().path());
         Queue { poller: Some(poller), reads, watch, is_changed: true, tracker, diffs: Vec::new() }
     }
@@ -56,26 +56,26 @@ impl Queue {
     ///
     /// # Errors
     /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does, but never with
-    /// [`Error::Unavailable`]: an outage is [`Contact::Unreachable`] instead. The view can be used
+    /// [`Error::Unavailable`]: an outage is [`ReadOutcome::Unreachable`] instead. The view can be used
     /// after an error.
-    pub async fn next(&mut self) -> Result<Contact, Error> {
+    pub async fn next(&mut self) -> Result<ReadOutcome, Error> {
         if self.reads.reading.is_none() {
             self.wait().await;
             let mut poller = self.poller.take().expect("no read is in progress");
             self.is_changed = false;
             self.reads.start(async move {
-                let glance = poller.look().await;
-                (poller, glance)
+                let snapshot = poller.snapshot().await;
+                (poller, snapshot)
             });
         }
         let outcome = match self.reads.finish().await {
             Err(contact) => Ok(contact),
-            Ok((poller, glance)) => {
+            Ok((poller, snapshot)) => {
                 self.poller = Some(poller);
-                match glance {
-                    Ok(Glance { lock, made, .. }) => {
-                        self.diffs = self.tracker.update(lock, made, Moment::now());
-                        Ok(Contact::Read)
+                match snapshot {
+                    Ok(PolledSnapshot { lock, made, .. }) => {
+                        self.diffs = self.tracker.update(lock, made, ReadEnd::now());
+                        Ok(ReadOutcome::Read)
                     }
                     Err(error) => {
                         // The next read does not wait for a watch event.
@@ -85,8 +85,8 @@ impl Queue {
                 }
             }
         };
-        if let Ok(Contact::Silent(why) | Contact::Unreachable(why)) = &outcome {
-            self.diffs = self.tracker.lose(why, Moment::now()).into_iter().collect();
+        if let Ok(ReadOutcome::Silent(why) | ReadOutcome::Unreachable(why)) = &outcome {
+            self.diffs = self.tracker.record_failed_read(why, ReadEnd::now()).into_iter().collect();
         }
         outcome
     }

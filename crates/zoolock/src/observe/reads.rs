@@ -18,7 +18,7 @@ const PROBE_TIME: Duration = Duration::from_secs(2);
 /// The outcome of one call of [`Queue::next`](super::Queue::next) or
 /// [`All::next`](super::All::next).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Contact {
+pub enum ReadOutcome {
     /// A read is complete.
     Read,
     /// A read takes long, but the server answers. The next call continues the read.
@@ -44,7 +44,7 @@ pub struct ReadTime {
 }
 
 /// The reads of a view, one at a time.
-pub(super) struct Reads<T> {
+pub(super) struct ReadLoop<T> {
     pub(super) context: Context,
     /// Minimum time from the start of a read to the start of the next one.
     pub(super) interval: Duration,
@@ -60,11 +60,11 @@ pub(super) struct Reads<T> {
     pub(super) is_urgent: bool,
 }
 
-impl<T> Reads<T> {
-    pub(super) fn new(context: Context, interval: Duration, pause: Duration) -> Reads<T> {
+impl<T> ReadLoop<T> {
+    pub(super) fn new(context: Context, interval: Duration, pause: Duration) -> ReadLoop<T> {
         let due = Instant::now();
         let time = ReadTime { begun: due, took: Duration::ZERO, pause: Duration::ZERO };
-        Reads { context, interval, pause, reading: None, time, due, is_urgent: false }
+        ReadLoop { context, interval, pause, reading: None, time, due, is_urgent: false }
     }
 
     /// Waits for the end of the pause. Does not wait while a read is in progress.
@@ -74,7 +74,7 @@ impl<T> Reads<T> {
         }
     }
 
-    /// Starts a read. [`Reads::finish`] polls it.
+    /// Starts a read. [`ReadLoop::finish`] polls it.
     pub(super) fn start(&mut self, read: impl Future<Output = T> + Send + 'static) {
         self.reading = Some(Box::pin(read));
         self.time.begun = Instant::now();
@@ -85,7 +85,7 @@ impl<T> Reads<T> {
     /// of the probe.
     ///
     /// Cancel safe: the read continues in the next call.
-    pub(super) async fn finish(&mut self) -> Result<T, Contact> {
+    pub(super) async fn finish(&mut self) -> Result<T, ReadOutcome> {
         let reading = self.reading.as_mut().expect("a read was started");
         let context = &self.context;
         let probing = async {
@@ -99,20 +99,20 @@ impl<T> Reads<T> {
         };
         self.reading = None;
         self.time.took = self.time.begun.elapsed();
-        self.rest(pause_after(self.time.took, self.interval, self.pause));
+        self.set_pause(pause_after(self.time.took, self.interval, self.pause));
         Ok(value)
     }
 
     /// Handles the error of the last read: sets the pause, and returns the outcome of the call.
-    pub(super) fn fail(&mut self, error: Error) -> Result<Contact, Error> {
-        self.rest(RETRY_AFTER);
+    pub(super) fn fail(&mut self, error: Error) -> Result<ReadOutcome, Error> {
+        self.set_pause(RETRY_AFTER);
         match error {
-            Error::Unavailable { .. } => Ok(Contact::Unreachable(error.to_string())),
+            Error::Unavailable { .. } => Ok(ReadOutcome::Unreachable(error.to_string())),
             error => Err(error),
         }
     }
 
-    fn rest(&mut self, pause: Duration) {
+    fn set_pause(&mut self, pause: Duration) {
         self.time.pause = pause;
         self.due = Instant::now() + pause;
     }
@@ -124,7 +124,7 @@ fn pause_after(took: Duration, interval: Duration, pause: Duration) -> Duration 
 }
 
 /// Asks the server whether the znode `/` exists, to see whether the server answers.
-async fn probe(context: &Context) -> Contact {
+async fn probe(context: &Context) -> ReadOutcome {
     let asking = async {
         let zk = context.zk().await?;
         match zk.exists("/").await {
@@ -137,10 +137,10 @@ async fn probe(context: &Context) -> Contact {
     tokio::select! {
         biased;
         answer = asking => match answer {
-            Ok(()) => Contact::Slow,
-            Err(error) => Contact::Silent(error.to_string()),
+            Ok(()) => ReadOutcome::Slow,
+            Err(error) => ReadOutcome::Silent(error.to_string()),
         },
-        () = context.alarm(Instant::now() + PROBE_TIME) => Contact::Silent("no answer".to_owned()),
+        () = context.alarm(Instant::now() + PROBE_TIME) => ReadOutcome::Silent("no answer".to_owned()),
     }
 }
 

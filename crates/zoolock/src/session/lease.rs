@@ -27,8 +27,8 @@ impl LockSession {
     /// A confirmation may arrive after the lease has ended. It is still correct to extend the
     /// lease, because the write proves that the session was alive at `sent`. A holder whose alarm
     /// or guard has already found the end of the lease has lost the lock, and does not get it back.
-    pub(crate) fn confirm(&self, sent: Instant) {
-        self.update_lease(|lease| lease.confirm(sent, clock::now()));
+    pub(crate) fn record_confirmed_write(&self, sent: Instant) {
+        self.update_lease(|lease| lease.record_confirmed_write(sent, clock::now()));
     }
 
     /// Records that the server answered a request that was sent at `sent`.
@@ -39,12 +39,12 @@ impl LockSession {
     /// Records that a server attached the session. `timeout` is the shortest timeout that was
     /// granted so far. If it is shorter than before, the lease is cut. The caller has locked the
     /// session client, so this method must not send requests.
-    pub(super) fn attach(&self, sent: Instant, timeout: Duration) {
+    pub(super) fn record_attach(&self, sent: Instant, timeout: Duration) {
         let mut lease = lock(&self.lease);
         if timeout < lease.timeout() {
             tracing::warn!(?timeout, "the server granted a shorter session timeout");
         }
-        lease.attach(sent, timeout);
+        lease.record_attach(sent, timeout);
         self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
         self.lease_moved.notify_waiters();
     }
@@ -55,7 +55,7 @@ impl LockSession {
         let (lapsed, moved) = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();
-            if let Some(tick) = self.tick.of(lease.timeout()) {
+            if let Some(tick) = self.tick.for_timeout(lease.timeout()) {
                 lease.set_tick(tick);
             }
             let moved = change(&mut lease);
@@ -70,7 +70,7 @@ impl LockSession {
         if self.lease_valid() {
             if moved && *self.connection_state.borrow() == ConnectionState::Up {
                 let confirmed = self.connection.send_if_modified(|c| {
-                    *c == Connection::Suspect && clock::now() < self.late_at() && {
+                    *c == Connection::Suspect && clock::now() < self.suspect_from() && {
                         *c = Connection::Connected;
                         true
                     }
@@ -113,13 +113,13 @@ impl LockSession {
 
     /// Returns the time from which the next confirmation counts as late. If no answer arrives
     /// before this time, the server has been silent for a third of the session timeout.
-    fn late_at(&self) -> Instant {
+    fn suspect_from(&self) -> Instant {
         let timeout = self.timeout();
-        let spare = lease::spare_time(timeout, self.tick.of(timeout));
+        let spare = lease::spare_time(timeout, self.tick.for_timeout(timeout));
         Instant(self.valid_until().0.saturating_sub(nanos(spare)))
     }
 
-    pub(super) fn report_doubt(&self) {
+    pub(super) fn report_suspect(&self) {
         let suspect = self.connection.send_if_modified(|c| {
             *c == Connection::Connected && {
                 *c = Connection::Suspect;
@@ -159,13 +159,13 @@ pub(super) async fn watch_lease(
             }
             // The first alarm rings after a third of the timeout without a confirmation. The lock
             // is then suspect, but not lost.
-            for at in [session.late_at(), end] {
+            for at in [session.suspect_from(), end] {
                 if let Err(error) = alarm.wait_until(at).await {
                     tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
                     std::future::pending::<()>().await;
                 }
                 if !session.is_idle() {
-                    session.report_doubt();
+                    session.report_suspect();
                 }
             }
         };

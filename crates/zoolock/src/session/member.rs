@@ -10,7 +10,7 @@ use crate::base::path::LockPath;
 use crate::zk::session::Arrival;
 
 /// The operations of an acquisition that its session uses.
-pub(crate) trait Member: Send + Sync + 'static {
+pub(crate) trait SessionAcquisition: Send + Sync + 'static {
     fn id(&self) -> ContenderId;
 
     /// Returns the directories of the acquisition's locks; there is at least one.

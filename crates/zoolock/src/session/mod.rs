@@ -24,7 +24,7 @@ use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::tasks::Tasks;
 use crate::zk::session::{ConnectionState, ZkSession};
-use member::Member;
+use member::SessionAcquisition;
 use task::SessionTask;
 use tick::ServerTick;
 
@@ -76,7 +76,7 @@ pub(crate) struct LockSession {
 
 /// An acquisition, and the znodes that it created.
 struct Registration {
-    acquisition: Arc<dyn Member>,
+    acquisition: Arc<dyn SessionAcquisition>,
     nodes: Vec<Zxid>,
 }
 
@@ -168,7 +168,7 @@ impl LockSession {
         self.watched.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    pub(crate) fn register(&self, acquisition: Arc<dyn Member>) {
+    pub(crate) fn register(&self, acquisition: Arc<dyn SessionAcquisition>) {
         let id = acquisition.id();
         lock(&self.acquisitions).insert(id, Registration { acquisition, nodes: Vec::new() });
     }
@@ -201,7 +201,7 @@ impl LockSession {
     }
 
     /// Returns the acquisition with this id, unless it has ended.
-    fn member(&self, id: ContenderId) -> Option<Arc<dyn Member>> {
+    fn member(&self, id: ContenderId) -> Option<Arc<dyn SessionAcquisition>> {
         lock(&self.acquisitions).get(&id).map(|registration| registration.acquisition.clone())
     }
 
@@ -210,13 +210,13 @@ impl LockSession {
         lock(&self.acquisitions).keys().copied().collect()
     }
 
-    pub(crate) fn acquisitions(&self) -> Vec<Arc<dyn Member>> {
+    pub(crate) fn acquisitions(&self) -> Vec<Arc<dyn SessionAcquisition>> {
         lock(&self.acquisitions).values().map(|registration| registration.acquisition.clone()).collect()
     }
 
     /// Returns the acquisitions in one of these directories.
-    pub(crate) fn acquisitions_in(&self, directories: &[LockPath]) -> Vec<Arc<dyn Member>> {
-        let is_in = |acquisition: &&Arc<dyn Member>| {
+    pub(crate) fn acquisitions_in(&self, directories: &[LockPath]) -> Vec<Arc<dyn SessionAcquisition>> {
+        let is_in = |acquisition: &&Arc<dyn SessionAcquisition>| {
             acquisition.directories().iter().any(|directory| directories.contains(directory))
         };
         // An acquisition locks its own state first and this list second. Locking the state of an
@@ -227,12 +227,12 @@ impl LockSession {
 
     /// Closes this session if it is a spare session that no acquisition uses. Returns whether the
     /// session was closed. New acquisitions get another session.
-    fn retire_if_unused(&self) -> bool {
+    fn close_if_unused(&self) -> bool {
         let unused = self.is_spare
             && self.is_idle()
             && self.watched.compare_exchange(0, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if unused {
-            self.finish(SessionEnd::Closed);
+            self.end_session(SessionEnd::Closed);
         }
         unused
     }
@@ -250,7 +250,7 @@ impl LockSession {
     // ---- the end ----
 
     /// Waits for the releases in progress.
-    pub(crate) async fn releases_done(&self) {
+    pub(crate) async fn wait_for_releases(&self) {
         for acquisition in self.acquisitions() {
             if acquisition.is_leaving() {
                 acquisition.wait_until_ended().await;
@@ -263,7 +263,7 @@ impl LockSession {
     pub(crate) async fn close(&self, max_wait: Duration) {
         // The acquisitions must end first. Otherwise the holders would report that another client
         // has deleted their znodes.
-        self.finish(SessionEnd::Closed);
+        self.end_session(SessionEnd::Closed);
         let mut connection_state = self.connection_state.clone();
         let closed = async {
             while !matches!(*connection_state.borrow(), ConnectionState::Ended(_))
@@ -278,7 +278,7 @@ impl LockSession {
     }
 
     /// Ends the session, and reports it to all its acquisitions.
-    pub(crate) fn finish(&self, end: SessionEnd) {
+    pub(crate) fn end_session(&self, end: SessionEnd) {
         {
             let mut known = lock(&self.end);
             if known.is_some() {

@@ -64,7 +64,7 @@ impl Sessions {
     /// Returns a live session, and reserves `bytes` of watched paths on it.
     ///
     /// Cancel safe: a session that is being opened stays available for the next caller.
-    pub(crate) async fn checkout(self: &Arc<Self>, bytes: usize) -> Result<Arc<LockSession>, Error> {
+    pub(crate) async fn reserve_session(self: &Arc<Self>, bytes: usize) -> Result<Arc<LockSession>, Error> {
         loop {
             let mut opening = {
                 let pool = &mut *lock(&self.pool);
@@ -93,7 +93,7 @@ impl Sessions {
     }
 
     /// Returns a live session as `checkout` does, or `None` instead of waiting.
-    pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<LockSession>> {
+    pub(crate) fn try_reserve_session(&self, bytes: usize) -> Option<Arc<LockSession>> {
         let pool = &mut *lock(&self.pool);
         if *self.is_closed.borrow() { None } else { pool.checkout(bytes) }
     }
@@ -139,7 +139,7 @@ impl Sessions {
 
     /// Refuses new sessions from now on. A session that is being opened is closed as soon as it is
     /// open.
-    pub(crate) fn refuse_new(&self) {
+    pub(crate) fn refuse_new_sessions(&self) {
         let pool = &mut *lock(&self.pool);
         self.is_closed.send_replace(true);
         pool.opening = None;
@@ -152,7 +152,7 @@ impl Sessions {
         let sessions = self.clone();
         self.parameters.tasks.spawn(async move {
             let opened = sessions.open(is_spare).await;
-            let outcome = match sessions.add(opened) {
+            let outcome = match sessions.add_to_pool(opened) {
                 Ok(outcome) => outcome,
                 Err(late) => {
                     late.close(late.timeout()).await;
@@ -167,7 +167,10 @@ impl Sessions {
     /// Adds an opened session to the pool, and returns the outcome for the callers that wait for
     /// it. If the client was closed meanwhile, returns the session as the error. The caller must
     /// close this session.
-    fn add(&self, opened: Result<Arc<LockSession>, Error>) -> Result<Result<(), Error>, Arc<LockSession>> {
+    fn add_to_pool(
+        &self,
+        opened: Result<Arc<LockSession>, Error>,
+    ) -> Result<Result<(), Error>, Arc<LockSession>> {
         let pool = &mut *lock(&self.pool);
         let is_closed = *self.is_closed.borrow();
         match (opened, is_closed) {
@@ -196,10 +199,14 @@ impl Sessions {
             Err(_) if matches!(self.parameters.tasks, crate::base::tasks::Tasks::Simulated(_)) => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(error) => {
-                Err(connect::explain(&self.connect, &self.parameters, self.connect_timeout, false, error)
-                    .await)
-            }
+            Err(error) => Err(connect::connect_error(
+                &self.connect,
+                &self.parameters,
+                self.connect_timeout,
+                false,
+                error,
+            )
+            .await),
         }
     }
 

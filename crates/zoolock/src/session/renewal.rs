@@ -38,7 +38,7 @@ pub(super) async fn run_keep_alive(
 ) {
     let mut pace = Pace::new();
     let mut renewer = Renewer::new(&session);
-    let mut beats = beats(session.timeout());
+    let mut beats = beat_interval(session.timeout());
     let mut idle_beats = 0u32;
     loop {
         let is_beat = tokio::select! {
@@ -47,17 +47,17 @@ pub(super) async fn run_keep_alive(
                 let now = *connection_state.borrow_and_update();
                 match now {
                     ConnectionState::Down => {
-                        session.report_doubt();
+                        session.report_suspect();
                     }
                     ConnectionState::Up => {
                         metrics::reconnected();
-                        beats = self::beats(session.timeout());
+                        beats = self::beat_interval(session.timeout());
                     }
-                    ConnectionState::Ended(end) => return session.finish(end),
+                    ConnectionState::Ended(end) => return session.end_session(end),
                 }
                 if changed.is_err() {
                     // The task of the ZooKeeper session ended without reporting the end of the session.
-                    return session.finish(SessionEnd::Closed);
+                    return session.end_session(SessionEnd::Closed);
                 }
                 false
             }
@@ -83,17 +83,17 @@ pub(super) async fn run_keep_alive(
             renewer.renew(!is_beat || pace.next_beat(session.is_low()));
         } else if is_beat {
             idle_beats += 1;
-            if idle_beats > MAX_IDLE_BEATS && session.retire_if_unused() {
+            if idle_beats > MAX_IDLE_BEATS && session.close_if_unused() {
                 return;
             }
-            if pace.next_idle_beat(session.tick.of(session.timeout()).is_some()) {
+            if pace.next_idle_beat(session.tick.for_timeout(session.timeout()).is_some()) {
                 renewer.keep_alive();
             }
         }
     }
 }
 
-fn beats(timeout: Duration) -> tokio::time::Interval {
+fn beat_interval(timeout: Duration) -> tokio::time::Interval {
     let mut beats = tokio::time::interval(Pace::beat(timeout).max(SHORTEST_BEAT));
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     beats
@@ -132,14 +132,14 @@ impl Renewer {
         self.renewals = self.renewals.saturating_add(1);
         // Asks for the tick at the renewals 4, 8, 16 and so on, until an attempt has succeeded.
         if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
-            self.session.tick.ask();
+            self.session.tick.learn_in_background();
         }
         if !writes {
             return self.keep_alive();
         }
         let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
-        let Some(path) = self.session.checked_znode(turn) else { return };
+        let Some(path) = self.session.znode_to_check(turn) else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         let (answer, missing) = (zk.check(&path), self.missing.clone());
@@ -147,7 +147,7 @@ impl Renewer {
             let outcome = answer.await;
             metrics::renewed(outcome.is_ok());
             match outcome {
-                Ok(()) => session.confirm(sent),
+                Ok(()) => session.record_confirmed_write(sent),
                 Err(error) => {
                     // Makes the next renewal check another znode.
                     if matches!(error.failure, RequestFailure::NoNode | RequestFailure::Refused(_)) {
@@ -185,7 +185,7 @@ impl LockSession {
     /// An odd value selects the root, which exists even if an operator has removed all lock
     /// directories. Without the root, no renewal could succeed any more, and an acquisition that
     /// waits for the lease would wait for ever.
-    fn checked_znode(&self, turn: usize) -> Option<String> {
+    fn znode_to_check(&self, turn: usize) -> Option<String> {
         if turn % 2 == 1 {
             return Some("/".to_owned());
         }

@@ -34,7 +34,7 @@ impl LockSession {
         let timeout = zk.timeout();
         let session = Arc::new(LockSession {
             id: zk.session(),
-            lease: Mutex::new(Lease::new(timeout, tick.of(timeout), requested)),
+            lease: Mutex::new(Lease::new(timeout, tick.for_timeout(timeout), requested)),
             tick,
             zk: RwLock::new(Some(zk)),
             tasks: tasks.clone(),
@@ -54,7 +54,7 @@ impl LockSession {
             let session = Arc::downgrade(&session);
             zk.on_grant(Box::new(move |sent, timeout| {
                 if let Some(session) = session.upgrade() {
-                    session.attach(sent, timeout);
+                    session.record_attach(sent, timeout);
                 }
             }));
         }
@@ -70,7 +70,7 @@ impl LockSession {
 
 /// Runs the session task until the session ends.
 async fn run_session_task(session: Arc<LockSession>) {
-    let _on_panic = OnPanic(session.clone());
+    let _on_panic = EndSessionOnPanic(session.clone());
     let session_task = session.session_task();
     loop {
         loop {
@@ -125,15 +125,15 @@ impl LockSession {
 }
 
 /// A guard that closes the session if the session task panics. Without the task, no acquisition would get its replies.
-struct OnPanic(Arc<LockSession>);
+struct EndSessionOnPanic(Arc<LockSession>);
 
-impl Drop for OnPanic {
+impl Drop for EndSessionOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let session = self.0.clone();
             // Closing the session runs steps of the acquisitions' state machines. These steps must
             // not run while this thread unwinds, so another task closes the session.
-            self.0.tasks().spawn(async move { session.finish(SessionEnd::Closed) });
+            self.0.tasks().spawn(async move { session.end_session(SessionEnd::Closed) });
         }
     }
 }

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use zoolock_client::{Notice, Notices, Requests, SessionState};
+use zoolock_client::{Notice, Notices, RequestSession, SessionState};
 
 use crate::base::sync::lock;
 
 /// The session of all watches of observers. Dropping it closes the session.
 pub(crate) struct ObserverSession {
-    requests: Requests,
+    requests: RequestSession,
     /// Number of subscriptions of each path.
     subscribed: Mutex<HashMap<String, usize>>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Subscription {
 }
 
 impl ObserverSession {
-    pub(crate) fn new(requests: Requests) -> ObserverSession {
+    pub(crate) fn new(requests: RequestSession) -> ObserverSession {
         ObserverSession { requests, subscribed: Mutex::default() }
     }
 
@@ -69,7 +69,7 @@ impl Drop for Subscription {
             subscribed.remove(&self.path);
             // Removes the watch while the mutex is locked. So a later subscription to the same path
             // sets its watch after this removal.
-            self.session.requests.forget_watches(&self.path);
+            self.session.requests.remove_watches(&self.path);
         }
     }
 }

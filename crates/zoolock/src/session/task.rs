@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zoolock_core::acquisition::RequestId;
 
-use super::member::Member;
+use super::member::SessionAcquisition;
 use crate::base::sync::lock;
 use crate::zk::session::{Arrival, Arrivals};
 
@@ -37,7 +37,7 @@ struct Timers {
 struct RequestTimer {
     until: Instant,
     request: RequestId,
-    member: Weak<dyn Member>,
+    member: Weak<dyn SessionAcquisition>,
 }
 
 impl SessionTask {
@@ -53,7 +53,12 @@ impl SessionTask {
         self.arrivals.wake();
     }
 
-    pub(crate) fn start_timer(&self, wait: Duration, request: RequestId, member: Weak<dyn Member>) {
+    pub(crate) fn start_timer(
+        &self,
+        wait: Duration,
+        request: RequestId,
+        member: Weak<dyn SessionAcquisition>,
+    ) {
         let until = Instant::now() + wait;
         let Timers { heap, left_by_sweep } = &mut *lock(&self.timers);
         if heap.len() >= MIN_TIMERS_TO_SWEEP.max(2 * *left_by_sweep) {
@@ -68,7 +73,7 @@ impl SessionTask {
     }
 
     /// Makes the timers of this acquisition due now.
-    pub(crate) fn fire_timers_now<M: Member>(&self, member: &M) {
+    pub(crate) fn fire_timers_now<M: SessionAcquisition>(&self, member: &M) {
         let now = Instant::now();
         let heap = &mut lock(&self.timers).heap;
         let mut timers = std::mem::take(heap).into_vec();
@@ -83,7 +88,7 @@ impl SessionTask {
 
     /// Removes and returns due timers, at most `MAX_EVENTS_PER_TURN`. Discards the timers of
     /// dropped acquisitions.
-    pub(super) fn take_due_timers(&self) -> Vec<(Arc<dyn Member>, RequestId)> {
+    pub(super) fn take_due_timers(&self) -> Vec<(Arc<dyn SessionAcquisition>, RequestId)> {
         let now = Instant::now();
         let Timers { heap: timers, .. } = &mut *lock(&self.timers);
         let mut due = Vec::new();

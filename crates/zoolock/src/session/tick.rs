@@ -46,12 +46,12 @@ impl ServerTick {
     /// A learned tick is too long if `minSessionTimeout` is longer than two ticks. So the result is
     /// limited to a third of the timeout. With a tick of that length, the lease is as long as with
     /// an unknown tick.
-    pub(crate) fn of(&self, timeout: Duration) -> Option<Duration> {
+    pub(crate) fn for_timeout(&self, timeout: Duration) -> Option<Duration> {
         self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
     }
 
     /// Asks a server for the tick in the background, unless the tick is known or another task asks for it.
-    pub(crate) fn ask(self: &std::sync::Arc<Self>) {
+    pub(crate) fn learn_in_background(self: &std::sync::Arc<Self>) {
         if self.configured.is_some()
             || self.learned.get().is_some()
             || self.is_being_asked.swap(true, Ordering::AcqRel)

@@ -8,7 +8,7 @@ use zoolock_client::{DialError, DialFailure, Host, SocketPath};
 
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
-use crate::zk::hello::{ServerGreeting, shake_hands};
+use crate::zk::hello::{ServerGreeting, probe_zookeeper};
 use crate::zk::session::{SessionOpenError, SessionParameters};
 use crate::zk::transport::Transport;
 
@@ -28,7 +28,7 @@ struct HostDiagnosis {
 
 /// Returns the error of a session that was not opened within `timeout`. `gave_up`: set if the attempt tried each server
 /// once, and may have ended before the timeout.
-pub(crate) async fn explain(
+pub(crate) async fn connect_error(
     connect: &ConnectString,
     parameters: &SessionParameters,
     timeout: Duration,
@@ -136,7 +136,7 @@ async fn diagnose_socket(path: &std::path::Path) -> HostDiagnosis {
         Ok(mut stream) => {
             let causes =
                 "does it run as another user, or is it at its limit of connections (--max-connections)?";
-            match shake_hands(&mut stream).await {
+            match probe_zookeeper(&mut stream).await {
                 Err(error) => describe_answer(Err(error), causes).with_foreign_owner(path),
                 answer => describe_answer(answer, causes),
             }
@@ -183,7 +183,7 @@ async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> HostDiag
             TlsFinding::Refuses(what) => HostDiagnosis { refuses: true, ..HostDiagnosis::new(what) },
             TlsFinding::Plain => {
                 let plainly = match connect().await {
-                    Ok(mut stream) => shake_hands(&mut stream).await.ok(),
+                    Ok(mut stream) => probe_zookeeper(&mut stream).await.ok(),
                     Err(_) => None,
                 };
                 HostDiagnosis::new(match plainly {
@@ -198,7 +198,7 @@ async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> HostDiag
             }
         };
     }
-    let answer = shake_hands(&mut stream).await;
+    let answer = probe_zookeeper(&mut stream).await;
     #[cfg(feature = "tls")]
     if !matches!(answer, Ok(ServerGreeting::ZooKeeper)) && crate::zk::tls::speaks_tls(host, &addresses).await
     {

@@ -13,7 +13,11 @@ const MAX_CREATES: usize = 100;
 /// Creates `path` and its missing parents as containers, so that the server removes them after they have been empty for
 /// a while. Creates persistent znodes if the server does not support containers (before 3.5.3). With `lasting`, the
 /// znode at `path` is persistent in any case, because a removed directory loses the record of how its last holder left.
-pub(crate) async fn make(zk: Arc<ZkSession>, path: String, lasting: bool) -> Result<(), ZkError> {
+pub(crate) async fn create_with_parents(
+    zk: Arc<ZkSession>,
+    path: String,
+    lasting: bool,
+) -> Result<(), ZkError> {
     let parts = path.matches('/').count();
     let mut missing = vec![path];
     for _ in 0..MAX_CREATES + 2 * parts {

@@ -11,7 +11,7 @@ pub(crate) enum ServerGreeting {
 
 /// Sends a connect request for a session that cannot exist, and reads the answer. A ZooKeeper server refuses
 /// the request and creates no session.
-pub(crate) async fn shake_hands(
+pub(crate) async fn probe_zookeeper(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> std::io::Result<ServerGreeting> {
     let mut hello = Vec::with_capacity(49);

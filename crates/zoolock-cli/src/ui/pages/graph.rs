@@ -7,11 +7,13 @@ use maud::{Markup, html};
 use zoolock::{Deadlock, QueueEntry};
 
 use super::Page;
-use super::locks::{READ_TIMEOUT, as_of, reading};
-use super::parts::{ago, cell, column_headers, count, counted, lock_href, number_cell};
+use super::elements::{
+    cell, column_headers, format_count, format_counted, lock_href, number_cell, render_age,
+};
+use super::graph_picture::{self, DrawnGraph};
+use super::locks::{READ_TIMEOUT, render_read_time, render_unread};
 use super::sessions::partial_notice;
-use super::web::{self, DrawnGraph};
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::admin_actions::confirm_href;
@@ -26,19 +28,19 @@ const MAX_DESCRIBED: usize = 20;
 
 /// Serves `/graph`.
 pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
-    let overview = site.overview.recent(true, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(true, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Wait-for graph" }
-        (shown(&viewer, &overview))
+        (render_body(&viewer, &overview))
     };
     let news = Some(("/events?deep=true".to_owned(), overview.number));
     Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
 /// Renders the graph and its deadlocks, if the last successful read was deep.
-fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
-    let Some(waits) = &overview.waits else { return reading(overview) };
+fn render_body(viewer: &Viewer, overview: &Overview) -> Markup {
+    let Some(waits) = &overview.waits else { return render_unread(overview) };
     let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock));
     let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
@@ -46,21 +48,21 @@ fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
         p.summary #summary role="status" aria-live="polite" {
             @match waits.deadlocks.len() {
                 0 => "No deadlock",
-                deadlocks => strong.bad { "⚠ " (counted(deadlocks, "deadlock", "deadlocks")) },
+                deadlocks => strong.bad { "⚠ " (format_counted(deadlocks, "deadlock", "deadlocks")) },
             }
-            " · " (counted(waiting, "owner waits", "owners wait"))
+            " · " (format_counted(waiting, "owner waits", "owners wait"))
         }
-        (as_of(overview))
+        (render_read_time(overview))
         (partial_notice(overview))
         @for (at, seen) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() { (deadlock(at + 1, seen, operator)) }
         @if waits.deadlocks.len() > MAX_DESCRIBED {
-            p.alert { (count(waits.deadlocks.len() - MAX_DESCRIBED)) " more deadlocks are only in the table." }
+            p.alert { (format_count(waits.deadlocks.len() - MAX_DESCRIBED)) " more deadlocks are only in the table." }
         }
         @if web.edges.is_empty() {
             p.empty { "No owner waits for another." }
         } @else {
             (web.omission_warnings())
-            (web::picture(&web))
+            (graph_picture::draw_graph(&web))
             (table(&web, operator))
         }
         @if matches!(viewer, Viewer::LoggedOut) && !web.edges.is_empty() {
@@ -81,7 +83,7 @@ fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
     let id = format!("deadlock-{number}");
     html! {
         section.alert.bad aria-labelledby=(id) data-key=(id) {
-            h2 id=(id) { "⚠ Deadlock of " (counted(*owners, "owner", "owners")) }
+            h2 id=(id) { "⚠ Deadlock of " (format_counted(*owners, "owner", "owners")) }
             @if !seen_twice {
                 p { "Seen once. Locks are read one after another, so this may not be a deadlock. The next reading will show." }
             }
@@ -97,7 +99,7 @@ fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
                 }
             }
             @if owners > &edges.len() { p { "This is the shortest of several cycles. " (owners - edges.len()) " more owners are part of the deadlock." } }
-            @if *behind > 0 { p { (counted(*behind, "more owner waits", "more owners wait")) " behind the deadlock." } }
+            @if *behind > 0 { p { (format_counted(*behind, "more owner waits", "more owners wait")) " behind the deadlock." } }
         }
     }
 }
@@ -115,7 +117,7 @@ fn break_button(place: &QueueEntry, advised: bool) -> Markup {
 
 /// Returns a link to a lock.
 fn lock(path: &str) -> Markup {
-    html! { a href=(lock_href(path)) { (printable(path)) } }
+    html! { a href=(lock_href(path)) { (escape_unprintable(path)) } }
 }
 
 /// Returns the table of edges.
@@ -132,16 +134,16 @@ fn table(web: &DrawnGraph<'_>, operator: bool) -> Markup {
                 caption {
                     "Wait-for graph"
                     @if edges.len() > MAX_LISTED {
-                        ", the first " (count(MAX_LISTED)) " of " (count(edges.len()))
+                        ", the first " (format_count(MAX_LISTED)) " of " (format_count(edges.len()))
                         @if web.is_cut() { " and more" }
                     }
                 }
                 (column_headers(&columns))
                 tbody role="rowgroup" {
                     @for edge in edges.iter().take(MAX_LISTED) {
-                        tr role="row" data-key=(printable(&format!("{} {} {}", edge.waiter.lock, edge.waiter.entry.node, edge.holder.entry.node))) {
+                        tr role="row" data-key=(escape_unprintable(&format!("{} {} {}", edge.waiter.lock, edge.waiter.entry.node, edge.holder.entry.node))) {
                             th scope="row" role="rowheader" data-label="Waiter" { div { (describe_contender(&edge.waiter.entry)) } }
-                            (number_cell("Since", ago(edge.waiter.entry.since_ms)))
+                            (number_cell("Since", render_age(edge.waiter.entry.since_ms)))
                             (cell("Lock", lock(&edge.waiter.lock)))
                             (cell("Waits for", describe_contender(&edge.holder.entry)))
                             (cell("Cycle", html! {

@@ -9,17 +9,17 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use zoolock::{Entry, Snapshot};
 
-use super::locks::cost;
-use super::parts::{
-    ago, at, cell, column_headers, count, counted, ending, host, lock_href, number_cell, quoted, rate, role,
-    title,
+use super::elements::{
+    cell, column_headers, describe_entry, format_count, format_counted, host, lock_href, number_cell,
+    percent_encode, rate, render_age, render_ending, render_time, role,
 };
-use super::{Page, message, pictures};
-use crate::base::reporter::printable;
+use super::locks::format_read_time;
+use super::{Page, message_page, pictures};
+use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::admin_actions::{ActionOutcome, confirm_href};
-use crate::ui::clock::{now_ms, span};
+use crate::ui::clock::{format_span, now_ms};
 use crate::ui::history::PastHold;
 use crate::ui::lock_poller::LockRead;
 use crate::ui::login::Viewer;
@@ -50,7 +50,7 @@ pub(in crate::ui) async fn lock(
     let path = match site.path(&params.name) {
         Ok(path) => path,
         Err(error) => {
-            return message(
+            return message_page(
                 &viewer,
                 StatusCode::BAD_REQUEST,
                 "No such lock",
@@ -66,15 +66,15 @@ pub(in crate::ui) async fn lock(
     };
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
-        h1 { code { (printable(&path)) } }
-        @if let Some(done) = params.done { p.alert.good role="status" { (done.words()) } }
-        (shown(&viewer, &path, &seen, &holds, rate))
+        h1 { code { (escape_unprintable(&path)) } }
+        @if let Some(done) = params.done { p.alert.good role="status" { (done.message()) } }
+        (render_body(&viewer, &path, &seen, &holds, rate))
     };
-    let news = Some((format!("/events?name={}", quoted(&path)), seen.number));
+    let news = Some((format!("/events?name={}", percent_encode(&path)), seen.number));
     Page { title: &path, here: "", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
-fn shown(
+fn render_body(
     viewer: &Viewer,
     path: &str,
     seen: &LockRead,
@@ -83,7 +83,7 @@ fn shown(
 ) -> Markup {
     html! {
         @if let Some(trouble) = &seen.trouble {
-            p.alert.bad role="alert" { strong { "This lock cannot be read. " } (printable(trouble)) }
+            p.alert.bad role="alert" { strong { "This lock cannot be read. " } (escape_unprintable(trouble)) }
         }
         @match &seen.lock {
             None if seen.trouble.is_none() => {
@@ -111,22 +111,24 @@ fn summary(lock: &Snapshot) -> String {
         (None, _, None) if lock.unread.is_empty() => "Free".to_owned(),
         (None, _, None) => "Free, but parts of the lock cannot be read".to_owned(),
         (Some(holder), 0, _) => format!("Held by {}", describe_contender(holder)),
-        (Some(holder), more, _) => format!("Held by {} and {} more", describe_contender(holder), count(more)),
+        (Some(holder), more, _) => {
+            format!("Held by {} and {} more", describe_contender(holder), format_count(more))
+        }
     };
     if waiting == 0 {
         format!("{held} · no waiters")
     } else {
-        format!("{held} · {} {waits}", count(waiting))
+        format!("{held} · {} {waits}", format_count(waiting))
     }
 }
 
 fn warnings(lock: &Snapshot) -> Markup {
     html! {
         @if let Some(clash) = &lock.clash {
-            p.alert.bad { strong { "Several contenders may hold this lock at once. " } (printable(clash)) }
+            p.alert.bad { strong { "Several contenders may hold this lock at once. " } (escape_unprintable(clash)) }
         }
         @for part in &lock.unread {
-            p.alert { code { (printable(part)) } ": no permission to read it. Its contenders are not shown." }
+            p.alert { code { (escape_unprintable(part)) } ": no permission to read it. Its contenders are not shown." }
         }
         @if lock.foreign_record {
             p.alert { "Another program uses the data of this directory, so holders write no release marker." }
@@ -157,17 +159,17 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
                 div.scroll role="region" aria-label="Table of the queue" tabindex="0" {
                     table.reflow role="table" {
                         caption {
-                            (counted(holders.len(), "holder", "holders")) ", "
-                            (counted(lock.waiting, "waiter", "waiters"))
+                            (format_counted(holders.len(), "holder", "holders")) ", "
+                            (format_counted(lock.waiting, "waiter", "waiters"))
                             @if waiters.len() < lock.waiting {
-                                ", the first " (count(waiters.len())) " of them listed"
+                                ", the first " (format_count(waiters.len())) " of them listed"
                             }
                         }
                         (column_headers(&columns))
                         tbody role="rowgroup" {
-                            @for holder in holders { (line(path, holder, None, operator)) }
+                            @for holder in holders { (render_row(path, holder, None, operator)) }
                             @for (position, waiter) in waiters.iter().enumerate() {
-                                (line(path, waiter, Some(position + 1), operator))
+                                (render_row(path, waiter, Some(position + 1), operator))
                             }
                         }
                     }
@@ -178,22 +180,22 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
     }
 }
 
-fn line(path: &str, entry: &Entry, position: Option<usize>, operator: bool) -> Markup {
+fn render_row(path: &str, entry: &Entry, position: Option<usize>, operator: bool) -> Markup {
     let token = entry.token.as_deref();
     html! {
-        tr role="row" data-key=(printable(&entry.node)) {
+        tr role="row" data-key=(escape_unprintable(&entry.node)) {
             th scope="row" role="rowheader" data-label="Position" {
-                div { @match position { Some(position) => (count(position)), None => span.badge.holds { "holds" } } }
+                div { @match position { Some(position) => (format_count(position)), None => span.badge.holds { "holds" } } }
             }
             (cell("Contender", html! {
-                (title(entry))
+                (describe_entry(entry))
                 @if entry.revoked { " " span.badge { "asked to release" } }
             }))
             (cell("Host · process", host(entry)))
             (cell("Mode", role(entry)))
-            (number_cell("Since", ago(entry.since_ms)))
+            (number_cell("Since", render_age(entry.since_ms)))
             (cell("Token", html! { code { (token.unwrap_or("unread")) } }))
-            (cell("Znode", html! { code.node { (printable(&entry.node)) } }))
+            (cell("Znode", html! { code.node { (escape_unprintable(&entry.node)) } }))
             @if operator {
                 (cell("Action", html! {
                     @if let Some(token) = token {
@@ -216,14 +218,14 @@ fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Mark
     let held: u64 = lock.holders().map(|holder| u64::from(holder.weight)).sum();
     html! {
         dl.facts {
-            div { dt { "Previous release" } dd { (ending(lock.previous)) } }
+            div { dt { "Previous release" } dd { (render_ending(lock.previous)) } }
             div { dt { "Acquisitions per second" } dd title="over the last minute" { (rate(rate_per_second)) } }
             @match (lock.permits, &lock.foreign_semaphore) {
                 (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
                 (Some(permits), None) => div { dt { "Permits" } dd { (held) " of " (permits) } },
                 (None, _) => {}
             }
-            div { dt { "Read" } dd { (at(seen.begun_ms)) " in " (cost(seen.cost)) } }
+            div { dt { "Read" } dd { (render_time(seen.begun_ms)) " in " (format_read_time(seen.cost)) } }
         }
     }
 }
@@ -242,7 +244,7 @@ fn history(holds: &[PastHold]) -> Markup {
                         caption { "Holders seen so far, newest first" }
                         (column_headers(&["Holder", "From", "For", "Token", "Ended"]))
                         tbody role="rowgroup" {
-                            @for hold in holds.iter().take(MAX_HOLDS) { (held(hold, now)) }
+                            @for hold in holds.iter().take(MAX_HOLDS) { (render_hold(hold, now)) }
                         }
                     }
                 }
@@ -252,19 +254,19 @@ fn history(holds: &[PastHold]) -> Markup {
     }
 }
 
-fn held(hold: &PastHold, now: u64) -> Markup {
-    let time = span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
+fn render_hold(hold: &PastHold, now: u64) -> Markup {
+    let time = format_span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
     html! {
-        tr role="row" data-key={ "t" (printable(&hold.node)) (hold.from_ms) } {
+        tr role="row" data-key={ "t" (escape_unprintable(&hold.node)) (hold.from_ms) } {
             th scope="row" role="rowheader" data-label="Holder" { div { (hold.who) } }
-            (cell("From", html! { @if hold.began_before { "before " } (at(hold.from_ms)) }))
+            (cell("From", html! { @if hold.began_before { "before " } (render_time(hold.from_ms)) }))
             (number_cell("For", html! {
                 @if hold.began_before { "> " }
-                @match hold.until_ms { Some(_) => (time), None => (ago(Some(hold.from_ms))) }
+                @match hold.until_ms { Some(_) => (time), None => (render_age(Some(hold.from_ms))) }
             }))
             (cell("Token", html! { code { (hold.token.as_deref().unwrap_or("unread")) } }))
             (cell("Ended", html! {
-                @match hold.until_ms { Some(_) => (ending(hold.ending)), None => span.badge.holds { "holds" } }
+                @match hold.until_ms { Some(_) => (render_ending(hold.ending)), None => span.badge.holds { "holds" } }
             }))
         }
     }
@@ -292,7 +294,7 @@ mod tests {
     #[test]
     fn actions_require_operator() {
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]));
-        let text = |viewer: &Viewer| shown(viewer, "/locks/x", &seen, &[], None).into_string();
+        let text = |viewer: &Viewer| render_body(viewer, "/locks/x", &seen, &[], None).into_string();
         assert!(!text(&Viewer::ReadOnly).contains("/confirm?"));
         assert!(
             text(&operator()).contains("/confirm?action=break&amp;name=/locks/x&amp;token=0.5.0"),
@@ -305,7 +307,7 @@ mod tests {
     fn page_lists_hundred_waiters_and_counts_all() {
         let waiters = (1..=10_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters));
-        let text = shown(&Viewer::ReadOnly, "/locks/x", &seen, &[], None).into_string();
+        let text = render_body(&Viewer::ReadOnly, "/locks/x", &seen, &[], None).into_string();
         assert_eq!(text.matches("data-key").count(), 101);
         assert!(text.contains("10\u{202f}000 wait") && text.len() < 200_000, "{}", text.len());
     }
@@ -319,7 +321,7 @@ mod tests {
         let lock = lock("/locks/x", Some(hostile.clone()), vec![hostile]);
         history.record(&lock, 1, 1);
         let holds = history.holds("/locks/x");
-        let text = shown(&operator(), "/locks/x", &seen(lock), &holds, Some(1.0)).into_string();
+        let text = render_body(&operator(), "/locks/x", &seen(lock), &holds, Some(1.0)).into_string();
         for bad in ["<script", "<svg onload", "</text><script", "\u{202e}", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }

@@ -11,10 +11,11 @@ use serde::Deserialize;
 use zoolock::{Entry, Snapshot};
 
 use super::Page;
-use super::parts::{
-    PageSlice, ago, at, cell, count, counted, ending, host, lock_href, number_cell, quoted, rate, title,
+use super::elements::{
+    PageSlice, cell, describe_entry, format_count, format_counted, host, lock_href, number_cell,
+    percent_encode, rate, render_age, render_ending, render_time,
 };
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 use crate::ui::Site;
 use crate::ui::overview::{LockList, LockListRow, Overview};
 
@@ -49,7 +50,7 @@ pub(in crate::ui) async fn locks(
     headers: HeaderMap,
     Query(params): Query<LocksParams>,
 ) -> Response {
-    let overview = site.overview.recent(false, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(false, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Locks" }
@@ -60,17 +61,17 @@ pub(in crate::ui) async fn locks(
 }
 
 fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
-    let Some(lock_list) = &overview.locks else { return reading(overview) };
+    let Some(lock_list) = &overview.locks else { return render_unread(overview) };
     let rows = &lock_list.locks;
-    let found = found(lock_list, params);
+    let found = filter_and_sort(lock_list, params);
     let slice = PageSlice::of(found.len(), params.page);
     let held = rows.iter().filter(|lock| lock.is_held()).count();
     let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
     html! {
         p.summary #summary role="status" {
-            (counted(rows.len(), "lock", "locks")) " · " (count(held)) " held · " (count(waiting)) " waiting"
+            (format_counted(rows.len(), "lock", "locks")) " · " (format_count(held)) " held · " (format_count(waiting)) " waiting"
         }
-        (as_of(overview))
+        (render_read_time(overview))
         form.filter role="search" method="get" action="/" {
             label for="q" { "Filter" }
             input #q type="search" name="q" value=(params.q) placeholder="name, host, program or note"
@@ -81,21 +82,21 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
         }
         @if found.is_empty() {
             p.empty {
-                @if rows.is_empty() { "There are no locks below " code { (printable(root)) } "." }
-                @else { "Nothing matches “" (printable(&params.q)) "”." }
+                @if rows.is_empty() { "There are no locks below " code { (escape_unprintable(root)) } "." }
+                @else { "Nothing matches “" (escape_unprintable(&params.q)) "”." }
             }
         } @else {
             div.scroll role="region" aria-label="List of locks" tabindex="0" {
                 table.reflow role="table" {
                     caption {
-                        @if found.len() == rows.len() { "All locks" } @else { (counted(found.len(), "match", "matches")) }
+                        @if found.len() == rows.len() { "All locks" } @else { (format_counted(found.len(), "match", "matches")) }
                         @if found.len() > slice.end - slice.first {
-                            ", " (count(slice.first + 1)) " to " (count(slice.end))
+                            ", " (format_count(slice.first + 1)) " to " (format_count(slice.end))
                         }
                     }
                     (header(params))
                     tbody role="rowgroup" {
-                        @for row in &found[slice.first..slice.end] { (line(row, root)) }
+                        @for row in &found[slice.first..slice.end] { (render_row(row, root)) }
                     }
                 }
             }
@@ -105,11 +106,11 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
 }
 
 /// Renders a page for which no read has succeeded yet.
-pub(super) fn reading(overview: &Overview) -> Markup {
+pub(super) fn render_unread(overview: &Overview) -> Markup {
     html! {
         @match &overview.trouble {
             Some(trouble) => {
-                p.alert.bad role="alert" { strong { "The locks cannot be read. " } (printable(trouble)) }
+                p.alert.bad role="alert" { strong { "The locks cannot be read. " } (escape_unprintable(trouble)) }
             }
             None => p #summary role="status" { "Reading the locks for the first time…" },
         }
@@ -118,18 +119,18 @@ pub(super) fn reading(overview: &Overview) -> Markup {
 }
 
 /// Renders the time and duration of the last successful read, and the failure since then, if any.
-pub(super) fn as_of(overview: &Overview) -> Markup {
+pub(super) fn render_read_time(overview: &Overview) -> Markup {
     html! {
         p.quiet.asof {
-            "Read at " (at(overview.seen_ms)) " in " (cost(overview.cost)) "."
+            "Read at " (render_time(overview.seen_ms)) " in " (format_read_time(overview.cost)) "."
         }
         @if let Some(trouble) = &overview.trouble {
-            p.alert.bad role="alert" { strong { "Outdated: the locks cannot be read. " } (printable(trouble)) }
+            p.alert.bad role="alert" { strong { "Outdated: the locks cannot be read. " } (escape_unprintable(trouble)) }
         }
     }
 }
 
-pub(super) fn cost(cost: Duration) -> String {
+pub(super) fn format_read_time(cost: Duration) -> String {
     match cost.as_millis() {
         0 => "less than 1 ms".to_owned(),
         ms @ 1..1_000 => format!("{ms} ms"),
@@ -166,7 +167,7 @@ impl LockListSort {
     }
 }
 
-fn found<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<LockListRow<'a>> {
+fn filter_and_sort<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<LockListRow<'a>> {
     let wanted = params.q.trim().to_lowercase();
     let mut found: Vec<LockListRow<'_>> =
         lock_list.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
@@ -185,7 +186,7 @@ fn matches(lock: &Snapshot, wanted: &str) -> bool {
 fn href(q: &str, sort: LockListSort, page: usize) -> String {
     let mut parts = Vec::new();
     if !q.is_empty() {
-        parts.push(format!("q={}", quoted(q)));
+        parts.push(format!("q={}", percent_encode(q)));
     }
     if sort != LockListSort::Name {
         parts.push(format!("sort={}", sort.word()));
@@ -224,15 +225,15 @@ fn header(params: &LocksParams) -> Markup {
     }
 }
 
-fn line(row: &LockListRow<'_>, root: &str) -> Markup {
+fn render_row(row: &LockListRow<'_>, root: &str) -> Markup {
     let lock = row.lock;
     let name = lock.path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&lock.path);
     let holder = lock.holder.as_ref();
     html! {
-        tr role="row" data-key=(printable(&lock.path)) {
+        tr role="row" data-key=(escape_unprintable(&lock.path)) {
             th scope="row" role="rowheader" data-label="Lock" {
                 div {
-                    a href=(lock_href(&lock.path)) { (printable(name)) }
+                    a href=(lock_href(&lock.path)) { (escape_unprintable(name)) }
                     @if lock.clash.is_some() { " " span.badge.bad { "clash" } }
                     @if !lock.unread.is_empty() { " " span.badge { "partly unreadable" } }
                 }
@@ -240,8 +241,8 @@ fn line(row: &LockListRow<'_>, root: &str) -> Markup {
             (cell("Holder", html! {
                 @match holder {
                     Some(holder) => {
-                        (title(holder))
-                        @if !lock.beside.is_empty() { span.quiet { " and " (count(lock.beside.len())) " more" } }
+                        (describe_entry(holder))
+                        @if !lock.beside.is_empty() { span.quiet { " and " (format_count(lock.beside.len())) " more" } }
                         @if holder.revoked { " " span.badge { "asked to release" } }
                     }
                     None => span.quiet {
@@ -250,11 +251,11 @@ fn line(row: &LockListRow<'_>, root: &str) -> Markup {
                 }
             }))
             (cell("Host · process", html! { (holder.map_or_else(|| "–".to_owned(), host)) }))
-            (number_cell("Since", ago(holder.and_then(|holder| holder.since_ms))))
-            (number_cell("Waiting", count(lock.waiting)))
-            (number_cell("Longest", ago(row.waits_since_ms)))
+            (number_cell("Since", render_age(holder.and_then(|holder| holder.since_ms))))
+            (number_cell("Waiting", format_count(lock.waiting)))
+            (number_cell("Longest", render_age(row.waits_since_ms)))
             (number_cell("Acquisitions/s", rate(row.rate)))
-            (cell("Previous release", ending(lock.previous)))
+            (cell("Previous release", render_ending(lock.previous)))
         }
     }
 }

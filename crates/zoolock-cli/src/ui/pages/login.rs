@@ -7,11 +7,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::html;
 use serde::Deserialize;
 
-use super::{Page, message};
+use super::{Page, message_page};
 use crate::ui::Site;
 use crate::ui::http::PeerAddress;
 use crate::ui::login::{LoginError, Viewer, has_csrf_token};
-use crate::ui::shield::is_same_origin;
+use crate::ui::request_checks::is_same_origin;
 
 /// Query of the login page.
 #[derive(Debug, Default, Deserialize)]
@@ -55,7 +55,7 @@ pub(in crate::ui) async fn log_in(
 ) -> Response {
     let viewer = site.viewer(&headers);
     if !is_same_origin(&headers) {
-        return message(
+        return message_page(
             &viewer,
             StatusCode::FORBIDDEN,
             "Refused",
@@ -119,7 +119,7 @@ fn page(viewer: &Viewer, next: &str, error: Option<&str>, status: StatusCode) ->
 /// Returns the response to a login while logins are disabled.
 fn disabled(viewer: &Viewer) -> Response {
     let words = "Login is disabled: zoolock ui was started without --token-file.";
-    message(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
+    message_page(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
 }
 
 /// Returns the requested path if it is on this site, and `/` otherwise. Browsers take `//` and `/\`

@@ -1,13 +1,13 @@
 //! The pages, and their common frame: header, menu and footer.
 
+pub(super) mod elements;
 pub(super) mod graph;
+mod graph_picture;
 pub(super) mod lock;
 pub(super) mod locks;
 pub(super) mod login;
-pub(super) mod parts;
 mod pictures;
 pub(super) mod sessions;
-mod web;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::clock::now_ms;
 use super::login::Viewer;
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 
 /// Content of a page, without the common frame.
 pub(super) struct Page<'a> {
@@ -48,7 +48,7 @@ impl Page<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
-                    title { (printable(title)) " · zoolock" }
+                    title { (escape_unprintable(title)) " · zoolock" }
                     link rel="stylesheet" href="/style.css";
                     link rel="icon" href="/icon.svg" type="image/svg+xml";
                     script src="/script.js" defer {}
@@ -100,7 +100,7 @@ fn login_status(viewer: &Viewer) -> Markup {
 }
 
 /// Returns a page with a message and a link.
-pub(super) fn message(
+pub(super) fn message_page(
     viewer: &Viewer,
     status: StatusCode,
     title: &str,
@@ -108,16 +108,16 @@ pub(super) fn message(
     link: (&str, &str),
 ) -> Response {
     let main = html! {
-        h1 { (printable(title)) }
-        p { (printable(words)) }
+        h1 { (escape_unprintable(title)) }
+        p { (escape_unprintable(words)) }
         p { a href=(link.0) { (link.1) } }
     };
     Page { title, here: "", viewer, news: None, main }.answer(status)
 }
 
 /// Responds to an unknown address.
-pub(super) async fn missing() -> Response {
-    message(
+pub(super) async fn not_found() -> Response {
+    message_page(
         &Viewer::ReadOnly,
         StatusCode::NOT_FOUND,
         "No such page",
@@ -137,8 +137,8 @@ mod tests {
             title: hostile,
             here: "/",
             viewer: &Viewer::ReadOnly,
-            news: Some((format!("/events?name={}", parts::quoted(hostile)), 1)),
-            main: html! { p title=(printable(hostile)) { (printable(hostile)) } },
+            news: Some((format!("/events?name={}", elements::percent_encode(hostile)), 1)),
+            main: html! { p title=(escape_unprintable(hostile)) { (escape_unprintable(hostile)) } },
         };
         let text = page.markup().into_string();
         assert!(!text.contains("<script>alert") && !text.contains("\"onload"), "{text}");

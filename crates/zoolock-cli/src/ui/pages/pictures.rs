@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
-use super::parts::{count, title};
-use crate::base::reporter::printable;
-use crate::ui::clock::{span, time_of_day};
+use super::elements::{describe_entry, format_count};
+use crate::base::reporter::escape_unprintable;
+use crate::ui::clock::{format_span, time_of_day};
 use crate::ui::history::PastHold;
 
 /// Maximum number of holders and of waiters in the picture of a queue.
@@ -41,7 +41,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
         figure.picture {
             div.scroll role="region" aria-label="Picture of the queue" tabindex="0" {
                 svg.queue viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img"
-                    aria-label={ "A queue: " (count(holders.len())) " hold, " (count(lock.waiting)) " wait" }
+                    aria-label={ "A queue: " (format_count(holders.len())) " hold, " (format_count(lock.waiting)) " wait" }
                 {
                     @for (at, holder) in holders.iter().take(shown).enumerate() {
                         (draw_contender(x(0), 2 + at * (HEIGHT + 10), holder, "holds", "holds"))
@@ -51,7 +51,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                         text.quiet x=(x(0) + WIDTH / 2) y=(middle + 36) text-anchor="middle" { "free" }
                     }
                     @if hidden > 0 {
-                        text.quiet x=(x(0) + 12) y=(2 + shown * (HEIGHT + 10) + 36) { "and " (count(hidden)) " more hold" }
+                        text.quiet x=(x(0) + 12) y=(2 + shown * (HEIGHT + 10) + 36) { "and " (format_count(hidden)) " more hold" }
                     }
                     @for (at, waiter) in waiters.iter().enumerate() {
                         (arrow(x(at + 1), middle + HEIGHT / 2))
@@ -59,7 +59,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                     }
                     @if more > 0 {
                         (arrow(x(waiters.len() + 1), middle + HEIGHT / 2))
-                        text.quiet x=(x(waiters.len() + 1) + 4) y=(middle + 36) { "and " (count(more)) " more" }
+                        text.quiet x=(x(waiters.len() + 1) + 4) y=(middle + 36) { "and " (format_count(more)) " more" }
                     }
                 }
             }
@@ -69,15 +69,15 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
 }
 
 fn draw_contender(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup {
-    let host = entry.host.as_deref().map_or_else(|| "–".to_owned(), printable);
+    let host = entry.host.as_deref().map_or_else(|| "–".to_owned(), escape_unprintable);
     html! {
         g {
-            title { (title(entry)) }
+            title { (describe_entry(entry)) }
             rect class={ "box " (class) } x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
             text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" { (word) }
             // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
-                text.name x="0" y="37" { (cut(&title(entry), LETTERS)) }
+                text.name x="0" y="37" { (cut(&describe_entry(entry), LETTERS)) }
                 text.host x="0" y="53" { (cut(&host, LETTERS + 4)) }
             }
         }
@@ -112,7 +112,7 @@ pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
         figure.picture {
             div.scroll role="region" aria-label="Picture of the history" tabindex="0" {
                 svg.timeline viewBox={ "0 0 " (width) " " (bottom + 28) } width=(width) height=(bottom + 28) role="img"
-                    aria-label={ "Who held the lock in the last " (span(now - begin)) ", as in the table below" }
+                    aria-label={ "Who held the lock in the last " (format_span(now - begin)) ", as in the table below" }
                 {
                     @for (ms, y) in ticks(begin, now).map(|ms| (ms, bottom)) {
                         line.grid x1=(x(ms)) x2=(x(ms)) y1="0" y2=(y + 4) {}
@@ -140,15 +140,15 @@ pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
                 }
             }
             figcaption {
-                "The last " (span(now - begin)) "."
-                @if others > 0 { " " (count(others)) " earlier holders are listed only in the table." }
+                "The last " (format_span(now - begin)) "."
+                @if others > 0 { " " (format_count(others)) " earlier holders are listed only in the table." }
             }
         }
     }
 }
 
 fn description(hold: &PastHold, now: u64) -> String {
-    let time = span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
+    let time = format_span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
     let end = if hold.until_ms.is_some() { hold.ending } else { "holds" };
     format!("{} for {time}, {end}", time_of_day(hold.from_ms))
 }

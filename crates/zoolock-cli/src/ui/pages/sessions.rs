@@ -8,11 +8,12 @@ use serde::Deserialize;
 use zoolock::Entry;
 
 use super::Page;
-use super::locks::{READ_TIMEOUT, as_of, reading};
-use super::parts::{
-    PageSlice, ago, cell, column_headers, count, counted, host, lock_href, number_cell, quoted, title,
+use super::elements::{
+    PageSlice, cell, column_headers, describe_entry, format_count, format_counted, host, lock_href,
+    number_cell, percent_encode, render_age,
 };
-use crate::base::reporter::printable;
+use super::locks::{READ_TIMEOUT, render_read_time, render_unread};
+use crate::base::reporter::escape_unprintable;
 use crate::ui::Site;
 use crate::ui::overview::{DEEP_WAITERS, Overview};
 use crate::ui::owners::{OwnerRow, owners};
@@ -35,7 +36,7 @@ pub(in crate::ui) async fn sessions(
     headers: HeaderMap,
     Query(params): Query<SessionsParams>,
 ) -> Response {
-    let overview = site.overview.recent(true, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(true, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Sessions" }
@@ -47,7 +48,7 @@ pub(in crate::ui) async fn sessions(
 
 /// Returns the table of owners.
 fn list(overview: &Overview, params: &SessionsParams) -> Markup {
-    let Some(list) = &overview.locks else { return reading(overview) };
+    let Some(list) = &overview.locks else { return render_unread(overview) };
     let all = owners(&list.locks);
     let total = all.len();
     let wanted = params.q.trim().to_lowercase();
@@ -55,10 +56,10 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
     // Owners that both hold and wait come first, because they can be part of a deadlock.
     found.sort_by_key(|owner| (owner.holds.is_empty() || owner.waits.is_empty(), owner.waits.is_empty()));
     let slice = PageSlice::of(found.len(), params.page);
-    let href = |page: usize| format!("/sessions?q={}&page={page}", quoted(&params.q));
+    let href = |page: usize| format!("/sessions?q={}&page={page}", percent_encode(&params.q));
     html! {
-        p.summary #summary role="status" { (counted(total, "owner", "owners")) " in queues" }
-        (as_of(overview))
+        p.summary #summary role="status" { (format_counted(total, "owner", "owners")) " in queues" }
+        (render_read_time(overview))
         (partial_notice(overview))
         form.filter role="search" method="get" action="/sessions" {
             label for="q" { "Filter" }
@@ -68,13 +69,13 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
             @if !params.q.is_empty() { a href="/sessions" { "All" } }
         }
         @if found.is_empty() {
-            p.empty { @if total == 0 { "No owner holds or waits for a lock." } @else { "No owner matches “" (printable(&params.q)) "”." } }
+            p.empty { @if total == 0 { "No owner holds or waits for a lock." } @else { "No owner matches “" (escape_unprintable(&params.q)) "”." } }
         } @else {
             div.scroll role="region" aria-label="List of sessions" tabindex="0" {
                 table.reflow role="table" {
                     caption { "Owners that hold and wait come first" }
                     (column_headers(&["Owner", "Host · process", "Identified by", "Holds", "Waits for", "Oldest"]))
-                    tbody role="rowgroup" { @for owner in &found[slice.first..slice.end] { (line(owner)) } }
+                    tbody role="rowgroup" { @for owner in &found[slice.first..slice.end] { (render_row(owner)) } }
                 }
             }
             (slice.links(href))
@@ -88,7 +89,7 @@ pub(super) fn partial_notice(overview: &Overview) -> Markup {
         @if !overview.deep {
             p.alert role="status" { "The queues are being read. Until then, only the first few contenders of each are shown." }
         } @else if overview.locks.iter().flat_map(|list| &list.locks).any(|lock| lock.waiting > DEEP_WAITERS) {
-            p.alert { "Of long queues, only the first " (count(DEEP_WAITERS)) " waiters are shown." }
+            p.alert { "Of long queues, only the first " (format_count(DEEP_WAITERS)) " waiters are shown." }
         }
     }
 }
@@ -102,26 +103,26 @@ fn matches(owner: &OwnerRow<'_>, wanted: &str) -> bool {
 }
 
 /// Returns the table row of an owner.
-fn line(owner: &OwnerRow<'_>) -> Markup {
+fn render_row(owner: &OwnerRow<'_>) -> Markup {
     let oldest = owner.holds.iter().chain(&owner.waits).filter_map(|(_, entry)| entry.since_ms).min();
     let key = owner
         .holds
         .first()
         .or(owner.waits.first())
-        .map(|(path, entry)| printable(&format!("{path}/{}", entry.node)));
+        .map(|(path, entry)| escape_unprintable(&format!("{path}/{}", entry.node)));
     html! {
         tr role="row" data-key=[key] {
-            th scope="row" role="rowheader" data-label="Owner" { div { (title(owner.entry)) } }
+            th scope="row" role="rowheader" data-label="Owner" { div { (describe_entry(owner.entry)) } }
             (cell("Host · process", host(owner.entry)))
             (cell("Identified by", html! {
                 @match &owner.entry.owner {
-                    Some(name) => { (owner.entry.owner_kind) " " code.node { (printable(name)) } }
+                    Some(name) => { (owner.entry.owner_kind) " " code.node { (escape_unprintable(name)) } }
                     None => span.quiet { "nothing" },
                 }
             }))
             (cell("Holds", locks(&owner.holds)))
             (cell("Waits for", locks(&owner.waits)))
-            (number_cell("Oldest", ago(oldest)))
+            (number_cell("Oldest", render_age(oldest)))
         }
     }
 }
@@ -132,8 +133,8 @@ fn locks(locks: &[(&str, &Entry)]) -> Markup {
         @if locks.is_empty() { span.quiet { "–" } }
         @for (at, (path, _)) in locks.iter().take(MAX_NAMED).enumerate() {
             @if at > 0 { ", " }
-            a href=(lock_href(path)) { (printable(path)) }
+            a href=(lock_href(path)) { (escape_unprintable(path)) }
         }
-        @if locks.len() > MAX_NAMED { " and " (count(locks.len() - MAX_NAMED)) " more" }
+        @if locks.len() > MAX_NAMED { " and " (format_count(locks.len() - MAX_NAMED)) " more" }
     }
 }

@@ -71,8 +71,8 @@ impl Sandbox {
         command
     }
 
-    pub(crate) fn output(&self, args: &[&str]) -> Done {
-        Done::from(self.zoolock(args).output().expect("the command starts"))
+    pub(crate) fn output(&self, args: &[&str]) -> CommandOutput {
+        CommandOutput::from(self.zoolock(args).output().expect("the command starts"))
     }
 
     /// Runs zoolock with `--json`, and returns the document that it prints. Panics unless the exit code is 0.
@@ -86,7 +86,7 @@ impl Sandbox {
 
     /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. Returns
     /// `None` if this user has no permission to mount there.
-    pub(crate) fn in_mount_namespace(&self, script: &str) -> Option<Done> {
+    pub(crate) fn in_mount_namespace(&self, script: &str) -> Option<CommandOutput> {
         let run = |script: &str| {
             let mut command = self.command("unshare");
             command.args(["--map-root-user", "--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_zoolock")]);
@@ -96,7 +96,7 @@ impl Sandbox {
             println!("skipped: cannot mount a file system");
             return None;
         }
-        Some(Done::from(run(script).expect("the command starts")))
+        Some(CommandOutput::from(run(script).expect("the command starts")))
     }
 
     /// Starts zoolock, and discards its output.
@@ -107,7 +107,7 @@ impl Sandbox {
     }
 
     /// Starts zoolock with its input and output piped.
-    pub(crate) fn converse(&self, args: &[&str]) -> Running {
+    pub(crate) fn start_piped(&self, args: &[&str]) -> Running {
         let mut command = self.zoolock(args);
         command.stdin(Stdio::piped());
         Running(command.spawn().expect("the command starts"))
@@ -195,10 +195,10 @@ impl Running {
     }
 
     /// Waits until the process ends, and returns its piped output.
-    pub(crate) fn done(mut self) -> Done {
+    pub(crate) fn wait_for_output(mut self) -> CommandOutput {
         let status = self.wait();
         let mut done =
-            Done { code: status.code().unwrap_or(-1), stdout: String::new(), stderr: String::new() };
+            CommandOutput { code: status.code().unwrap_or(-1), stdout: String::new(), stderr: String::new() };
         if let Some(mut stdout) = self.0.stdout.take() {
             stdout.read_to_string(&mut done.stdout).expect("UTF-8");
         }
@@ -254,13 +254,13 @@ impl Lines {
 
 /// The exit code and output of a command that ended. The code is -1 if a signal ended it.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl From<Output> for Done {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
@@ -272,18 +272,18 @@ impl From<Output> for Done {
 
 /// Starts a server in the foreground, and returns it with its address. The test can stop and
 /// continue the server by signals.
-pub(crate) fn server(sandbox: &Sandbox) -> (Running, String) {
+pub(crate) fn start_server(sandbox: &Sandbox) -> (Running, String) {
     server_with(sandbox, &[])
 }
 
 /// Starts a server in the foreground with `flags`, and returns it with its address.
 pub(crate) fn server_with(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
-    serving(sandbox.zoolock([&["serve", "--listen", "127.0.0.1:0"], flags].concat()))
+    start_server_from(sandbox.zoolock([&["serve", "--listen", "127.0.0.1:0"], flags].concat()))
 }
 
 /// Starts a server from a command, and returns it with its address. The server prints the address
 /// at the end of its first line.
-pub(crate) fn serving(mut command: Command) -> (Running, String) {
+pub(crate) fn start_server_from(mut command: Command) -> (Running, String) {
     let mut server = Running(command.stdout(Stdio::null()).spawn().expect("the command starts"));
     let mut line = String::new();
     let mut stderr = server.take_stderr();

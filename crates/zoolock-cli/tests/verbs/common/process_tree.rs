@@ -45,7 +45,7 @@ impl ProcessTree {
              echo $$ > {name}.leader; wait"
         );
         let fixed = ["run", "--session-timeout", SESSION, "--connect", address];
-        let zoolock = sandbox.converse(&[&fixed[..], flags, &[name, "--", "sh", "-c", &script]].concat());
+        let zoolock = sandbox.start_piped(&[&fixed[..], flags, &[name, "--", "sh", "-c", &script]].concat());
         let leader = sandbox.wait_for_file(&format!("{name}.leader"));
         let stubborn = sandbox.wait_for_file(&format!("{name}.stubborn"));
         let escaped = sandbox.wait_for_file(&format!("{name}.escaped"));

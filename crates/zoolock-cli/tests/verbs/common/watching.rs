@@ -15,7 +15,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Starts `zoolock watch`, and waits until it prints that it watches the lock.
     pub(crate) fn start(sandbox: &Sandbox, args: &[&str]) -> Watch {
-        let mut running = sandbox.converse(&[&["watch"], args].concat());
+        let mut running = sandbox.start_piped(&[&["watch"], args].concat());
         let stdout = Lines::of(running.take_stdout());
         let stderr = Lines::of(running.take_stderr());
         let first = stderr.next();

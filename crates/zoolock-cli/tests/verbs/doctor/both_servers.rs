@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use zoolock::Zoolock;
-use zoolock_tests::{ServerOptions, on_both_arms, tree};
+use zoolock_tests::{ServerOptions, on_both_servers, tree};
 
 use super::diagnosis::{examine, examine_with};
 use crate::common::Sandbox;
 
-on_both_arms!(private fresh_server_is_healthy_and_unchanged, |zookeeper| async move {
+on_both_servers!(private fresh_server_is_healthy_and_unchanged, |zookeeper| async move {
     let before = tree::descendants(&zookeeper.addr(), "/").await.expect("znodes listed");
     let diagnosis = examine(&zookeeper.connect_string());
     assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
@@ -27,7 +27,7 @@ on_both_arms!(private fresh_server_is_healthy_and_unchanged, |zookeeper| async m
     assert_eq!(tree::descendants(&zookeeper.addr(), "/").await.expect("znodes listed"), before);
 });
 
-on_both_arms!(private healthy_queue_passes_and_session_ids_stay_secret, |zookeeper| async move {
+on_both_servers!(private healthy_queue_passes_and_session_ids_stay_secret, |zookeeper| async move {
     let zl = Zoolock::builder().connect(&zookeeper.connect_string()).await.expect("session created");
     let guard = zl.mutex("held").lock().await.expect("lock granted");
     let waiter_zl = zl.clone();
@@ -51,7 +51,7 @@ on_both_arms!(private healthy_queue_passes_and_session_ids_stay_secret, |zookeep
     zl.close().await;
 });
 
-on_both_arms!(directory_limit_is_kept_and_reported, |zookeeper| async move {
+on_both_servers!(directory_limit_is_kept_and_reported, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     let options = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
     client.create("/locks", b"", &options).await.expect("znode created");
@@ -77,7 +77,7 @@ fn shorter_sessions() -> ServerOptions {
     ServerOptions { max_session_timeout: Duration::from_secs(16), ..ServerOptions::default() }
 }
 
-on_both_arms!(private(shorter_sessions()) reported_longest_grace_matches_run, |zookeeper| async move {
+on_both_servers!(private(shorter_sessions()) reported_longest_grace_matches_run, |zookeeper| async move {
     let diagnosis = examine(&zookeeper.connect_string());
     assert_eq!(diagnosis.level("session"), Some("warning"), "{diagnosis:?}");
     let sandbox = Sandbox::new();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Done, Sandbox};
+use crate::common::{CommandOutput, Sandbox};
 
 const DOCS: &str = include_str!("../../../../../docs/DOCTOR.md");
 
@@ -28,7 +28,7 @@ pub(crate) fn examine_with(address: &str, args: &[&str]) -> Diagnosis {
 impl Diagnosis {
     /// Runs `doctor --json` with these arguments. Asserts that the findings are documented.
     pub(crate) fn of(sandbox: &Sandbox, args: &[&str]) -> Self {
-        let Done { code, stdout, stderr } = sandbox.output(&[&["doctor", "--json"], args].concat());
+        let CommandOutput { code, stdout, stderr } = sandbox.output(&[&["doctor", "--json"], args].concat());
         let report = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("no JSON: {stdout}{stderr}"));
         let diagnosis = Self { code, report, stdout, stderr };
         diagnosis.assert_documented();

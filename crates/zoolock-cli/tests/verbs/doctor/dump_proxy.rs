@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use zoolock_tests::four_letter::four_letter;
+use zoolock_tests::four_letter::send_four_letter_word;
 
 /// A running proxy. Dropping it stops the proxy.
 pub(crate) struct DumpProxy {
@@ -41,7 +41,7 @@ async fn serve(mut client: TcpStream, upstream: SocketAddr, session: i64) {
         return;
     }
     if first == *b"dump" {
-        let dump = four_letter(upstream, "dump").await.expect("the server answers");
+        let dump = send_four_letter_word(upstream, "dump").await.expect("the server answers");
         let _ = client.write_all(without_session(&dump, session).as_bytes()).await;
         return;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::Zoolock;
 use zoolock_tests::ports::Port;
-use zoolock_tests::{Authority, Place, ServerOptions, on_both_arms, tree};
+use zoolock_tests::{Authority, Place, ServerOptions, on_both_servers, tree};
 
 use super::diagnosis::{Diagnosis, examine, examine_with};
 use super::dump_proxy::DumpProxy;
@@ -23,7 +23,7 @@ async fn create_contender(client: &Client, prefix: &str) {
     client.create(prefix, b"", &options).await.expect("znode created");
 }
 
-on_both_arms!(mixed_naming_schemes_are_an_error, |zookeeper| async move {
+on_both_servers!(mixed_naming_schemes_are_an_error, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     create_directory(&client, "/locks").await;
     create_directory(&client, "/locks/shared").await;
@@ -40,7 +40,7 @@ on_both_arms!(mixed_naming_schemes_are_an_error, |zookeeper| async move {
     assert_eq!(examine(&zookeeper.connect_string()).messages("neighbours").lines().count(), before);
 });
 
-on_both_arms!(unknown_contenders_are_reported, |zookeeper| async move {
+on_both_servers!(unknown_contenders_are_reported, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     create_directory(&client, "/locks").await;
     create_directory(&client, "/locks/x").await;
@@ -66,7 +66,7 @@ on_both_arms!(unknown_contenders_are_reported, |zookeeper| async move {
     assert!(messages.contains("unknown client libraries") && messages.contains("/locks/x"), "{messages}");
 });
 
-on_both_arms!(contender_without_session_is_reported, |zookeeper| async move {
+on_both_servers!(contender_without_session_is_reported, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     create_directory(&client, "/locks").await;
     create_directory(&client, "/locks/x").await;
@@ -80,7 +80,7 @@ on_both_arms!(contender_without_session_is_reported, |zookeeper| async move {
     );
 });
 
-on_both_arms!(foreign_directory_data_is_reported, |zookeeper| async move {
+on_both_servers!(foreign_directory_data_is_reported, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     create_directory(&client, "/locks").await;
     create_directory(&client, "/locks/x").await;
@@ -92,7 +92,7 @@ on_both_arms!(foreign_directory_data_is_reported, |zookeeper| async move {
     assert!(diagnosis.messages("record").contains("/locks/x"), "{diagnosis:?}");
 });
 
-on_both_arms!(orphaned_znode_is_reported_without_session_id, |zookeeper| async move {
+on_both_servers!(orphaned_znode_is_reported_without_session_id, |zookeeper| async move {
     let zl = Zoolock::connect(&zookeeper.connect_string()).await.expect("session created");
     let guard = zl.mutex("left/behind").lock().await.expect("lock granted");
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
@@ -103,19 +103,19 @@ on_both_arms!(orphaned_znode_is_reported_without_session_id, |zookeeper| async m
         .expect("the znode exists")
         .ephemeral_owner;
     let proxy = DumpProxy::hiding(zookeeper.server().socket_addr(), owner).await;
-    let diagnosis = examine(&zookeeper.through(&proxy.address.to_string()));
+    let diagnosis = examine(&zookeeper.connect_string_through(&proxy.address.to_string()));
     assert_eq!(diagnosis.level("orphans"), Some("error"), "{diagnosis:?}");
     assert!(diagnosis.messages("orphans").contains("/locks/left/behind"), "{diagnosis:?}");
     assert!(!diagnosis.stdout.contains(&format!("{owner:x}")), "{diagnosis:?}");
     // The proxy adds no fault if it hides a session that does not exist.
     let transparent = DumpProxy::hiding(zookeeper.server().socket_addr(), 1).await;
-    let diagnosis = examine(&zookeeper.through(&transparent.address.to_string()));
+    let diagnosis = examine(&zookeeper.connect_string_through(&transparent.address.to_string()));
     assert_eq!(diagnosis.level("orphans"), Some("ok"), "{diagnosis:?}");
     guard.release().await.expect("release succeeds");
     zl.close().await;
 });
 
-on_both_arms!(missing_chroot_is_reported, |zookeeper| async move {
+on_both_servers!(missing_chroot_is_reported, |zookeeper| async move {
     let address = format!("{}/nowhere", zookeeper.connect_string());
     let diagnosis = examine(&address);
     assert_eq!(diagnosis.level("chroot"), Some("warning"), "{diagnosis:?}");
@@ -137,7 +137,7 @@ fn assert_chroot_warning(address: &str, chroot: &str, fragments: &[&str]) {
     assert!(fragments.iter().all(|fragment| messages.contains(fragment)), "{chroot}: {messages}");
 }
 
-on_both_arms!(private locks_beside_an_empty_or_new_chroot_are_reported, |zookeeper| async move {
+on_both_servers!(private locks_beside_an_empty_or_new_chroot_are_reported, |zookeeper| async move {
     let address = zookeeper.addr();
     assert_eq!(examine_chroot(&address, "").0, None, "there are no locks");
     let zl = Zoolock::connect(&format!("{address}/apps")).await.expect("session created");
@@ -171,7 +171,7 @@ on_both_arms!(private locks_beside_an_empty_or_new_chroot_are_reported, |zookeep
     }
 });
 
-on_both_arms!(one_unreachable_server_of_two_is_reported, |zookeeper| async move {
+on_both_servers!(one_unreachable_server_of_two_is_reported, |zookeeper| async move {
     let port = Port::reserve().expect("a free port");
     let address = format!("{},{}", port.addr(), zookeeper.connect_string());
     let diagnosis = examine(&address);
@@ -179,7 +179,7 @@ on_both_arms!(one_unreachable_server_of_two_is_reported, |zookeeper| async move 
     assert!(diagnosis.messages("server").contains(&port.addr().to_string()), "{diagnosis:?}");
 });
 
-on_both_arms!(private two_standalone_servers_are_an_error, |zookeeper| async move {
+on_both_servers!(private two_standalone_servers_are_an_error, |zookeeper| async move {
     // The proxy looks like a second standalone server.
     let proxy = DumpProxy::hiding(zookeeper.server().socket_addr(), 1).await;
     let address = format!("{},{}", proxy.address, zookeeper.connect_string());
@@ -188,7 +188,7 @@ on_both_arms!(private two_standalone_servers_are_an_error, |zookeeper| async mov
     assert!(diagnosis.messages("server").contains("standalone"), "{diagnosis:?}");
 });
 
-on_both_arms!(world_writable_directories_are_reported, |zookeeper| async move {
+on_both_servers!(world_writable_directories_are_reported, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     client.auth("digest", b"me:secret").await.expect("any account is accepted");
     let owned = CreateMode::Persistent.with_acls(Acls::creator_all());
@@ -229,7 +229,7 @@ async fn open_sessions(address: &str, count: usize) -> Vec<Zoolock> {
     sessions
 }
 
-on_both_arms!(private(limited(2)) server_at_its_limit_of_connections_is_reported, |zookeeper| async move {
+on_both_servers!(private(limited(2)) server_at_its_limit_of_connections_is_reported, |zookeeper| async move {
     let _sessions = open_sessions(&zookeeper.connect_string(), 2).await;
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--connect-timeout", "2s"]);
     assert_eq!((diagnosis.code, diagnosis.level("connections")), (69, Some("error")), "{diagnosis:?}");
@@ -238,7 +238,7 @@ on_both_arms!(private(limited(2)) server_at_its_limit_of_connections_is_reported
     }
 });
 
-on_both_arms!(private(limited(20)) server_near_its_limit_of_connections_is_reported, |zookeeper| async move {
+on_both_servers!(private(limited(20)) server_near_its_limit_of_connections_is_reported, |zookeeper| async move {
     let address = zookeeper.connect_string();
     assert_eq!(examine(&address).level("connections"), Some("ok"));
     let _sessions = open_sessions(&address, 16).await;
@@ -273,10 +273,10 @@ fn assert_certificate_trouble(diagnosis: &Diagnosis, trouble: &str) {
     assert!(!diagnosis.stderr.contains("no session within"), "{diagnosis:?}");
 }
 
-on_both_arms!(private(secure(Authority::of_an_expired_server())) expired_certificate_is_an_error, |zookeeper| async move {
+on_both_servers!(private(secure(Authority::of_an_expired_server())) expired_certificate_is_an_error, |zookeeper| async move {
     assert_certificate_trouble(&examine_over_tls(&zookeeper), "its certificate has expired");
 });
 
-on_both_arms!(private(secure(Authority::of_a_not_yet_valid_server())) not_yet_valid_certificate_is_an_error, |zookeeper| async move {
+on_both_servers!(private(secure(Authority::of_a_not_yet_valid_server())) not_yet_valid_certificate_is_an_error, |zookeeper| async move {
     assert_certificate_trouble(&examine_over_tls(&zookeeper), "its certificate is not valid yet");
 });

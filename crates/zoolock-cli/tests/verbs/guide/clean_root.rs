@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::common::Done;
+use crate::common::CommandOutput;
 use crate::guide::blocks;
 use crate::guide::book::Page;
 use crate::guide::machine::Machine;
@@ -15,8 +15,9 @@ fn five_minutes_on_a_clean_root() {
     blocks::run_on(&Page::read("guide/src/five-minutes.md"), &machine);
     for (name, connect) in [("deploys", &[][..]), ("nightly", &["--connect", "zk1:2181,zk2:2181,zk3:2181"])] {
         let mut show = machine.command("zoolock");
-        let done =
-            Done::from(show.args(connect).args(["show", name, "--json"]).output().expect("zoolock starts"));
+        let done = CommandOutput::from(
+            show.args(connect).args(["show", name, "--json"]).output().expect("zoolock starts"),
+        );
         assert_eq!(done.code, 0, "{done:?}");
         let lock: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
         assert!(lock["holder"].is_null(), "{name} is still held: {lock}");

@@ -1,6 +1,6 @@
 //! Runs crontab blocks.
 
-use crate::common::Done;
+use crate::common::CommandOutput;
 use crate::guide::book::Block;
 use crate::guide::machine::Machine;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(block: &Block, machine: &Machine) {
         // cron's PATH is shorter than a terminal's.
         let path = machine.to_local("/usr/local/bin:/usr/bin:/bin");
         shell.env("PATH", path).args(["-c", &machine.to_local(command)]).envs(environment.iter().cloned());
-        let done = Done::from(shell.output().expect("the shell starts"));
+        let done = CommandOutput::from(shell.output().expect("the shell starts"));
         assert_eq!(done.code, 0, "{location}: {done:?}");
         assert_eq!(done.stderr, "", "{location}: cron would send mail about this output");
         commands += 1;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::common::Done;
+use crate::common::CommandOutput;
 use crate::guide::book::{Block, Page, root};
 use crate::guide::machine::Machine;
 
@@ -23,7 +23,7 @@ pub(crate) fn check_commands(block: &Block, machine: &Machine) {
         }
         assert!(words.starts_with("zoolock "), "{location}: this test does not know the command");
         let (own_words, _) = words.split_once(" -- ").unwrap_or((words, ""));
-        let done = Done::from(
+        let done = CommandOutput::from(
             machine
                 .command("bash")
                 .args(["-c", &format!("{own_words} --help")])
@@ -65,7 +65,8 @@ fn words_of_manual(machine: &Machine) -> BTreeSet<String> {
     // The script uses a directory of the machine, because the sandbox does not exist on a clean
     // root.
     let script = r#"pages=$(mktemp -d) && zoolock man --write "$pages" > /dev/null && cat "$pages"/* && rm -r "$pages""#;
-    let done = Done::from(machine.command("bash").args(["-c", script]).output().expect("bash starts"));
+    let done =
+        CommandOutput::from(machine.command("bash").args(["-c", script]).output().expect("bash starts"));
     assert_eq!(done.code, 0, "{done:?}");
     let text = done.stdout;
     let is_word_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

@@ -95,11 +95,11 @@ fn internal_links_and_html(page: &Page) -> Vec<String> {
     links.chain(page.html()).map(|(location, text)| format!("{location}: {text}")).collect()
 }
 
-/// A test is a function in Rust, an `on_both_arms!` test, or a function in the Python of the browser tests.
+/// A test is a function in Rust, an `on_both_servers!` test, or a function in the Python of the browser tests.
 #[test]
 fn tests_named_in_security_docs_exist() {
     let function = regex(r"\b(?:fn|def) (\w+)\(");
-    let on_both_arms = regex(r"on_both_arms!\([^|]*?(\w+),\s*\|");
+    let on_both_servers = regex(r"on_both_servers!\([^|]*?(\w+),\s*\|");
     let mut functions = BTreeSet::new();
     let mut paths = vec![root().join("crates")];
     while let Some(path) = paths.pop() {
@@ -110,7 +110,7 @@ fn tests_named_in_security_docs_exist() {
         } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "py") {
             let text = std::fs::read_to_string(path).expect("UTF-8");
             functions.extend(function.captures_iter(&text).map(|name| name[1].to_owned()));
-            functions.extend(on_both_arms.captures_iter(&text).map(|name| name[1].to_owned()));
+            functions.extend(on_both_servers.captures_iter(&text).map(|name| name[1].to_owned()));
         }
     }
     let is_test = regex(r"^[a-z0-9]+(_[a-z0-9]+){2,}$");

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use zoolock_tests::ports::Port;
 
-use crate::common::{Running, Sandbox, server, serving, set_mode};
+use crate::common::{Running, Sandbox, set_mode, start_server, start_server_from};
 use crate::guide::book::Page;
 
 /// Connect string of the ensemble in the guide.
@@ -52,7 +52,7 @@ impl Machine {
             machine._ports.push(port);
         }
         if mentions(ENSEMBLE) {
-            let (running, address) = server(&machine.sandbox);
+            let (running, address) = start_server(&machine.sandbox);
             machine.replacements.push((ENSEMBLE.to_owned(), address));
             machine._ensemble = Some(running);
         }
@@ -66,7 +66,7 @@ impl Machine {
         let mut machine = Self { root: Some(root), ..Self::default() };
         let mut server = machine.command("zoolock");
         server.args(["serve", "--listen", "127.0.0.1:2181"]);
-        machine._ensemble = Some(serving(server).0);
+        machine._ensemble = Some(start_server_from(server).0);
         machine
     }
 

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
 
-use crate::common::{Done, PATIENCE, Running, wait_until};
+use crate::common::{CommandOutput, PATIENCE, Running, wait_until};
 use crate::guide::book::Block;
 use crate::guide::machine::Machine;
 
@@ -39,7 +39,7 @@ pub(crate) fn run(block: &Block, machine: &Machine) {
     }
     let kind = value("Service.Type").unwrap_or("simple");
     if kind == "oneshot" {
-        let done = Done::from(command.output().expect("the service starts"));
+        let done = CommandOutput::from(command.output().expect("the service starts"));
         assert_eq!(done.code, 0, "{location}: {done:?}");
         return;
     }
@@ -58,7 +58,7 @@ pub(crate) fn run(block: &Block, machine: &Machine) {
         other => panic!("{location}: no test runs a service of type {other}"),
     }
     running.signal(Signal::TERM);
-    let done = running.done();
+    let done = running.wait_for_output();
     std::fs::remove_file(&socket).expect("socket removed");
     let success_codes = value("Service.SuccessExitStatus").unwrap_or("0");
     let is_success =

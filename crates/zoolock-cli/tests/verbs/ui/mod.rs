@@ -11,7 +11,7 @@ const TOKEN: &str = "a token that nobody guesses";
 
 /// Starts `zoolock ui`, and returns its address.
 fn start(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
-    let mut ui = sandbox.converse(&[&["ui", "--listen", "127.0.0.1:0"], flags].concat());
+    let mut ui = sandbox.start_piped(&[&["ui", "--listen", "127.0.0.1:0"], flags].concat());
     let mut line = String::new();
     ui.take_stdout().read_line(&mut line).expect("zoolock ui prints its address");
     let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
@@ -62,7 +62,7 @@ fn ui_serves_pages_and_ends_on_term() {
     assert_eq!(status(&get(&address, "/nothing", "")), "404");
     assert!(get(&address, "/metrics", "").contains("\nzoolock_"));
     ui.signal(Signal::TERM);
-    let done = ui.done();
+    let done = ui.wait_for_output();
     assert_eq!((done.code, done.stderr.as_str()), (0, "zoolock: TERM received; stopping\n"));
 }
 
@@ -125,7 +125,7 @@ fn break_needs_login_and_csrf_token() {
     // No contender has that token any more.
     assert_eq!(status(&post(&address, "/action", &cookie, &form(csrf))), "409");
     ui.signal(Signal::TERM);
-    let log = ui.done().stderr;
+    let log = ui.wait_for_output().stderr;
     assert!(
         log.contains(&format!("break of /locks/doomed, token {held_token}, by operator at 127.0.0.1")),
         "{log}"

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Guard, Zoolock};
-use zoolock_tests::{Place, on_both_arms, tree};
+use zoolock_tests::{Place, on_both_servers, tree};
 
 use crate::common::Sandbox;
 use crate::common::watching::Watch;
@@ -28,7 +28,7 @@ async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>>
     waiting
 }
 
-on_both_arms!(every_kind_of_lock_emits_its_events, |zookeeper| async move {
+on_both_servers!(every_kind_of_lock_emits_its_events, |zookeeper| async move {
     let sandbox = Sandbox::new();
     let zl = Zoolock::connect(&zookeeper.connect_string()).await.expect("session created");
 
@@ -69,7 +69,7 @@ on_both_arms!(every_kind_of_lock_emits_its_events, |zookeeper| async move {
     zl.close().await;
 });
 
-on_both_arms!(mixed_naming_schemes_warn_on_stderr, |zookeeper| async move {
+on_both_servers!(mixed_naming_schemes_warn_on_stderr, |zookeeper| async move {
     let sandbox = Sandbox::new();
     let zl = Zoolock::connect(&zookeeper.connect_string()).await.expect("session created");
     let watch = start_watch(&sandbox, &zookeeper, "x");

@@ -5,14 +5,14 @@ mod both_servers;
 use std::process::Stdio;
 
 use crate::common::watching::Watch;
-use crate::common::{Lines, Running, Sandbox, server};
+use crate::common::{Lines, Running, Sandbox, start_server};
 use rustix::process::Signal;
 
 #[test]
 fn nonexistent_lock_can_be_watched() {
     let sandbox = Sandbox::new();
     let watch = Watch::start(&sandbox, &["db/main", "--json"]);
-    let mut holder = sandbox.converse(&["hold", "db/main", "--note", "first"]);
+    let mut holder = sandbox.start_piped(&["hold", "db/main", "--note", "first"]);
     let granted = watch.event("granted");
     assert_eq!((&granted["schema"], &granted["lock"]), (&"zoolock/1".into(), &"/locks/db/main".into()));
     assert_eq!((&granted["contender"]["note"], &granted["at_least"]), (&"first".into(), &false.into()));
@@ -31,7 +31,7 @@ fn nonexistent_lock_can_be_watched() {
 #[test]
 fn existing_contenders_are_printed_first() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "x", "--note", "\x1b[2Jgone\nfake"]);
+    let mut holder = sandbox.start_piped(&["hold", "x", "--note", "\x1b[2Jgone\nfake"]);
     sandbox.wait_for_contenders("x", 1);
     let watch = Watch::start(&sandbox, &["x"]);
     let line = watch.line();
@@ -46,11 +46,11 @@ fn existing_contenders_are_printed_first() {
 #[test]
 fn crash_is_reported_with_crash_detection() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let connect = ["--connect", &address, "--session-timeout", "6s"];
     let watch = Watch::start(&sandbox, &[&["x", "--json"], &connect[..]].concat());
     let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
-    let mut holder = sandbox.converse(&line);
+    let mut holder = sandbox.start_piped(&line);
     watch.event("granted");
     // The holder creates its znode, then records its start, and then prints its token. A kill
     // counts as a crash only after that.
@@ -73,7 +73,7 @@ fn watch_ends_when_its_reader_closes() {
 #[test]
 fn outage_and_recovery_are_events() {
     let sandbox = Sandbox::new();
-    let (server, address) = server(&sandbox);
+    let (server, address) = start_server(&sandbox);
     let watch = Watch::start(&sandbox, &["x", "--json", "--connect", &address]);
     let _holder = sandbox.start(&["run", "x", "--connect", &address, "--", "sleep", "1000"]);
     watch.event("granted");

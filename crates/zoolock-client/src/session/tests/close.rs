@@ -107,8 +107,8 @@ fn ended_session_does_nothing_more() {
     harness.reply(xid, Reply::Empty);
     harness.outputs();
     let id = harness.connection.expect("session has a connection");
-    harness.session.received(id, &[0; 40], harness.now, 0);
-    harness.session.disconnected(id, harness.now, 0);
+    harness.session.receive(id, &[0; 40], harness.now, 0);
+    harness.session.handle_connection_end(id, harness.now, 0);
     harness.session.close(harness.now);
     assert_eq!(harness.session.renew(&check(), harness.now), Err(RequestError::SessionEnded));
     harness.wait(T * 3);

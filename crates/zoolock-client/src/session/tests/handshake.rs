@@ -315,7 +315,7 @@ fn debug_output_shows_no_password() {
     config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
     let mut session = Session::new(config, Instant(0));
     let Some(Output::Dial { id, .. }) = session.next_output() else { panic!("session does not dial") };
-    assert!(session.connected(id, Instant(0), 0));
+    assert!(session.dial_succeeded(id, Instant(0), 0));
     // The session's buffer holds the connect request, which contains the password.
     let shown = format!("{session:?}");
     let (_, mut harness) = with_credentials(false);

@@ -111,7 +111,7 @@ impl Harness {
 
     fn connect(&mut self, id: ConnectionId) {
         self.connection = Some(id);
-        assert!(self.session.connected(id, self.now, self.random), "the session refused the connection");
+        assert!(self.session.dial_succeeded(id, self.now, self.random), "the session refused the connection");
         self.collect();
     }
 
@@ -142,7 +142,7 @@ impl Harness {
 
     fn receive(&mut self, bytes: &[u8]) {
         let id = self.connection.expect("session has a connection");
-        self.session.received(id, bytes, self.now, self.random);
+        self.session.receive(id, bytes, self.now, self.random);
         self.collect();
     }
 
@@ -206,7 +206,7 @@ impl Harness {
 
     fn wait(&mut self, duration: Duration) {
         self.now = self.now.after(duration);
-        self.session.timer(self.now, self.random);
+        self.session.run_due_timers(self.now, self.random);
         self.collect();
     }
 
@@ -221,7 +221,7 @@ impl Harness {
             match self.session.next_timer() {
                 Some(at) if at <= end => {
                     self.now = self.now.max(at);
-                    self.session.timer(self.now, self.random);
+                    self.session.run_due_timers(self.now, self.random);
                     self.collect();
                 }
                 _ => {
@@ -235,7 +235,7 @@ impl Harness {
     fn disconnect(&mut self) {
         let id = self.connection.take().expect("session has a connection");
         self.bytes.clear();
-        self.session.disconnected(id, self.now, self.random);
+        self.session.handle_connection_end(id, self.now, self.random);
         self.collect();
     }
 

@@ -16,7 +16,7 @@ fn run_timers_until(harness: &mut Harness, end: Instant) {
     while harness.now < end && !harness.has_dial() {
         let next = harness.session.next_timer().expect("a timer is set").min(end);
         harness.now = harness.now.max(next);
-        harness.session.timer(harness.now, harness.random);
+        harness.session.run_due_timers(harness.now, harness.random);
         harness.collect();
     }
 }
@@ -100,7 +100,7 @@ fn move_fails_requests_then_closes_then_connects() {
     );
     assert_eq!(harness.connect_request().session, ID);
     // Bytes of the old connection are ignored.
-    harness.session.received(old, &[0, 0, 0, 1, 0], harness.now, 0);
+    harness.session.receive(old, &[0, 0, 0, 1, 0], harness.now, 0);
     harness.collect();
     assert!(harness.outputs().is_empty());
 }
@@ -116,7 +116,7 @@ fn answer_stops_the_move() {
     harness.reply(written[1].0, Reply::Multi(vec![OpResult::Check]));
     assert!(harness.outputs().contains(&Output::AbortDial(id)));
     // If the aborted dial still succeeds, its connection is not used.
-    assert!(!harness.session.connected(id, harness.now, 0));
+    assert!(!harness.session.dial_succeeded(id, harness.now, 0));
     harness.collect();
     assert!(harness.outputs().is_empty());
     assert!(harness.session.is_connected());
@@ -151,7 +151,7 @@ fn only_one_dial_is_under_way() {
     assert_eq!(harness.outputs(), [Output::AbortDial(id)]);
     assert!(late <= T / 6);
     // A late success of the aborted dial changes nothing.
-    assert!(!harness.session.connected(id, harness.now, 0));
+    assert!(!harness.session.dial_succeeded(id, harness.now, 0));
     harness.collect();
     assert!(harness.outputs().is_empty());
 }
@@ -212,7 +212,7 @@ fn newcomer_lets_holders_attach_first_after_an_outage() {
     newcomer.session.dial_failed(id, newcomer.now, 0);
     newcomer.collect();
     let id = newcomer.dial();
-    assert!(!newcomer.session.connected(id, newcomer.now, 0), "the newcomer does not wait for holders");
+    assert!(!newcomer.session.dial_succeeded(id, newcomer.now, 0), "the newcomer does not wait for holders");
     newcomer.collect();
     let least = (T / 12).max(Duration::from_secs(1));
     assert!(newcomer.run(T, Harness::has_dial).expect("session dials") >= least);

@@ -35,11 +35,11 @@ fn own_watch_counts_once_answered() {
 #[test]
 fn holder_returns_its_znode_until_loss() {
     let me = node(4, 20);
-    assert_eq!(Drive::wait(me).machine.holding(), None);
+    assert_eq!(Drive::wait(me).machine.held_node(), None);
     let mut drive = Drive::hold_and_watch(me);
-    assert_eq!(drive.machine.holding(), Some(me));
+    assert_eq!(drive.machine.held_node(), Some(me));
     drive.feed(Event::LeaseLost);
-    assert_eq!(drive.machine.holding(), None);
+    assert_eq!(drive.machine.held_node(), None);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Drive {
 
     /// Answers the oldest pending request of directory `at`. Panics unless it equals `expected`.
     fn answer(&mut self, at: usize, expected: Request, outcome: Result<Reply, RequestFailure>) {
-        let here = |(id, _): &(RequestId, Request)| place(*id) == at;
+        let here = |(id, _): &(RequestId, Request)| lock_index(*id) == at;
         let oldest = self.sent.iter().position(here).expect("a request is pending");
         let (id, request) = self.sent.remove(oldest);
         assert_eq!(request, expected);
@@ -92,7 +92,7 @@ impl Drive {
 
     /// Returns the pending requests with their directory, oldest first.
     fn pending(&self) -> Vec<(usize, Request)> {
-        self.sent.iter().map(|(id, request)| (place(*id), request.clone())).collect()
+        self.sent.iter().map(|(id, request)| (lock_index(*id), request.clone())).collect()
     }
 }
 
@@ -172,9 +172,9 @@ fn sole_contender_acquires_and_releases_in_one_flight() {
     let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
     assert_eq!(Drive::start().pending(), flight);
     let mut drive = Drive::hold();
-    assert_eq!(drive.machine.holding(), Some(node(0)));
+    assert_eq!(drive.machine.held_node(), Some(node(0)));
     drive.feed(Event::Release(HolderState::Released));
-    assert_eq!(drive.machine.holding(), None);
+    assert_eq!(drive.machine.held_node(), None);
     drive.answer(0, release_all(), DONE);
     assert_eq!(drive.take_reported(), [Action::Released(ReleaseOutcome::Clean), Action::Finished]);
     assert!(drive.machine.is_over());

@@ -5,7 +5,7 @@ use zoolock_core::acquisition::{Event, Reply, Request, RequestFailure};
 use super::bugs::Bug;
 use super::ghost::{Fate, Violation};
 use super::scenario::Scenario;
-use super::server::{deletes, is_write};
+use super::server::{deleted_znodes, is_write};
 use super::tree::{Change, Op, Txn};
 use super::world::{Follower, Inbound, Sent, Stage, World};
 
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    pub(crate) fn lag(&mut self, i: usize) {
+    pub(crate) fn make_follower_lag(&mut self, i: usize) {
         self.clients[i].follower = Some(Follower { tree: self.leader.clone(), behind: Vec::new() });
     }
 
@@ -166,13 +166,13 @@ impl World {
     pub(crate) fn crash(&mut self, i: usize, scenario: &Scenario) {
         for i in scenario.same_session(i) {
             self.clients[i].stage = Stage::Crashed;
-            self.forget(i);
+            self.drop_pending(i);
         }
     }
 
     // ---- followers ----
 
-    fn fire(&mut self, i: usize, changes: &[(usize, Change)]) {
+    fn fire_watches(&mut self, i: usize, changes: &[(usize, Change)]) {
         let client = &mut self.clients[i];
         for (at, change) in changes {
             let (name, deleted) = match change {
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// Applies one transaction at the client's follower.
-    pub(crate) fn apply(&mut self, i: usize) {
+    pub(crate) fn apply_at_follower(&mut self, i: usize) {
         let Some(follower) = &mut self.clients[i].follower else { return };
         let changes = if follower.behind.is_empty() {
             Vec::new()
@@ -198,12 +198,12 @@ impl World {
         if follower.behind.is_empty() {
             self.clients[i].follower = None;
         }
-        self.fire(i, &changes);
+        self.fire_watches(i, &changes);
     }
 
     pub(crate) fn catch_up(&mut self, i: usize) {
         while self.clients[i].follower.is_some() {
-            self.apply(i);
+            self.apply_at_follower(i);
         }
     }
 
@@ -214,7 +214,7 @@ impl World {
         self.zxid += 1;
         let txn = Txn { zxid: self.zxid, ops };
         let changes = self.leader.apply(&txn);
-        let meant = by.map_or(Vec::new(), |(_, sent)| deletes(&sent.request));
+        let meant = by.map_or(Vec::new(), |(_, sent)| deleted_znodes(&sent.request));
         let deleted = changes.iter().filter_map(|(at, change)| match change {
             Change::Deleted(child) => Some((*at, child)),
             _ => None,
@@ -235,14 +235,14 @@ impl World {
                 && !own
                 && sent.known_to_exist & (1 << bit) == 0
             {
-                self.note(Violation::DeletedAnothers);
+                self.record_violation(Violation::DeletedAnothers);
             }
         }
         self.note_size();
         self.record_clear_traces(scenario);
         for i in 0..self.clients.len() {
             if self.clients[i].follower.is_none() {
-                self.fire(i, &changes);
+                self.fire_watches(i, &changes);
             } else if let Some(follower) = &mut self.clients[i].follower {
                 follower.behind.push(txn.clone());
             }

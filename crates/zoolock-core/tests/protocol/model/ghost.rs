@@ -39,7 +39,7 @@ pub(crate) enum Violation {
     /// A machine reported a downgrade, though there was no moment at which the reader's znode had
     /// no conflicting znode before it.
     WriterBetween = 1 << 8,
-    /// A release overwrote foreign data in the record, in a case that `World::on_marker` does not
+    /// A release overwrote foreign data in the record, in a case that `World::check_overwritten_record` does not
     /// allow.
     WroteOver = 1 << 9,
     /// A machine reported `Unknown`, though the predecessor released and its marker says so.
@@ -240,7 +240,7 @@ impl Ghost {
 }
 
 impl World {
-    pub(crate) fn note(&mut self, violation: Violation) {
+    pub(crate) fn record_violation(&mut self, violation: Violation) {
         if !self.has(violation) {
             self.history.violations |= violation as u16;
         }
@@ -263,10 +263,10 @@ impl World {
         let traces: Vec<Trace> = client.ghost.traces_of(czxid).cloned().collect();
         let clear = !traces.is_empty() && traces.iter().all(|trace| trace.was_clear);
         if !clear || !client.lease || client.ghost.granted || client.ghost.failed {
-            self.note(Violation::NeverFirst);
+            self.record_violation(Violation::NeverFirst);
         }
         if traces.iter().any(|trace| self.passes_over(i, trace, prefix, scenario)) {
-            self.note(Violation::OutOfTurn);
+            self.record_violation(Violation::OutOfTurn);
         }
         let previous = match grant.previous {
             Previous::Unknown if scenario.has(Bug::UnknownIsClean) => Previous::Clean,
@@ -275,7 +275,7 @@ impl World {
         self.clients[i].ghost.read = !scenario.looks_ahead(i) || previous != Previous::Unknown;
         self.check_previous(i, &traces, previous, scenario);
         if prefix.is_exclusive() {
-            traces.iter().for_each(|trace| self.open(i, trace.at, czxid, true));
+            traces.iter().for_each(|trace| self.record_hold(i, trace.at, czxid, true));
         }
         let reader = self.clients[i].ghost.reader;
         let token = match reader {
@@ -292,7 +292,7 @@ impl World {
                 // A reader that upgrades twice has the same token twice.
                 let last = self.history.tokens[at];
                 if token < last || (token == last && reader.is_none()) {
-                    self.note(Violation::TokenFell);
+                    self.record_violation(Violation::TokenFell);
                 }
                 self.history.tokens[at] = last.max(token);
             }
@@ -318,7 +318,7 @@ impl World {
         let ghost = &mut self.clients[i].ghost;
         ghost.held = node.czxid.0;
         if !ghost.traces_of(ghost.held).any(|trace| trace.was_clear) {
-            self.note(Violation::WriterBetween);
+            self.record_violation(Violation::WriterBetween);
         }
     }
 
@@ -384,7 +384,7 @@ impl World {
         client.ghost.gave_up = true;
         client.ghost.failed = true;
         if !is_true || again {
-            self.note(Violation::FalseEnd);
+            self.record_violation(Violation::FalseEnd);
         }
     }
 
@@ -404,7 +404,7 @@ impl World {
             ghost.traces.iter_mut().for_each(|trace| trace.fresh = false);
         }
         if !is_true || again {
-            self.note(Violation::FalseEnd);
+            self.record_violation(Violation::FalseEnd);
         }
     }
 
@@ -419,7 +419,7 @@ impl World {
             ReleaseOutcome::Refused(_) => false,
         };
         if !is_true || !ghost.released || ghost.answered {
-            self.note(Violation::FalseEnd);
+            self.record_violation(Violation::FalseEnd);
         }
         self.clients[i].ghost.answered = true;
     }
@@ -437,7 +437,7 @@ impl World {
         let is_true = ghost.granted && !ghost.released && ghost.asked && !ghost.revoked;
         ghost.revoked = true;
         if !is_true {
-            self.note(Violation::FalseRevoke);
+            self.record_violation(Violation::FalseRevoke);
         }
     }
 
@@ -445,7 +445,7 @@ impl World {
         let ghost = &self.clients[i].ghost;
         let told = if ghost.granted { ghost.answered } else { ghost.gave_up };
         if !told {
-            self.note(Violation::FalseEnd);
+            self.record_violation(Violation::FalseEnd);
         }
     }
 }

@@ -111,7 +111,7 @@ pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
 /// leader. For an upgrade, the reader's znode must exist, too.
 pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<Node> {
     let client = &world.clients[i];
-    let node = client.machine().and_then(|machine| machine.holding())?;
+    let node = client.machine().and_then(|machine| machine.held_node())?;
     let exists = |reader: Reader| world.leader.holds(scenario.wants[i][0], reader.czxid);
     (client.session && client.ghost.reader.is_none_or(exists)).then_some(node)
 }
@@ -140,7 +140,7 @@ impl World {
 
     /// Records that a contender writes its `held` marker.
     pub(crate) fn on_begun(&mut self, i: usize, at: usize, node: &Node) {
-        self.open(i, at, node.czxid.0, false);
+        self.record_hold(i, at, node.czxid.0, false);
     }
 
     fn order(&self, i: usize, trace: &Trace) -> (i64, i64) {
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    pub(crate) fn open(&mut self, i: usize, at: usize, czxid: i64, granted: bool) {
+    pub(crate) fn record_hold(&mut self, i: usize, at: usize, czxid: i64, granted: bool) {
         let found = self.history.holds.iter().position(|hold| (hold.at, hold.czxid) == (at, czxid));
         if let Some(found) = found {
             if granted {
@@ -236,7 +236,7 @@ impl World {
             Previous::Unknown if ghost.read && could_tell && !meddling => Violation::Untold,
             _ => return,
         };
-        self.note(violation);
+        self.record_violation(violation);
     }
 
     /// Returns the hold of the mutex whose sequence number is directly before that of `name`.
@@ -250,12 +250,12 @@ impl World {
     /// Checks a release whose marker overwrites foreign data. This is allowed only if the holder
     /// has not read the record, and its predecessor did not release (`docs/design/look-ahead.md`,
     /// "What look-ahead leaves open").
-    pub(crate) fn on_marker(&mut self, i: usize, at: usize, node: &Node) {
+    pub(crate) fn check_overwritten_record(&mut self, i: usize, at: usize, node: &Node) {
         let Some(Directory { czxid, record: Record::Foreign, .. }) = self.leader.0[at] else { return };
         let released = self.right_before(czxid, Name::of(node)).is_some_and(|hold| hold.end == End::Clean);
         let ghost = &self.clients[i].ghost;
         if ghost.read || ghost.held != node.czxid.0 || released {
-            self.note(Violation::WroteOver);
+            self.record_violation(Violation::WroteOver);
         }
     }
 

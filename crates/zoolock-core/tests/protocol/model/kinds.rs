@@ -6,7 +6,7 @@ use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
 use crate::long;
 
 /// Returns the scenarios that combine each of these plans with each fault.
-fn each(
+fn with_each_fault(
     plans: &'static [&'static [Plan]],
     faults: &'static [&'static str],
 ) -> impl Iterator<Item = Scenario> {
@@ -14,7 +14,7 @@ fn each(
 }
 
 /// Returns the faults of searches with three clients: the cheap ones, or all with `ZOOLOCK_LONG=1`.
-fn affordable() -> &'static [&'static str] {
+fn faults_for_three_clients() -> &'static [&'static str] {
     if long() { &FAULTS } else { &FAULTS[..CHEAP] }
 }
 
@@ -38,8 +38,8 @@ fn readers_and_writers_without_faults() {
 
 #[test]
 fn readers_and_writers_with_any_fault() {
-    let two = each(&[&[WriteThenRead, Write], &[Upgradable, Read]], &FAULTS);
-    expect_no_violation_in(each(&[&[Read, Write, Read]], affordable()).chain(two));
+    let two = with_each_fault(&[&[WriteThenRead, Write], &[Upgradable, Read]], &FAULTS);
+    expect_no_violation_in(with_each_fault(&[&[Read, Write, Read]], faults_for_three_clients()).chain(two));
 }
 
 #[test]
@@ -52,7 +52,10 @@ fn upgrades() {
         Scenario::of(&[WriteThenRead, Upgrade(0), Write]),
         Scenario::of(&[Upgradable, Upgrade(0), Read, Write]),
     ];
-    searched.extend(each(&[&[Read, Upgrade(0), Read], &[Read, Upgrade(0), Write]], affordable()));
+    searched.extend(with_each_fault(
+        &[&[Read, Upgrade(0), Read], &[Read, Upgrade(0), Write]],
+        faults_for_three_clients(),
+    ));
     if long() {
         searched.push(Scenario::of(&[Read, Upgrade(0), Write, Read]).with(&["cancel"]));
     }
@@ -71,13 +74,13 @@ fn semaphores() {
         Scenario::of(&[ONE, Mutex]),
         Scenario::of(&[ONE, Read]),
     ];
-    expect_no_violation_in(searched.into_iter().chain(each(&[&[ONE, BOTH]], &FAULTS)));
+    expect_no_violation_in(searched.into_iter().chain(with_each_fault(&[&[ONE, BOTH]], &FAULTS)));
 }
 
 #[test]
 fn tracked_crashes() {
-    let tracking = each(&[&[Mutex, Mutex], &[WriteThenRead, Read], &[Write, Read]], &FAULTS);
-    let delaying = each(&[&[Mutex, Mutex], &[WriteThenRead, Read]], &FAULTS);
+    let tracking = with_each_fault(&[&[Mutex, Mutex], &[WriteThenRead, Read], &[Write, Read]], &FAULTS);
+    let delaying = with_each_fault(&[&[Mutex, Mutex], &[WriteThenRead, Read]], &FAULTS);
     let mut searched: Vec<_> = tracking.map(Scenario::tracking).collect();
     searched.extend(delaying.map(|scenario| scenario.tracking().delaying()));
     if long() {

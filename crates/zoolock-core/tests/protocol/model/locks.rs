@@ -101,17 +101,17 @@ impl Model for Locks {
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
-        if let Some(step) = (0..world.clients.len()).find_map(|i| self.unseen(world, i)) {
+        if let Some(step) = (0..world.clients.len()).find_map(|i| self.find_invisible_step(world, i)) {
             steps.push(step);
             return;
         }
-        self.usual(world, steps);
-        self.unlucky(world, steps);
+        self.add_usual_steps(world, steps);
+        self.add_faults(world, steps);
     }
 
     fn next_state(&self, world: &World, step: Step) -> Option<World> {
         let mut next = world.clone();
-        self.take(&mut next, step);
+        self.carry_out(&mut next, step);
         Some(next)
     }
 
@@ -168,7 +168,7 @@ fn is_vain(world: &World, client: &Client, timer: &Timer) -> bool {
 
 impl Locks {
     /// Returns the name of a property that this state violates, if there is one.
-    pub(crate) fn broken(&self, world: &World) -> Option<&'static str> {
+    pub(crate) fn violated_property(&self, world: &World) -> Option<&'static str> {
         let must = |property: &Property<Locks>| property.expectation == Expectation::Always;
         let broken = |property: &Property<Locks>| !(property.condition)(self, world);
         self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
@@ -177,7 +177,7 @@ impl Locks {
     /// Returns a step of this client that no other client sees and that no fault can disturb, if
     /// there is one. The search takes such a step first, and takes no other step instead: all other
     /// orders of these steps lead to the same states.
-    fn unseen(&self, world: &World, i: usize) -> Option<Step> {
+    fn find_invisible_step(&self, world: &World, i: usize) -> Option<Step> {
         let (client, budget) = (&world.clients[i], &world.budget);
         let ghost = &client.ghost;
         let cancellable = budget.cancels > 0 && !ghost.granted && !ghost.gave_up;
@@ -194,7 +194,7 @@ impl Locks {
     }
 
     /// Adds the steps that are no faults.
-    pub(crate) fn usual(&self, world: &World, steps: &mut Vec<Step>) {
+    pub(crate) fn add_usual_steps(&self, world: &World, steps: &mut Vec<Step>) {
         for (i, client) in (0u8..).zip(&world.clients) {
             let at = usize::from(i);
             if client.follower.is_some() {
@@ -296,7 +296,7 @@ impl Locks {
     }
 
     /// Adds the faults that the budget allows.
-    pub(crate) fn unlucky(&self, world: &World, steps: &mut Vec<Step>) {
+    pub(crate) fn add_faults(&self, world: &World, steps: &mut Vec<Step>) {
         let budget = &world.budget;
         for (i, client) in (0u8..).zip(&world.clients) {
             let (at, ghost) = (usize::from(i), &client.ghost);
@@ -353,11 +353,11 @@ impl Locks {
                 }
             }
         }
-        (0..world.leader.0.len()).for_each(|at| self.meddling(world, at, steps));
+        (0..world.leader.0.len()).for_each(|at| self.add_operator_changes(world, at, steps));
     }
 
     /// Adds the changes to a directory that the budget allows to operators and to other software.
-    fn meddling(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
+    fn add_operator_changes(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
         let (budget, at) = (&world.budget, index as u8);
         let Some(directory) = &world.leader.0[index] else {
             if budget.copies > 0 && world.history.last_record != Record::Empty {
@@ -401,7 +401,7 @@ impl Locks {
         counter >= self.0.last && world.clients[i].requests.first().is_some_and(|sent| sent.request == join)
     }
 
-    pub(crate) fn take(&self, world: &mut World, step: Step) {
+    pub(crate) fn carry_out(&self, world: &mut World, step: Step) {
         let scenario = &self.0;
         self.spend(&mut world.budget, step);
         match step {
@@ -411,7 +411,7 @@ impl Locks {
             Step::Deny(i) => world.process(i as usize, Handling::Denied, scenario),
             Step::Deliver(i) => world.deliver(i as usize, scenario),
             Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
-            Step::Apply(i) => world.apply(i as usize),
+            Step::Apply(i) => world.apply_at_follower(i as usize),
             Step::Release(i) => world.release(i as usize, HolderState::Released, scenario),
             Step::Panic(i) => world.release(i as usize, HolderState::Panicked, scenario),
             Step::Downgrade(i) => world.downgrade(i as usize, scenario),
@@ -423,7 +423,7 @@ impl Locks {
             Step::Disconnect(i) => {
                 scenario.same_session(i as usize).for_each(|mate| world.disconnect(mate, scenario));
             }
-            Step::Lag(i) => world.lag(i as usize),
+            Step::Lag(i) => world.make_follower_lag(i as usize),
             Step::LoseLease(i) => world.lose_lease(i as usize, scenario),
             Step::NextSession(i) => world.next_session(i as usize, scenario),
             Step::Crash(i) => world.crash(i as usize, scenario),
@@ -476,7 +476,7 @@ impl Locks {
     /// acquisition still runs.
     fn is_stuck(&self, world: &World) -> bool {
         let mut steps = Vec::new();
-        self.usual(world, &mut steps);
+        self.add_usual_steps(world, &mut steps);
         steps.is_empty() && world.clients.iter().any(|client| client.is_running())
     }
 
@@ -484,7 +484,7 @@ impl Locks {
     /// can happen without a fault until a holder releases or downgrades.
     fn is_forgotten(&self, world: &World) -> bool {
         let mut steps = Vec::new();
-        self.usual(world, &mut steps);
+        self.add_usual_steps(world, &mut steps);
         let quiet = steps.iter().all(|step| matches!(step, Step::Release(_) | Step::Downgrade(_)));
         quiet
             && world.clients.iter().enumerate().any(|(i, client)| {

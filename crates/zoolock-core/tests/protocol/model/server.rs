@@ -132,16 +132,16 @@ impl World {
                 vec![(at, Op::Delete(Name::of(node)))]
             }
             Request::Withdraw(node) => {
-                self.leave(i, sent, &[(at, ReleaseOp { node: *node, marker: None })], scenario)?
+                self.checked_release_ops(i, sent, &[(at, ReleaseOp { node: *node, marker: None })], scenario)?
             }
             Request::Release { node, marker, version } => {
                 let release = ReleaseOp { node: *node, marker: Some((*marker, *version)) };
-                self.leave(i, sent, &[(at, release)], scenario)?
+                self.checked_release_ops(i, sent, &[(at, release)], scenario)?
             }
             Request::ReleaseAll(releases) => {
                 let places = scenario.wants[i].iter().copied();
                 let releases: Vec<_> = places.zip(releases.iter().copied()).collect();
-                self.leave(i, sent, &releases, scenario)?
+                self.checked_release_ops(i, sent, &releases, scenario)?
             }
             Request::Hold { node, marker, version } => {
                 node.as_ref().map(|node| self.existing(at, node)).transpose()?;
@@ -153,14 +153,14 @@ impl World {
             }
             Request::HoldAll(holds) => {
                 let mut ops = Vec::new();
-                for HoldOp { place, node, marker, version } in holds {
-                    let at = scenario.wants[i][*place];
+                for HoldOp { lock_index, node, marker, version } in holds {
+                    let at = scenario.wants[i][*lock_index];
                     self.existing(at, node)?;
                     self.check_version(at, Some(*version))?;
                     ops.push((at, Op::Write(Record::Marker(*marker))));
                 }
-                for HoldOp { place, node, .. } in holds {
-                    self.on_begun(i, scenario.wants[i][*place], node);
+                for HoldOp { lock_index, node, .. } in holds {
+                    self.on_begun(i, scenario.wants[i][*lock_index], node);
                 }
                 ops
             }
@@ -174,7 +174,9 @@ impl World {
                 }
                 vec![(at, Op::MarkGranted(Name::of(node)))]
             }
-            Request::Downgrade { node, marker } => return self.downgraded(i, sent, node, *marker, scenario),
+            Request::Downgrade { node, marker } => {
+                return self.carry_out_downgrade(i, sent, node, *marker, scenario);
+            }
             Request::DeleteDirectory => {
                 self.leader.created(at).ok_or(RequestFailure::NoNode)?;
                 if !self.leader.children(at).is_empty() {
@@ -211,7 +213,7 @@ impl World {
         let places = if all { &scenario.wants[i][..] } else { std::slice::from_ref(&sent.at) };
         let mut ops = Vec::new();
         for &at in places {
-            let number = self.number(i, at, negative, scenario);
+            let number = self.next_sequence_number(i, at, negative, scenario);
             let (sequence, counts) = number.map_err(|failure| match failure {
                 RequestFailure::NodeExists if all => RequestFailure::NodeExistsAt(ops.len()),
                 failure => failure,
@@ -240,10 +242,10 @@ impl World {
             _ => unreachable!("not a release"),
         };
         let releases = [(at, op)];
-        if let Err(failure) = self.may_leave(&releases) {
+        if let Err(failure) = self.check_releases(&releases) {
             return (Err(failure), Err(if of_both { failure } else { RequestFailure::Throttled }));
         }
-        let (sequence, counts) = match self.number(i, at, negative, scenario) {
+        let (sequence, counts) = match self.next_sequence_number(i, at, negative, scenario) {
             Ok(number) => number,
             Err(failure) => {
                 return (Err(if of_both { failure } else { RequestFailure::Throttled }), Err(failure));
@@ -256,7 +258,7 @@ impl World {
         };
         let name = Name { prefix: scenario.prefix(i), sequence };
         ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, position: None, counts }));
-        let nodes = self.trace(i, sent, &ops);
+        let nodes = self.record_traces(i, sent, &ops);
         self.commit(ops, Some((*mate, release)), scenario);
         (Ok(Reply::Done), Ok(Reply::Joined(nodes[0])))
     }
@@ -266,7 +268,7 @@ impl World {
     /// ZooKeeper 3.8.0. Every further create then gets the last number, or fails with `NodeExists`
     /// while a znode has that name. With `negative` it gets a negative number instead: ZooKeeper
     /// gives one to a create that it prepares while another create is under way.
-    fn number(
+    fn next_sequence_number(
         &self,
         i: usize,
         at: usize,
@@ -287,7 +289,7 @@ impl World {
 
     /// Commits a transaction that creates znodes. Returns these znodes.
     fn create(&mut self, i: usize, sent: &Sent, ops: Vec<(usize, Op)>, scenario: &Scenario) -> Vec<Node> {
-        let nodes = self.trace(i, sent, &ops);
+        let nodes = self.record_traces(i, sent, &ops);
         self.commit(ops, Some((i, sent)), scenario);
         nodes
     }
@@ -295,7 +297,7 @@ impl World {
     /// Records a [`Trace`] of each znode that a transaction is about to create. The commit updates
     /// the traces, so call this before the commit. Records nothing for a request of an earlier
     /// acquisition. Returns the znodes.
-    fn trace(&mut self, i: usize, sent: &Sent, ops: &[(usize, Op)]) -> Vec<Node> {
+    fn record_traces(&mut self, i: usize, sent: &Sent, ops: &[(usize, Op)]) -> Vec<Node> {
         let czxid = self.zxid + 1;
         let mut nodes = Vec::new();
         for (at, op) in ops {
@@ -317,18 +319,18 @@ impl World {
     /// If a release has no marker, or its holder panicked, the operations write to the znode before
     /// they delete it. The successor's watch then reports a change and not a deletion. So a
     /// successor that looks ahead reads the record, and does not take the deletion for a grant.
-    fn leave(
+    fn checked_release_ops(
         &mut self,
         i: usize,
         sent: &Sent,
         releases: &[(usize, ReleaseOp)],
         scenario: &Scenario,
     ) -> Result<Vec<(usize, Op)>, RequestFailure> {
-        self.may_leave(releases)?;
+        self.check_releases(releases)?;
         Ok(self.release_ops(i, sent, releases, scenario))
     }
 
-    fn may_leave(&self, releases: &[(usize, ReleaseOp)]) -> Result<(), RequestFailure> {
+    fn check_releases(&self, releases: &[(usize, ReleaseOp)]) -> Result<(), RequestFailure> {
         releases.iter().try_for_each(|(at, ReleaseOp { node, marker })| {
             self.existing(*at, node)?;
             self.check_version(*at, marker.and_then(|(_, version)| version))
@@ -353,7 +355,7 @@ impl World {
                 Record::Marker(marker) => Some(marker),
                 _ => None,
             });
-            let own = [marker, node.beginning_in(marker.directory)];
+            let own = [marker, node.held_record_in(marker.directory)];
             let another = written.is_some_and(|written| !own.contains(&written));
             // It is no violation if a multi-lock overwrites another contender's record in a
             // directory that was created again. After its read of this directory, the multi-lock
@@ -362,10 +364,10 @@ impl World {
             // between.
             let made_again = self.leader.created(at) != Some(marker.directory.0);
             if !sent.granted && another && !(made_again && scenario.wants[i].len() > 1) {
-                self.note(Violation::WroteOverAnothers);
+                self.record_violation(Violation::WroteOverAnothers);
             }
             if version.is_some() && !made_again {
-                self.on_marker(i, at, &node);
+                self.check_overwritten_record(i, at, &node);
             }
         }
         ops
@@ -374,7 +376,7 @@ impl World {
     /// Carries out a downgrade: deletes the writer's znode and creates the reader's znode, in one
     /// transaction. If the writer's znode is missing, an earlier downgrade of this acquisition may
     /// have created the reader's znode. Then returns that znode.
-    fn downgraded(
+    fn carry_out_downgrade(
         &mut self,
         i: usize,
         sent: &Sent,
@@ -428,7 +430,7 @@ impl World {
         };
         let (outcome, watch) = match &sent.request {
             Request::ReadDirectory => {
-                return reading(view, at).map(Reply::Directory).ok_or(RequestFailure::NoNode);
+                return directory_reply(view, at).map(Reply::Directory).ok_or(RequestFailure::NoNode);
             }
             Request::List | Request::WatchChildren(_) => {
                 let pzxid = view.0[at].as_ref().ok_or(RequestFailure::NoNode)?.pzxid;
@@ -497,7 +499,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
 }
 
 /// Returns the znodes that a request deletes.
-pub(crate) fn deletes(request: &Request) -> Vec<Node> {
+pub(crate) fn deleted_znodes(request: &Request) -> Vec<Node> {
     match request {
         Request::Delete(node)
         | Request::Withdraw(node)
@@ -508,7 +510,7 @@ pub(crate) fn deletes(request: &Request) -> Vec<Node> {
     }
 }
 
-fn reading(tree: &Tree, at: usize) -> Option<Reading> {
+fn directory_reply(tree: &Tree, at: usize) -> Option<Reading> {
     tree.0[at].as_ref().map(|directory| Reading {
         czxid: Zxid(directory.czxid),
         pzxid: Zxid(directory.pzxid),

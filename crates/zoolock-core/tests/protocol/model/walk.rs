@@ -29,7 +29,7 @@ impl Rng {
     }
 
     /// Returns zero half of the time, otherwise a random number from zero to `most`.
-    fn some(&mut self, most: usize) -> u8 {
+    fn zero_or_up_to(&mut self, most: usize) -> u8 {
         if self.below(2) == 0 { 0 } else { self.below(most + 1) as u8 }
     }
 }
@@ -38,22 +38,22 @@ impl Rng {
 /// Each walk leaves some kinds of faults out.
 fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     let budget = Budget {
-        cancels: rng.some(6),
-        disconnects: rng.some(8),
-        throttles: rng.some(4),
-        denials: rng.some(3),
-        lags: rng.some(8),
-        lapses: rng.some(3),
-        crashes: rng.some(2),
-        panics: rng.some(3),
-        removals: rng.some(3),
-        breaks: rng.some(4),
-        reaps: rng.some(4),
-        copies: rng.some(2),
-        scribbles: rng.some(2),
-        negatives: rng.some(3),
-        polls: rng.some(100),
-        resizes: rng.some(2),
+        cancels: rng.zero_or_up_to(6),
+        disconnects: rng.zero_or_up_to(8),
+        throttles: rng.zero_or_up_to(4),
+        denials: rng.zero_or_up_to(3),
+        lags: rng.zero_or_up_to(8),
+        lapses: rng.zero_or_up_to(3),
+        crashes: rng.zero_or_up_to(2),
+        panics: rng.zero_or_up_to(3),
+        removals: rng.zero_or_up_to(3),
+        breaks: rng.zero_or_up_to(4),
+        reaps: rng.zero_or_up_to(4),
+        copies: rng.zero_or_up_to(2),
+        scribbles: rng.zero_or_up_to(2),
+        negatives: rng.zero_or_up_to(3),
+        polls: rng.zero_or_up_to(100),
+        resizes: rng.zero_or_up_to(2),
         revokes: 0,
     };
     let directory = if rng.below(4) == 0 { None } else { Some((Record::Empty, rng.below(9) as i32)) };
@@ -91,18 +91,18 @@ fn namings(plans: &[Plan], rng: &mut Rng) -> Vec<Naming> {
         0 => Naming::Curator,
         1 => Naming::Kazoo,
         2 => Naming::WriteLock,
-        3 => return plans.iter().map(|plan| fitting(*plan, any(rng))).collect(),
+        3 => return plans.iter().map(|plan| naming_for_plan(*plan, random_naming(rng))).collect(),
         _ => return Vec::new(),
     };
-    plans.iter().map(|plan| fitting(*plan, one)).collect()
+    plans.iter().map(|plan| naming_for_plan(*plan, one)).collect()
 }
 
-fn any(rng: &mut Rng) -> Naming {
+fn random_naming(rng: &mut Rng) -> Naming {
     [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock][rng.below(4)]
 }
 
 /// Returns the naming, or the native one if the naming has no names for the kind of the plan.
-fn fitting(plan: Plan, naming: Naming) -> Naming {
+fn naming_for_plan(plan: Plan, naming: Naming) -> Naming {
     let has = match plan {
         Plan::Mutex | Plan::Next(_) => true,
         Plan::Upgradable | Plan::Permits { .. } => false,
@@ -155,19 +155,19 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
     let plan = |rng: &mut Rng| if readers && rng.below(2) == 0 { Plan::Read } else { Plan::Mutex };
     let plans = wants.iter().map(|_| plan(rng)).collect();
     let budget = Budget {
-        cancels: rng.some(6),
-        disconnects: rng.some(8),
-        throttles: rng.some(4),
-        lags: rng.some(8),
-        lapses: rng.some(3),
-        crashes: rng.some(2),
-        panics: rng.some(3),
-        removals: rng.some(3),
-        breaks: rng.some(4),
-        reaps: rng.some(4),
-        scribbles: rng.some(2),
-        revokes: rng.some(3),
-        polls: rng.some(100),
+        cancels: rng.zero_or_up_to(6),
+        disconnects: rng.zero_or_up_to(8),
+        throttles: rng.zero_or_up_to(4),
+        lags: rng.zero_or_up_to(8),
+        lapses: rng.zero_or_up_to(3),
+        crashes: rng.zero_or_up_to(2),
+        panics: rng.zero_or_up_to(3),
+        removals: rng.zero_or_up_to(3),
+        breaks: rng.zero_or_up_to(4),
+        reaps: rng.zero_or_up_to(4),
+        scribbles: rng.zero_or_up_to(2),
+        revokes: rng.zero_or_up_to(3),
+        polls: rng.zero_or_up_to(100),
         ..Budget::default()
     };
     // Four clients need eight numbers for two rounds. With fewer, the directory would be retired again and again.
@@ -190,7 +190,7 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
 }
 
 /// Describes the request or the message that a step handles. Returns an empty text for other steps.
-fn about(world: &World, step: Step) -> String {
+fn describe_step(world: &World, step: Step) -> String {
     match step {
         Step::Process(i) => format!("{:?}", world.clients[usize::from(i)].requests.first()),
         Step::Deliver(i) => format!("{:?}", world.clients[usize::from(i)].inbox.first()),
@@ -211,8 +211,8 @@ fn walk(seed: u64, scenario: fn(u64, &mut Rng) -> Scenario, shown: bool) -> usiz
     loop {
         usual.clear();
         unlucky.clear();
-        locks.usual(&world, &mut usual);
-        locks.unlucky(&world, &mut unlucky);
+        locks.add_usual_steps(&world, &mut usual);
+        locks.add_faults(&world, &mut unlucky);
         let steps =
             if usual.is_empty() || (!unlucky.is_empty() && rng.below(8) == 0) { &unlucky } else { &usual };
         if steps.is_empty() {
@@ -221,13 +221,13 @@ fn walk(seed: u64, scenario: fn(u64, &mut Rng) -> Scenario, shown: bool) -> usiz
         let step = steps[rng.below(steps.len())];
         taken.push(step);
         if shown {
-            println!("{} {step:?} {}", taken.len(), about(&world, step));
+            println!("{} {step:?} {}", taken.len(), describe_step(&world, step));
         }
-        locks.take(&mut world, step);
+        locks.carry_out(&mut world, step);
         if shown {
             println!("    {:?}\n    {:?}", world.leader.0, world.history);
         }
-        if let Some(property) = locks.broken(&world) {
+        if let Some(property) = locks.violated_property(&world) {
             panic!(
                 "walk with seed {seed} violates `{property}` after {} steps:\n{taken:?}\n{:#?}",
                 taken.len(),

@@ -9,7 +9,7 @@
 
 use zoolock_core::acquisition::{
     Action, Config, Event, Loss, Mode, Node, Reply, Request, RequestFailure, RequestId, SessionEnd, WatchId,
-    place,
+    lock_index,
 };
 use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Machine, Record, Sequence, SessionId, Zxid};
@@ -18,7 +18,7 @@ use super::bugs::Bug;
 use super::ghost::{Fate, Ghost, History, Reader, Trace};
 use super::plan::Plan;
 use super::scenario::{Budget, Scenario};
-use super::server::{deletes, is_write};
+use super::server::{deleted_znodes, is_write};
 use super::shared::Shared;
 use super::tree::{Name, Op, Tree, Txn};
 
@@ -277,7 +277,7 @@ impl World {
                 Action::Revoked => self.on_revoked(i),
                 Action::Finished => {
                     self.on_over(i);
-                    return self.end(i, scenario);
+                    return self.end_acquisition(i, scenario);
                 }
             }
         }
@@ -285,7 +285,7 @@ impl World {
 
     fn send(&mut self, i: usize, id: RequestId, request: Request, scenario: &Scenario) {
         let wants = &scenario.wants[i];
-        let at = wants[place(id)];
+        let at = wants[lock_index(id)];
         if let Request::Sleep(duration) = request {
             return self.clients[i].timers.push(Timer { id, at, duration });
         }
@@ -308,7 +308,7 @@ impl World {
             request => request,
         };
         let mut known_to_exist = 0;
-        for (bit, node) in deletes(&request).iter().enumerate() {
+        for (bit, node) in deleted_znodes(&request).iter().enumerate() {
             let at = if matches!(request, Request::ReleaseAll(_)) { wants[bit] } else { at };
             for trace in client.ghost.traces_named(at, Name::of(node)) {
                 known_to_exist |= u8::from(trace.take_fresh()) << bit;
@@ -353,11 +353,11 @@ impl World {
     }
 
     /// Ends the acquisition. Begins the client's next acquisition, if there is one.
-    fn end(&mut self, i: usize, scenario: &Scenario) {
+    fn end_acquisition(&mut self, i: usize, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         client.stage = Stage::Done;
         client.ghost = Ghost::default();
-        self.forget(i);
+        self.drop_pending(i);
         let client = &mut *self.clients[i];
         let begins_by_itself = scenario.plans[i].begins_by_itself();
         if client.session && client.round + 1 < scenario.rounds && begins_by_itself {
@@ -367,7 +367,7 @@ impl World {
     }
 
     /// Drops everything that the client waits for. Writes that were sent still arrive.
-    pub(crate) fn forget(&mut self, i: usize) {
+    pub(crate) fn drop_pending(&mut self, i: usize) {
         let client = &mut *self.clients[i];
         client.timers.clear();
         client.watches.clear();
@@ -438,7 +438,7 @@ impl World {
     pub(crate) fn give_up(&mut self, i: usize, timed_out: bool, scenario: &Scenario) {
         let is_queued = self.clients[i].machine().is_none_or(|machine| machine.node(0).is_some());
         if scenario.has(if is_queued { Bug::DropsWhoWaits } else { Bug::DropsWhoIsJoining }) {
-            return self.end(i, scenario);
+            return self.end_acquisition(i, scenario);
         }
         let ghost = &mut self.clients[i].ghost;
         ghost.gave_up = true;

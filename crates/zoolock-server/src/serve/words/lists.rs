@@ -11,7 +11,7 @@ use crate::core::{ConnId, ConnectionReport, DataWatchCounts};
 use crate::ids::SessionId;
 
 /// Returns a line for each connection. `sender` is the connection that sent the word.
-pub(super) fn connections(inner: &GuardedCore, sender: ConnId, brief: bool) -> String {
+pub(super) fn list_connections(inner: &GuardedCore, sender: ConnId, brief: bool) -> String {
     let mut text = String::new();
     for report in inner.core.connections() {
         let Some(peer) = inner.peers.get(&report.conn) else { continue };
@@ -25,7 +25,7 @@ pub(super) fn connections(inner: &GuardedCore, sender: ConnId, brief: bool) -> S
             let _ = write!(
                 text,
                 ",sid={session:#x},lop={},est={},to={timeout_ms}",
-                operation(counts.last_op),
+                abbreviate_operation(counts.last_op),
                 peer.since_ms
             );
             if counts.last_xid >= 0 {
@@ -57,7 +57,7 @@ pub(super) fn dump(shared: &SharedServer) -> String {
         let left = i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub_unsigned(now.mono_ms);
         java_date(now.wall_ms.saturating_add(left))
     };
-    let sets = core.expiries();
+    let sets = core.sessions_by_deadline();
     let mut text =
         format!("SessionTracker dump:\nSession Sets ({})/({}):\n", sets.len(), core.session_count());
     let mut ends = BTreeMap::new();
@@ -68,7 +68,7 @@ pub(super) fn dump(shared: &SharedServer) -> String {
             let _ = writeln!(text, "\t{session:#x}");
         }
     }
-    let owners: Vec<_> = core.state().tree.owners().collect();
+    let owners: Vec<_> = core.state().tree.sessions_with_ephemerals().collect();
     let _ = writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", owners.len());
     for session in owners {
         let _ = writeln!(text, "{session:#x}:");
@@ -129,7 +129,7 @@ pub(super) fn watches_by_session(inner: &GuardedCore) -> String {
 }
 
 /// Returns ZooKeeper's abbreviation of an operation.
-fn operation(code: i32) -> &'static str {
+fn abbreviate_operation(code: i32) -> &'static str {
     match code {
         op::CREATE_SESSION => "SESS",
         op::CLOSE_SESSION => "CLOS",

@@ -292,7 +292,7 @@ impl Planner {
     fn acl(&mut self) -> Vec<Acl> {
         let acl = |perms, scheme: &str, id: &str| Acl { perms, identity: Identity::new(scheme, id) };
         let one = |perms, scheme: &str, id: &str| vec![acl(perms, scheme, id)];
-        let user = |user: &str| acl::digest(format!("{user}:pw").as_bytes()).id;
+        let user = |user: &str| acl::digest_identity(format!("{user}:pw").as_bytes()).id;
         let (some, open) = (self.random.u64(..32), Acl::anyone(perms::ALL));
         let some = i32::try_from(some).expect("it is small");
         match self.random.u64(..100) {

@@ -226,7 +226,7 @@ impl ServerUnderTest {
         let header = ReplyHeader::decode(&mut reader).ok()?;
         if header.xid == op::XID_EVENT {
             let event = WatchEvent::decode(&mut reader).ok()?;
-            reader.end().ok()?;
+            reader.check_end().ok()?;
             return ((header.zxid, header.err) == (-1, 0)).then_some(Message::Event(event.kind, event.path));
         }
         // After an error code Apache ZooKeeper sends a part of a reply. No client reads that part,

@@ -30,7 +30,7 @@ fn data() -> impl Strategy<Value = Option<Bytes>> {
 fn list() -> impl Strategy<Value = AclList> {
     let entry = (any::<i32>(), "[a-z]{0,5}", ".{0,9}")
         .prop_map(|(perms, scheme, id)| Acl { perms, identity: Identity::new(&scheme, id) });
-    prop_oneof![Just(acl::open()), vec(entry, 0..4).prop_map(AclList::from)]
+    prop_oneof![Just(acl::open_list()), vec(entry, 0..4).prop_map(AclList::from)]
 }
 
 fn password() -> impl Strategy<Value = Password> {
@@ -132,9 +132,9 @@ proptest! {
         let mut out = BytesMut::new();
         encode_node(&node, 1, &mut out);
         let mut reader = Reader::new(&out);
-        prop_assert_eq!(decode_node(&[acl::open(), acl.clone()], &mut reader), Ok(node));
+        prop_assert_eq!(decode_node(&[acl::open_list(), acl.clone()], &mut reader), Ok(node));
         prop_assert!(reader.is_empty());
-        prop_assert!(decode_node(&[acl::open()], &mut Reader::new(&out)).is_err());
+        prop_assert!(decode_node(&[acl::open_list()], &mut Reader::new(&out)).is_err());
 
         let mut out = BytesMut::new();
         encode_acl(&acl, &mut Writer::new(&mut out));
@@ -171,12 +171,12 @@ fn plausible_change() -> impl Strategy<Value = Change> {
         prop_oneof![
             4 => (path(), prop_oneof![4 => Just(0), 4 => 1..4_i64, 1 => Just(CONTAINER), 1 => Just(-7)]).prop_map(
                 |(path, owner)| Change::Create(Create {
-                    path, data: None, acl: acl::open(), owner, parent_created: -1, with_stat: false
+                    path, data: None, acl: acl::open_list(), owner, parent_created: -1, with_stat: false
                 })
             ),
             2 => path().prop_map(|path| Change::Delete { path }),
             1 => path().prop_map(|path| Change::SetData { path, data: None, version: 1 }),
-            1 => path().prop_map(|path| Change::SetAcl { path, acl: acl::open(), version: 1 }),
+            1 => path().prop_map(|path| Change::SetAcl { path, acl: acl::open_list(), version: 1 }),
         ]
     };
     prop_oneof![

@@ -47,7 +47,7 @@ fn full_disk() -> (SimDisk, Model) {
 /// Opens a copy of the disk with other contents of one file.
 fn open_with(disk: &SimDisk, name: &str, contents: Vec<u8>) -> Result<Recovered, LogError> {
     let disk = disk.copy();
-    disk.put(name, contents);
+    disk.write_synced(name, contents);
     open(&disk)
 }
 
@@ -134,12 +134,12 @@ fn empty_last_segment_is_removed_unless_noted() {
     let names = disk.names();
     let mut logs = names.iter().filter(|name| name.starts_with("log.")).rev();
     let (last, before) = (logs.next().expect("three segments"), logs.next().expect("three segments"));
-    disk.put(last, Vec::new());
+    disk.write_synced(last, Vec::new());
     assert_names_damage(&open(&disk).expect_err("the previous segment notes it"), &disk);
     // Removes the note, which is the last batch and has no payload. The file is then as after a
     // crash before the note was written.
     let noted = disk.contents(before);
-    disk.put(before, noted[..noted.len() - 48].to_vec());
+    disk.write_synced(before, noted[..noted.len() - 48].to_vec());
     let recovered = open(&disk).expect("no acknowledged write is missing");
     assert!(recovered.removed_segment.is_some_and(|name| name.contains(last.as_str())));
     let end = recovered.state.zxid;
@@ -148,7 +148,7 @@ fn empty_last_segment_is_removed_unless_noted() {
     assert!(visible_state(&recovered.state) == visible_state(&model.state(kept)));
     assert!(open(&disk).expect("a good log").removed_segment.is_none());
     // This empty segment does not continue the previous segment.
-    disk.put("log.00ffffffffffffff", Vec::new());
+    disk.write_synced("log.00ffffffffffffff", Vec::new());
     assert_names_damage(&open(&disk).expect_err("transactions are missing"), &disk);
 }
 
@@ -162,7 +162,7 @@ fn server_continues_with_truncated_log() {
     let mut random = Random(SEED);
     for len in 0..contents.len() {
         let disk = disk.copy();
-        disk.put(name, contents[..len].to_vec());
+        disk.write_synced(name, contents[..len].to_vec());
         let mut model = Model { acked: 0, ..model.clone() };
         let Ok(mut server) = Server::start(&disk, &small_options(1024), &mut model) else { continue };
         for _ in 0..3 {
@@ -185,7 +185,7 @@ fn missing_file_is_harmless_or_refused() {
         let without = SimDisk::new(0);
         let kept = |i: usize| chosen & 1 << i == 0;
         for (_, name) in names.iter().enumerate().filter(|(i, _)| kept(*i)) {
-            without.put(name, disk.contents(name));
+            without.write_synced(name, disk.contents(name));
         }
         match open(&without) {
             Ok(recovered) if recovered.fresh => assert_eq!(chosen + 1, 1 << names.len(), "all files removed"),
@@ -213,7 +213,7 @@ fn damaged_snapshot_is_skipped_and_renamed() {
         contents
     };
     let disk = disk.copy();
-    disk.put(newest, damage(newest));
+    disk.write_synced(newest, damage(newest));
     let recovered = open(&disk).expect("the older snapshot is sound");
     assert!(visible_state(&recovered.state) == right);
     assert_eq!(recovered.unused_snapshot_errors.len(), 1);
@@ -222,7 +222,7 @@ fn damaged_snapshot_is_skipped_and_renamed() {
     // The second start does not see the renamed snapshot.
     let recovered = open(&disk).expect("the older snapshot is sound");
     assert!(visible_state(&recovered.state) == right && recovered.unused_snapshot_errors.is_empty());
-    disk.put(oldest, damage(oldest));
+    disk.write_synced(oldest, damage(oldest));
     assert_names_damage(&open(&disk).expect_err("no sound snapshot is left"), &disk);
     assert!(disk.names().contains(oldest), "a failed start renames no file");
 }

@@ -15,7 +15,7 @@ fn create(zxid: i64, path: &str) -> Txn {
     let change = Change::Create(Create {
         path: path.into(),
         data: Some(Bytes::from_static(b"data")),
-        acl: acl::open(),
+        acl: acl::open_list(),
         owner: 0,
         parent_created: -1,
         with_stat: false,
@@ -65,7 +65,7 @@ fn batch_of_another_log_is_dropped() {
     let bounds = bounds(&one);
     let mut mixed = one.contents(FIRST);
     mixed[bounds[2]..].copy_from_slice(&other.contents(FIRST)[bounds[2]..]);
-    one.put(FIRST, mixed);
+    one.write_synced(FIRST, mixed);
     let (_, recovered) =
         Log::open(one.dyn_disk(), options()).expect("nothing proves that batch 3 was synced");
     assert_eq!(recovered.state.zxid.0, 2);
@@ -81,7 +81,7 @@ fn moved_batch_is_ignored() {
     let mut moved = disk.contents(FIRST);
     moved[bounds[1]] ^= 1;
     moved.insert(bounds[2], 7);
-    disk.put(FIRST, moved);
+    disk.write_synced(FIRST, moved);
     let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("no proof that the rest was synced");
     assert_eq!(recovered.state.zxid.0, 1);
 }
@@ -94,7 +94,7 @@ fn damaged_last_batch_is_dropped_unless_sealed() {
         let disk = disk.copy();
         let mut contents = disk.contents(FIRST);
         contents[at] ^= 1;
-        disk.put(FIRST, contents);
+        disk.write_synced(FIRST, contents);
         Log::open(disk.dyn_disk(), options()).map(|(_, recovered)| recovered)
     };
     let bounds = bounds(&disk);
@@ -140,7 +140,7 @@ fn log_with_descending_zxids_is_refused() {
     let seal = Batch { records: 0, synced_to: u64::MAX, payload: &[] };
     let (name, contents) = forge::segment(Zxid(0), &batches.chain([seal]).collect::<Vec<_>>());
     let disk = SimDisk::new(1);
-    disk.put(&name, contents);
+    disk.write_synced(&name, contents);
     let error = Log::open(disk.dyn_disk(), options()).expect_err("2 after 3").to_string();
     assert!(
         error.contains(&format!("byte {}: transaction 0x2 comes after 0x3", bounds(&disk)[2])),
@@ -161,7 +161,7 @@ fn inconsistent_snapshot_is_refused() {
     let record = |path: &str, owner: i64, zxid: i64| NodeRecord {
         path: path.to_owned(),
         data: None,
-        acl: acl::open(),
+        acl: acl::open_list(),
         meta: NodeMeta { czxid: Zxid(zxid), ..NodeMeta::new(Zxid(1), 0, owner) },
     };
     let session = StoredSession { timeout_ms: 1, password: Password([7; 16]) };
@@ -208,7 +208,7 @@ fn log_shorter_than_recorded_in_snapshot_is_refused() {
     let bounds = bounds(&disk);
     let whole = disk.contents(FIRST);
     for (cut, to) in [(bounds[4] - 1, 3), (bounds[3], 3), (bounds[0], 0)] {
-        disk.put(FIRST, whole[..cut].to_vec());
+        disk.write_synced(FIRST, whole[..cut].to_vec());
         let error = Log::open(disk.dyn_disk(), options()).expect_err("it was synced").to_string();
         assert!(
             error.contains(&format!("{FIRST} is damaged at byte {}: a snapshot records", bounds[to])),
@@ -216,11 +216,11 @@ fn log_shorter_than_recorded_in_snapshot_is_refused() {
         );
     }
     // The name of an unreadable snapshot still shows the last synced transaction.
-    disk.put(FIRST, whole[..bounds[3]].to_vec());
-    disk.put("snapshot.0000000000000004", vec![0; 100]);
+    disk.write_synced(FIRST, whole[..bounds[3]].to_vec());
+    disk.write_synced("snapshot.0000000000000004", vec![0; 100]);
     let error = Log::open(disk.dyn_disk(), options()).expect_err("it was synced").to_string();
     assert!(error.contains("ends with 0x3, but 0x4 had been synced"), "{error}");
-    disk.put(FIRST, whole);
+    disk.write_synced(FIRST, whole);
     let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("the whole log is there");
     assert_eq!((recovered.state.zxid, recovered.unused_snapshot_errors.len()), (zxid, 1));
 }

@@ -88,7 +88,7 @@ impl Server {
             (SessionId::from_random(random.number()), Change::CreateSession { timeout_ms: 4000, password })
         } else {
             let session = sessions[random.below(sessions.len())];
-            let identities = [acl::digest(b"me:pw")];
+            let identities = [acl::digest_identity(b"me:pw")];
             let asker = Requester { session, identities: &identities, extended_types: true };
             (session, prepare(request(random), &self.state, asker))
         };
@@ -131,7 +131,7 @@ impl Server {
         while self.snapshot.is_some() {
             self.continue_snapshot(model)?.map_or(Ok(()), Err)?;
         }
-        self.log.clean()
+        self.log.remove_old_files()
     }
 
     fn begin_snapshot(&mut self, model: &Model) -> Result<(), LogError> {
@@ -189,7 +189,7 @@ impl Server {
             }
             17..21 => self.continue_snapshot(model).map(|_| ()),
             _ => {
-                let _ = self.log.clean();
+                let _ = self.log.remove_old_files();
                 Ok(())
             }
         }

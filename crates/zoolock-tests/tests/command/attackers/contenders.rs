@@ -7,11 +7,11 @@ use bytes::BytesMut;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zoolock_tests::locks::{
-    connect, directory, granted, lock_in_background, settings, short_session_settings, until_queued,
+    await_guard, connect, directory, lock_in_background, settings, short_session_settings, until_queued,
 };
 use zoolock_tests::raw_client::RawClient;
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Place, TestFailure, on_both_arms, opcode, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Place, TestFailure, on_both_servers, opcode, tree};
 use zoolock_wire::{RequestHeader, Writer};
 
 use super::BOUND;
@@ -23,7 +23,7 @@ async fn in_time<T>(step: impl Future<Output = T>) -> T {
     timeout(BOUND, step).await.expect("done in time")
 }
 
-on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async move {
+on_both_servers!(forged_contender_delays_waiters_and_grants_nobody, |place| async move {
     let zl = connect(&place).await;
     let observer = tree::connect(&place.addr()).await.expect("connected");
     let anyone = [Acl::new(Permission::ALL, AuthId::anyone())];
@@ -47,7 +47,7 @@ on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async m
             None => Ok(()),
             Some(_) => Err(TestFailure::new("it still exists")),
         };
-        eventually("the forged znode is deleted", BOUND, deleted).await.expect("znode deleted");
+        retry_until_ok("the forged znode is deleted", BOUND, deleted).await.expect("znode deleted");
         assert!(timeout(MOMENT, &mut waiter).await.is_err(), "two holders");
         // Waiters also wait for a forged znode when no contender holds the lock.
         let forger = tree::connect(&place.addr()).await.expect("connected");
@@ -61,7 +61,7 @@ on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async m
     zl.close().await;
 });
 
-on_both_arms!(unreadable_directory_does_not_end_the_hold, |place| async move {
+on_both_servers!(unreadable_directory_does_not_end_the_hold, |place| async move {
     let holder = short_session_settings().connect(&place.connect_string()).await.expect("connected");
     let next = short_session_settings().connect(&place.connect_string()).await.expect("connected");
     let guard = holder.mutex("nightly").lock().await.expect("lock granted");
@@ -77,7 +77,7 @@ on_both_arms!(unreadable_directory_does_not_end_the_hold, |place| async move {
     )];
     spoiler.set_acl(&directory, &hidden, None).await.expect("ACL set");
     let lease = guard.valid_until();
-    let outlived = eventually("the first lease has passed", BOUND, async || match lease.has_passed() {
+    let outlived = retry_until_ok("the first lease has passed", BOUND, async || match lease.has_passed() {
         true => Ok(()),
         false => Err(TestFailure::new(format!("{:?} are left", lease.remaining()))),
     });
@@ -85,7 +85,7 @@ on_both_arms!(unreadable_directory_does_not_end_the_hold, |place| async move {
     assert!(guard.is_valid() && !waiting.is_finished());
     spoiler.set_acl(&directory, &Acls::anyone_all(), None).await.expect("ACL set");
     in_time(guard.release()).await.expect("lock released");
-    granted(waiting).await.release().await.expect("lock released");
+    await_guard(waiting).await.release().await.expect("lock released");
     holder.close().await;
     next.close().await;
 });
@@ -95,18 +95,19 @@ on_both_arms!(unreadable_directory_does_not_end_the_hold, |place| async move {
 /// The server itself uses this request to remove an empty container, and checks no access control
 /// list for it.
 async fn delete_container(place: &Place, path: &str) -> i32 {
-    let mut client = RawClient::begin(place.server().socket_addr(), 10_000, 0).await.expect("connected");
+    let mut client =
+        RawClient::open_session(place.server().socket_addr(), 10_000, 0).await.expect("connected");
     let mut frame = BytesMut::new();
     Writer::frame(&mut frame, |writer| {
         RequestHeader { xid: 1, op: opcode::DELETE_CONTAINER }.encode(writer);
         writer.string(path);
     });
     client.write(&frame).await.expect("request sent");
-    let (header, _) = client.reply(opcode::DELETE_CONTAINER).await.expect("server answered");
+    let (header, _) = client.read_reply(opcode::DELETE_CONTAINER).await.expect("server answered");
     header.err
 }
 
-on_both_arms!(delete_container_removes_no_held_lock, |place| async move {
+on_both_servers!(delete_container_removes_no_held_lock, |place| async move {
     let builder = settings().auth("digest", "jobs:secret");
     let zl = builder.connect(&place.connect_string()).await.expect("connected");
     let guard = zl.mutex("nightly").lock().await.expect("lock granted");

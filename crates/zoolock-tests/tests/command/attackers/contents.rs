@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::Error;
 use zoolock_tests::locks::connect;
-use zoolock_tests::{ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::{ZoolockBinary, on_both_servers, tree};
 
 use crate::attackers::{BOUND, output, safe_outputs};
 
@@ -19,7 +19,7 @@ async fn create(client: &Client, path: &str, data: &[u8]) {
     client.create(path, data, &options).await.expect("znode created");
 }
 
-on_both_arms!(foreign_megabyte_in_lock_directory_is_kept_and_named, |place| async move {
+on_both_servers!(foreign_megabyte_in_lock_directory_is_kept_and_named, |place| async move {
     let client = tree::connect(&place.connect_string()).await.expect("connected");
     let megabyte = vec![b'x'; LARGE];
     create(&client, "/locks", b"").await;
@@ -53,7 +53,7 @@ on_both_arms!(foreign_megabyte_in_lock_directory_is_kept_and_named, |place| asyn
     zl.close().await;
 });
 
-on_both_arms!(misleading_names_are_shown_escaped, |place| async move {
+on_both_servers!(misleading_names_are_shown_escaped, |place| async move {
     const NAME: &str = "safe\u{202e}gnp.exe<script>alert(1)";
     let client = tree::connect(&place.connect_string()).await.expect("connected");
     create(&client, "/locks", b"").await;
@@ -77,7 +77,7 @@ on_both_arms!(misleading_names_are_shown_escaped, |place| async move {
     assert!(shown >= 5, "only {shown} commands show the name");
 });
 
-on_both_arms!(shell_syntax_in_names_is_not_executed, |place| async move {
+on_both_servers!(shell_syntax_in_names_is_not_executed, |place| async move {
     let zoolock = ZoolockBinary::find().expect("zoolock was built");
     let made = zoolock.home().join("made");
     for name in ["x$(touch made)", "x`touch made`", "x;touch made", "x\"&&touch made&&\""] {

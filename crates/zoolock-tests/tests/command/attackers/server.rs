@@ -142,7 +142,7 @@ fn connect_response(timeout_ms: i32, session: i64) -> BytesMut {
 }
 
 /// Returns the answer to a connect request, and whether the session is open after it.
-fn greet(attack: Attack) -> (BytesMut, bool) {
+fn answer_connect(attack: Attack) -> (BytesMut, bool) {
     match attack {
         Attack::Silent => (BytesMut::new(), false),
         Attack::Garbage => (BytesMut::from(TRAP.repeat(50).as_str()), false),
@@ -257,7 +257,7 @@ async fn serve(
 
 /// Opens the session, then sends events until the connection ends.
 async fn flood(mut client: TcpStream) {
-    let (greeting, _) = greet(Attack::EndlessEvents);
+    let (greeting, _) = answer_connect(Attack::EndlessEvents);
     let mut request = vec![0; 1 << 10];
     let mut sent = match client.read(&mut request).await {
         Ok(bytes) if bytes > 0 => client.write_all(&greeting).await,
@@ -270,18 +270,18 @@ async fn flood(mut client: TcpStream) {
 }
 
 /// Serves a connection with the behaviour of `attack`.
-async fn treat(client: TcpStream, attack: Attack) {
+async fn serve_attack(client: TcpStream, attack: Attack) {
     if attack == Attack::EndlessEvents {
         flood(client).await;
     } else if attack != Attack::ClosesConnection {
         let answer = move |header: RequestHeader, _: &mut Reader<'_>| answer(attack, header.xid, header.op);
-        serve(client, move || greet(attack), answer).await;
+        serve(client, move || answer_connect(attack), answer).await;
     }
 }
 
 /// Uses the library as a program does. Returns the error of the connect, or the result of the lock
 /// call.
-async fn lock_there(address: &str) -> Result<(), zoolock::Error> {
+async fn try_to_lock(address: &str) -> Result<(), zoolock::Error> {
     let zl = settings().connect_timeout(Duration::from_secs(1)).connect(address).await?;
     let locked = zl.mutex("nightly").lock_timeout(Duration::from_secs(1)).await.map(drop);
     let snapshot = timeout(Duration::from_secs(2), zl.mutex("nightly").snapshot()).await;
@@ -297,8 +297,8 @@ async fn hostile_server_causes_library_error_in_time() {
     let mut attempts = tokio::task::JoinSet::new();
     for attack in ATTACKS {
         attempts.spawn(async move {
-            let server = start(move |client| treat(client, attack)).await;
-            let outcome = timeout(BOUND, lock_there(&server.address)).await;
+            let server = start(move |client| serve_attack(client, attack)).await;
+            let outcome = timeout(BOUND, try_to_lock(&server.address)).await;
             match outcome.unwrap_or_else(|_| panic!("{attack:?} makes the library hang")) {
                 Ok(()) => panic!("{attack:?} makes the library hold the lock"),
                 Err(error) => {
@@ -344,7 +344,7 @@ async fn hostile_server_causes_command_error_in_time() {
         for args in [RUN, LIST] {
             let mut command = zoolock.command(args);
             attempts.spawn(async move {
-                let server = start(move |client| treat(client, attack)).await;
+                let server = start(move |client| serve_attack(client, attack)).await;
                 command.env("ZOOLOCK_CONNECT", &server.address);
                 let done = timeout(BOUND, run(command)).await;
                 let (done, memory) = done.unwrap_or_else(|_| panic!("{attack:?} makes the command hang"));

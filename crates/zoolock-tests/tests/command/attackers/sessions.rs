@@ -2,19 +2,19 @@
 
 use zoolock_tests::locks::connect;
 use zoolock_tests::raw_client::{RawClient, ServerGone, SessionTicket, password_on_apache};
-use zoolock_tests::{Arm, Place, on_both_arms, tree};
+use zoolock_tests::{Place, ServerKind, on_both_servers, tree};
 use zoolock_wire::Hidden;
 
 /// Tries to attach to a session with a password. Returns whether the server accepts the password.
 async fn take_over(place: &Place, session: i64, password: Hidden) -> bool {
     let ticket = SessionTicket { session, password };
-    match RawClient::resume(place.server().socket_addr(), 10_000, 0, &ticket).await {
+    match RawClient::attach_session(place.server().socket_addr(), 10_000, 0, &ticket).await {
         Ok(Some(client)) => client.ticket.session == session,
         Ok(None) | Err(ServerGone) => false,
     }
 }
 
-on_both_arms!(private session_id_is_sufficient_only_on_apache, |place| async move {
+on_both_servers!(private session_id_is_sufficient_only_on_apache, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock granted");
     // Any client that may read the znode sees the id of the session that owns it.
@@ -29,13 +29,13 @@ on_both_arms!(private session_id_is_sufficient_only_on_apache, |place| async mov
     // attacker receives its reply, the server closes the attacker's connection. Then the attack is
     // repeated.
     for _ in 0..20 {
-        if place.arm() == Arm::Apache && !taken {
+        if place.server_kind() == ServerKind::Apache && !taken {
             taken = take_over(&place, session, password_on_apache(session)).await;
         }
     }
-    match place.arm() {
-        Arm::Embedded => assert!(!taken, "taken over with a computed password"),
-        Arm::Apache => assert!(taken, "the attack that docs/SECURITY.md describes fails"),
+    match place.server_kind() {
+        ServerKind::Embedded => assert!(!taken, "taken over with a computed password"),
+        ServerKind::Apache => assert!(taken, "the attack that docs/SECURITY.md describes fails"),
     }
     zl.close().await;
 });

@@ -29,7 +29,7 @@ async fn second_server_on_same_directory_is_refused() {
         stderr.contains(&format!("the data directory {path} is in use by another server; stop it")),
         "{stderr}"
     );
-    RawClient::begin(first.addr(), 10_000, 0).await.expect("the first server still serves");
+    RawClient::open_session(first.addr(), 10_000, 0).await.expect("the first server still serves");
     // After the kill the directory is no longer in use.
     first.kill().await;
     let third = ServeProcess::start(serve(&binary, data.path())).await.expect("server started");
@@ -55,7 +55,7 @@ async fn assert_nothing_is_lost_at_file_size_limit() {
     let limit = Some(10 << 20);
     prlimit(Some(server.pid()), Resource::Fsize, Rlimit { current: limit, maximum: limit })
         .expect("limit set");
-    let ended = world.while_writing(server.addr(), true, server.ended()).await.expect("server ended");
+    let ended = world.while_writing(server.addr(), true, server.wait_for_end()).await.expect("server ended");
     assert_eq!(ended.code, Some(69), "{}", ended.notes);
     assert_reported(&ended.notes, data.path(), "File too large", "ulimit -f");
     world.final_check().await.expect("no acknowledged write is lost");
@@ -97,8 +97,10 @@ async fn no_write_is_lost_on_full_disk() {
         .args(serve.as_std().get_args());
     let mut world = World::new(&binary, data.path(), SEED);
     let mut server = ServeProcess::start(twice).await.expect("server started");
-    let stderr =
-        world.while_writing(server.addr(), true, server.next()).await.expect("second server started");
+    let stderr = world
+        .while_writing(server.addr(), true, server.wait_for_second_server())
+        .await
+        .expect("second server started");
     assert_reported(&stderr, data.path(), "No space left on device", "free space");
     assert!(stderr.contains("ended with 69"), "{stderr}");
     world.check(&server).await.expect("no acknowledged write is lost");

@@ -38,12 +38,12 @@ impl Mortals {
     }
 
     async fn work_until_dead(&mut self, addr: SocketAddr) -> ServerResult<()> {
-        let mut observer = RawClient::begin(addr, LONG_MS, 0).await?;
+        let mut observer = RawClient::open_session(addr, LONG_MS, 0).await?;
         let create = |path: &str, flags| Write::Create { path: path.to_owned(), data: Bytes::new(), flags };
         observer.call(create(PARENT, 0).request()).await?;
         loop {
             for _ in 0..3 {
-                let mut client = RawClient::begin(addr, SHORT_MS, 0).await?;
+                let mut client = RawClient::open_session(addr, SHORT_MS, 0).await?;
                 self.created += 1;
                 let path = format!("{PARENT}/{}", self.created);
                 self.waiting.push((path.clone(), client.ticket.clone()));
@@ -102,7 +102,7 @@ impl Mortals {
 
 /// Checks that a session that has ended does not exist on the server.
 pub(crate) async fn check_session_ended(addr: SocketAddr, ticket: &SessionTicket) -> Result<()> {
-    match RawClient::resume(addr, LONG_MS, 0, ticket).await {
+    match RawClient::attach_session(addr, LONG_MS, 0, ticket).await {
         Ok(None) | Err(ServerGone) => Ok(()),
         Ok(Some(_)) => {
             Err(TestFailure::new(format!("session {:#x} exists again after its end", ticket.session)))

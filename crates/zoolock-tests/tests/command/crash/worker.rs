@@ -81,7 +81,7 @@ impl Worker {
     async fn step(&mut self, addr: SocketAddr, large: bool, seen: &AtomicI64) -> Result<Step> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => match RawClient::begin(addr, LONG_MS, 0).await {
+            None => match RawClient::open_session(addr, LONG_MS, 0).await {
                 Ok(client) => client,
                 Err(ServerGone) => return Ok(Step::ServerEnded),
             },
@@ -104,7 +104,7 @@ impl Worker {
             return Ok(Step::ServerEnded);
         }
         while let Some((number, write)) = self.unanswered.front() {
-            let Ok((header, reply)) = client.reply(write.request().op()).await else {
+            let Ok((header, reply)) = client.read_reply(write.request().op()).await else {
                 return Ok(Step::ServerEnded);
             };
             let is_error = |result: &OpResult| matches!(result, OpResult::Error(_));
@@ -141,7 +141,7 @@ impl Worker {
         let found = read(reader, &self.root).await?;
         let client = match &self.ticket {
             None => None,
-            Some(ticket) => RawClient::resume(addr, LONG_MS, 0, ticket).await?,
+            Some(ticket) => RawClient::attach_session(addr, LONG_MS, 0, ticket).await?,
         };
         let owner = self.ticket.as_ref().map_or(0, |ticket| ticket.session);
         let unanswered = std::mem::take(&mut self.unanswered);

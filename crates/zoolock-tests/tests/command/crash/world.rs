@@ -110,7 +110,7 @@ impl<'a> World<'a> {
     /// have seen, and that sessions that ended do not exist again.
     pub(crate) async fn check(&mut self, server: &ServeProcess) -> Result<()> {
         let addr = server.addr();
-        let mut reader = RawClient::begin(addr, LONG_MS, self.seen).await?;
+        let mut reader = RawClient::open_session(addr, LONG_MS, self.seen).await?;
         for worker in &mut self.workers {
             self.closed.extend(worker.check(addr, &mut reader).await?);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::apache::{Apache, availability};
 use zoolock_tests::ports::Port;
-use zoolock_tests::wait::eventually;
+use zoolock_tests::wait::retry_until_ok;
 use zoolock_tests::{ServerOptions, TestFailure, tree};
 
 /// Starts a server. Returns `None` and reports test `name` as skipped if this machine has no Apache ZooKeeper.
@@ -81,7 +81,7 @@ async fn apache_deletes_empty_containers_at_configured_interval() {
     client.create("/c", b"", &CreateMode::Container.with_acls(anyone)).await.expect("container created");
     client.create("/c/n", b"", &CreateMode::Ephemeral.with_acls(anyone)).await.expect("znode created");
     client.delete("/c/n", None).await.expect("znode deleted");
-    eventually("the container is deleted", Duration::from_secs(10), async || {
+    retry_until_ok("the container is deleted", Duration::from_secs(10), async || {
         let left = tree::descendants(&apache.addr(), "/").await?;
         if left.is_empty() { Ok(()) } else { Err(TestFailure::new(left.join(", "))) }
     })

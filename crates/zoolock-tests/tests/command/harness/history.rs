@@ -27,27 +27,30 @@ fn assert_rejected(checked: Result<(), Violation>, because: &[&str]) {
 
 #[test]
 fn overlapping_holders_are_rejected() {
-    history("a+1 a-1 b+2 b-2 a+3 a-3").one_holder().expect("one holder after the other");
-    history("a+1").one_holder().expect("a holder that never exits does not overlap with another");
+    history("a+1 a-1 b+2 b-2 a+3 a-3").check_one_holder().expect("one holder after the other");
+    history("a+1").check_one_holder().expect("a holder that never exits does not overlap with another");
     assert_rejected(
-        history("a+1 a-1 b+2 c+3 b-2 c-3").one_holder(),
+        history("a+1 a-1 b+2 c+3 b-2 c-3").check_one_holder(),
         &["event 3, c", "b was inside since event 2"],
     );
-    assert_rejected(history("a+1 a+2").one_holder(), &["event 1, a"]);
+    assert_rejected(history("a+1 a+2").check_one_holder(), &["event 1, a"]);
 }
 
 #[test]
 fn exit_without_enter_is_rejected() {
-    assert_rejected(history("a+1 b-1").one_holder(), &["event 1, b exited"]);
-    assert_rejected(history("a+1 a-2").one_holder(), &["event 1, a exited with 2"]);
+    assert_rejected(history("a+1 b-1").check_one_holder(), &["event 1, b exited"]);
+    assert_rejected(history("a+1 a-2").check_one_holder(), &["event 1, a exited with 2"]);
 }
 
 #[test]
 fn tokens_that_do_not_rise_are_rejected() {
-    history("a+1 a-1 b+5 b-5 a+6").tokens_rise().expect("the tokens rise");
+    history("a+1 a-1 b+5 b-5 a+6").check_tokens_rise().expect("the tokens rise");
     assert_rejected(
-        history("a+1 a-1 b+5 b-5 c+4").tokens_rise(),
+        history("a+1 a-1 b+5 b-5 c+4").check_tokens_rise(),
         &["c entered with 4", "b had entered with 5"],
     );
-    assert_rejected(history("a+1 a-1 b+1").tokens_rise(), &["b entered with 1", "a had entered with 1"]);
+    assert_rejected(
+        history("a+1 a-1 b+1").check_tokens_rise(),
+        &["b entered with 1", "a had entered with 1"],
+    );
 }

@@ -1,8 +1,8 @@
 //! Tests of the test support.
 
 mod apache;
-mod arms;
 mod binary;
+mod both_servers;
 mod history;
 mod proxy;
 mod tree;

@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
-use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Direction, Place, Proxy, on_both_servers, opcode, tree};
 
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
 /// Starts a proxy and connects a client through it.
 async fn proxied(place: &Place) -> (Proxy, Client) {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy started");
-    let client = tree::connect(&place.through(&proxy.addr())).await.expect("connected");
+    let client = tree::connect(&place.connect_string_through(&proxy.addr())).await.expect("connected");
     (proxy, client)
 }
 
-on_both_arms!(bytes_of_listing_are_counted_exactly, |place| async move {
+on_both_servers!(bytes_of_listing_are_counted_exactly, |place| async move {
     let (proxy, client) = proxied(&place).await;
     for number in 0..100 {
         client.create(&format!("/n{number:03}"), b"", &PERSISTENT).await.expect("znode created");
@@ -47,7 +47,7 @@ on_both_arms!(bytes_of_listing_are_counted_exactly, |place| async move {
     assert_eq!(all.connections[0].counts, all.total);
 });
 
-on_both_arms!(watch_events_are_counted_separately, |place| async move {
+on_both_servers!(watch_events_are_counted_separately, |place| async move {
     let (proxy, client) = proxied(&place).await;
     let (_, watcher) = client.list_and_watch_children("/").await.expect("children listed");
     client.create("/n", b"", &PERSISTENT).await.expect("znode created");
@@ -55,7 +55,7 @@ on_both_arms!(watch_events_are_counted_separately, |place| async move {
     assert_eq!(proxy.counts().notifications, 1);
 });
 
-on_both_arms!(dropped_reply_leaves_request_executed, |place| async move {
+on_both_servers!(dropped_reply_leaves_request_executed, |place| async move {
     let (proxy, client) = proxied(&place).await;
     proxy.drop_next_reply(opcode::CREATE2);
     client.create("/done", b"", &PERSISTENT).await.expect_err("the reply was dropped");
@@ -66,7 +66,7 @@ on_both_arms!(dropped_reply_leaves_request_executed, |place| async move {
     assert_eq!(proxy.stats().connections.len(), 2);
 });
 
-on_both_arms!(dropped_request_is_not_executed, |place| async move {
+on_both_servers!(dropped_request_is_not_executed, |place| async move {
     let (proxy, client) = proxied(&place).await;
     proxy.drop_next_request(opcode::CREATE2);
     client.create("/undone", b"", &PERSISTENT).await.expect_err("the request was dropped");
@@ -78,37 +78,37 @@ on_both_arms!(dropped_request_is_not_executed, |place| async move {
     client.create("/undone", b"", &PERSISTENT).await.expect("znode created");
 });
 
-on_both_arms!(only_requested_opcode_is_dropped, |place| async move {
+on_both_servers!(only_requested_opcode_is_dropped, |place| async move {
     let (proxy, client) = proxied(&place).await;
     proxy.drop_next_reply(opcode::DELETE);
     client.create("/n", b"", &PERSISTENT).await.expect("znode created");
     client.delete("/n", None).await.expect_err("the reply was dropped");
 });
 
-on_both_arms!(cut_closes_every_connection, |place| async move {
+on_both_servers!(cut_closes_every_connection, |place| async move {
     let (proxy, client) = proxied(&place).await;
-    let other = tree::connect(&place.through(&proxy.addr())).await.expect("connected");
+    let other = tree::connect(&place.connect_string_through(&proxy.addr())).await.expect("connected");
     assert_eq!(proxy.stats().open(), 2);
-    proxy.cut().await;
+    proxy.close_connections().await;
     assert!(proxy.stats().connections[..2].iter().all(|connection| connection.closed));
     proxy.until("both clients reconnect", |stats| stats.open() == 2).await;
     client.check_stat("/").await.expect("session continues");
     other.check_stat("/").await.expect("session continues");
 });
 
-on_both_arms!(refusing_proxy_accepts_no_new_connection, |place| async move {
+on_both_servers!(refusing_proxy_accepts_no_new_connection, |place| async move {
     let (proxy, client) = proxied(&place).await;
     proxy.refuse(true).await;
     TcpStream::connect(proxy.addr()).await.expect_err("the proxy refuses connections");
     client.check_stat("/").await.expect("open connection stays open");
-    proxy.cut().await;
+    proxy.close_connections().await;
     assert_eq!(proxy.stats().open(), 0);
     proxy.refuse(false).await;
     proxy.until("the client reconnects", |stats| stats.open() == 1).await;
     client.check_stat("/").await.expect("session continues");
 });
 
-on_both_arms!(blackhole_delays_bytes_without_losing_them, |place| async move {
+on_both_servers!(blackhole_delays_bytes_without_losing_them, |place| async move {
     let (proxy, client) = proxied(&place).await;
     for direction in [Direction::ToServer, Direction::ToClient] {
         let before = proxy.counts();
@@ -124,7 +124,7 @@ on_both_arms!(blackhole_delays_bytes_without_losing_them, |place| async move {
     assert_eq!(proxy.stats().connections.len(), 1);
 });
 
-on_both_arms!(delay_applies_in_each_direction, |place| async move {
+on_both_servers!(delay_applies_in_each_direction, |place| async move {
     let (proxy, client) = proxied(&place).await;
     proxy.delay(Duration::from_millis(150));
     let begun = Instant::now();
@@ -139,10 +139,11 @@ on_both_arms!(delay_applies_in_each_direction, |place| async move {
     assert!(begun.elapsed() < Duration::from_millis(20 * 150), "{:?}", begun.elapsed());
 });
 
-on_both_arms!(four_letter_words_pass_the_proxy, |place| async move {
+on_both_servers!(four_letter_words_pass_the_proxy, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy started");
     let addr = proxy.addr().parse().expect("valid address");
-    let answer = zoolock_tests::four_letter::four_letter(addr, "ruok").await.expect("server answered");
+    let answer =
+        zoolock_tests::four_letter::send_four_letter_word(addr, "ruok").await.expect("server answered");
     assert_eq!(answer, "imok");
     let counts = proxy.counts();
     assert_eq!((counts.bytes_to_server, counts.bytes_to_client), (4, 4));
@@ -177,11 +178,11 @@ async fn only_whole_frames_are_counted_as_requests() {
     }
 }
 
-on_both_arms!(private proxy_survives_server_restart, |place| async move {
+on_both_servers!(private proxy_survives_server_restart, |place| async move {
     let (proxy, client) = proxied(&place).await;
     place.server().kill().await;
     proxy.until("the connection ends", |stats| stats.connections[0].closed).await;
-    proxy.cut().await;
+    proxy.close_connections().await;
     drop(client);
     place.server().restart().await.expect("server restarted");
     let again = tree::connect(&proxy.addr()).await.expect("connected");

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::four_letter::watches_below;
-use zoolock_tests::{AnyServer, Arm, ServerOptions, on_both_arms, tree};
+use zoolock_tests::{AnyServer, ServerKind, ServerOptions, on_both_servers, tree};
 
-on_both_arms!(tree_checks_wait_until_ephemerals_are_deleted, |place| async move {
+on_both_servers!(tree_checks_wait_until_ephemerals_are_deleted, |place| async move {
     let addr = place.connect_string();
     let client = tree::connect(&addr).await.expect("connected");
     let anyone = Acls::anyone_all();
@@ -33,7 +33,7 @@ on_both_arms!(tree_checks_wait_until_ephemerals_are_deleted, |place| async move 
     tree::assert_no_contenders(&addr, "/missing").await;
 });
 
-on_both_arms!(private watches_are_counted, |place| async move {
+on_both_servers!(private watches_are_counted, |place| async move {
     let server = place.server();
     assert_eq!(server.watch_count().await.expect("server answered"), 0);
     place.assert_no_watches().await;
@@ -48,10 +48,11 @@ on_both_arms!(private watches_are_counted, |place| async move {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_below_a_path_are_counted() {
-    if !Arm::Apache.availability().or_skip("watches_below_a_path_are_counted") {
+    if !ServerKind::Apache.availability().or_skip("watches_below_a_path_are_counted") {
         return;
     }
-    let server = AnyServer::start(Arm::Apache, ServerOptions::default()).await.expect("server started");
+    let server =
+        AnyServer::start(ServerKind::Apache, ServerOptions::default()).await.expect("server started");
     let client = tree::connect(&server.addr()).await.expect("connected");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for path in ["/a", "/ab"] {

@@ -11,7 +11,7 @@ use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::{Place, Result, TestFailure, tree};
 
 use crate::clients::{Client, ClientLock, Library};
-use crate::interop::fairness::{Passes, Waits, starved};
+use crate::interop::fairness::{Passes, Waits, find_starved};
 use crate::interop::referee::{Hold, Referee};
 
 /// The path of the shared lock, below the chroot.
@@ -94,7 +94,7 @@ impl Contender {
     ///
     /// # Errors
     /// Fails if the referee finds a violation, and if the client fails.
-    pub(crate) async fn section(&mut self, together: bool) -> Result<usize> {
+    pub(crate) async fn hold_once(&mut self, together: bool) -> Result<usize> {
         let asked = self.referee.entries();
         let began = Instant::now();
         self.lock.acquire().await?;
@@ -136,7 +136,7 @@ impl Contender {
 
 /// Returns the number of sections of each contender. Sections with permits are long, so there are
 /// fewer of them.
-pub(crate) fn sections(roles: &[Role]) -> usize {
+pub(crate) fn sections_each(roles: &[Role]) -> usize {
     match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
         true => 2000,
         false if roles.iter().any(|role| role.kind.contains("semaphore")) => 30,
@@ -155,16 +155,16 @@ pub(crate) fn available(roles: &[Role], place: &Place) -> bool {
 /// # Panics
 /// Panics if contenders that exclude each other hold the lock together, if a contender starves or does not finish its
 /// sections, and if znodes or watches are left.
-pub(crate) async fn share(place: &Place, roles: &[Role]) {
+pub(crate) async fn assert_shared_fairly(place: &Place, roles: &[Role]) {
     if !available(roles, place) {
         return;
     }
-    prepare(place).await;
+    create_parent(place).await;
     let all = contend(place, roles).await;
     for Waits { name, passed } in &all {
-        println!("{}: {name}: {:?}", place.arm(), Passes::of(passed));
+        println!("{}: {name}: {:?}", place.server_kind(), Passes::of(passed));
     }
-    if let Some(starved) = starved(&all) {
+    if let Some(starved) = find_starved(&all) {
         panic!("{starved}; {all:?}");
     }
     assert_nothing_left(place).await;
@@ -176,7 +176,7 @@ pub(crate) async fn share(place: &Place, roles: &[Role]) {
 /// Panics if contenders that exclude each other hold the lock together, and if a contender does not finish its
 /// sections.
 pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Waits> {
-    let sections = sections(roles);
+    let sections = sections_each(roles);
     let contenders: usize = roles.iter().map(|role| role.contenders).sum();
     let bound = BOUND + EACH * (sections * contenders).try_into().expect("there are few sections");
     match timeout(bound, run(place, roles, Some(sections))).await {
@@ -215,12 +215,12 @@ pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) 
         let barrier = barrier.clone();
         running.spawn(async move {
             // The first section opens the session. It is slower, and its wait does not count.
-            contender.section(false).await?;
+            contender.hold_once(false).await?;
             barrier.wait().await;
             let mut passed = Vec::new();
             while sections.is_none_or(|sections| passed.len() < sections) {
                 let together = passed.len() % TOGETHER == 0;
-                passed.push(contender.section(together).await?);
+                passed.push(contender.hold_once(together).await?);
             }
             let name = contender.name.clone();
             contender.close().await?;
@@ -238,7 +238,7 @@ pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) 
 ///
 /// # Panics
 /// Panics if the referee finds no violation.
-pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
+pub(crate) async fn run_until_violation(place: &Place, roles: &[Role]) -> String {
     // Contenders whose sequence numbers are equal can also wait for each other. Then the run times out and is repeated.
     for _ in 0..3 {
         if let Ok(ended) = timeout(VIOLATION_BOUND, run(place, roles, None)).await {
@@ -256,7 +256,7 @@ pub(crate) async fn assert_nothing_left(place: &Place) {
 }
 
 /// Creates the parent of the lock directory, which some libraries do not create.
-pub(crate) async fn prepare(place: &Place) {
+pub(crate) async fn create_parent(place: &Place) {
     let client = tree::connect(&place.connect_string()).await.expect("connected");
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create("/locks", b"", &options).await.expect("the chroot is empty");
@@ -264,7 +264,7 @@ pub(crate) async fn prepare(place: &Place) {
 
 /// Creates the directory of the lock.
 pub(crate) async fn create_lock_directory(place: &Place) {
-    prepare(place).await;
+    create_parent(place).await;
     let client = tree::connect(&place.connect_string()).await.expect("connected");
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create(LOCK, b"", &options).await.expect("the directory is new");

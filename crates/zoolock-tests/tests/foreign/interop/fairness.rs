@@ -36,7 +36,7 @@ impl Passes {
 /// A contender starves if at least a tenth of its waits each have more than `3 * contenders.len()`
 /// entries of others. In a long run, it also starves if more than half of all entries of the others
 /// fall into one of its waits.
-pub(crate) fn starved(contenders: &[Waits]) -> Option<String> {
+pub(crate) fn find_starved(contenders: &[Waits]) -> Option<String> {
     let total: usize = contenders.iter().map(|contender| contender.passed.len()).sum();
     let usual = 3 * contenders.len();
     contenders.iter().enumerate().find_map(|(index, contender)| {
@@ -75,25 +75,25 @@ mod tests {
         let order: Vec<usize> = (0..400).map(|at| at % 4).collect();
         let contenders = contenders(&order);
         assert_eq!(Passes::of(&contenders[3].passed), Passes { usual: 3, most: 3 });
-        assert_eq!(starved(&contenders), None);
+        assert_eq!(find_starved(&contenders), None);
     }
 
     #[test]
     fn one_long_wait_is_not_starvation() {
         let order: Vec<usize> =
             (0..400).map(|at| if (40..80).contains(&at) { at % 3 } else { at % 4 }).collect();
-        assert_eq!(starved(&contenders(&order)), None);
+        assert_eq!(find_starved(&contenders(&order)), None);
     }
 
     #[test]
     fn contender_that_enters_last_starves() {
         let order: Vec<usize> = (0..300).map(|at| at % 3).chain((0..100).map(|_| 3)).collect();
-        assert!(starved(&contenders(&order)).is_some());
+        assert!(find_starved(&contenders(&order)).is_some());
     }
 
     #[test]
     fn contender_that_is_passed_repeatedly_starves() {
         let order: Vec<usize> = (0..400).map(|at| if at % 20 == 19 { 3 } else { at % 3 }).collect();
-        assert!(starved(&contenders(&order)).is_some());
+        assert!(find_starved(&contenders(&order)).is_some());
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::Error;
-use zoolock_tests::{AnyServer, Arm, Place, ZoolockBinary, locks, on_both_arms, tree};
+use zoolock_tests::{AnyServer, Place, ServerKind, ZoolockBinary, locks, on_both_servers, tree};
 
 use crate::clients::Library::{Java, Kazoo, Zoolock};
 use crate::clients::{Client, java};
 use crate::interop::contenders::{
-    LOCK, Role, assert_nothing_left, available, contend, create_lock_directory, role, violation,
+    LOCK, Role, assert_nothing_left, available, contend, create_lock_directory, role, run_until_violation,
 };
 use crate::programs::run;
 
@@ -54,28 +54,28 @@ async fn assert_held_together(place: &Place, roles: &[Role], znode: &str, exclud
         return;
     }
     create_directory_at(place, i32::MAX - LEFT).await;
-    if excluded_on_embedded && place.arm() == Arm::Embedded {
+    if excluded_on_embedded && place.server_kind() == ServerKind::Embedded {
         contend(place, roles).await;
         return;
     }
-    let found = violation(place, roles).await;
+    let found = run_until_violation(place, roles).await;
     assert!(found.contains("violation: ") && found.contains(znode), "{found}");
 }
 
-on_both_arms!(private curators_hold_together_after_last_number, |place| async move {
+on_both_servers!(private curators_hold_together_after_last_number, |place| async move {
     assert_held_together(&place, &[role(Java, "curator-mutex", 4)], "-lock-2147483647", true).await;
 });
 
-on_both_arms!(private kazoos_hold_together_after_last_number, |place| async move {
+on_both_servers!(private kazoos_hold_together_after_last_number, |place| async move {
     assert_held_together(&place, &[role(Kazoo, "lock", 4)], "__lock__2147483647", true).await;
 });
 
-on_both_arms!(private write_locks_hold_together_after_last_number, |place| async move {
+on_both_servers!(private write_locks_hold_together_after_last_number, |place| async move {
     // The recipe orders contenders with equal numbers by session id, so the order of the listing does not matter.
     assert_held_together(&place, &[role(Java, "write-lock", 4)], "-2147483647", false).await;
 });
 
-on_both_arms!(private directory_near_its_end_is_replaced, |place| async move {
+on_both_servers!(private directory_near_its_end_is_replaced, |place| async move {
     let roles = [
         role(Java, "curator-mutex", 2),
         role(Zoolock, "mutex@native", 1),
@@ -90,7 +90,7 @@ on_both_arms!(private directory_near_its_end_is_replaced, |place| async move {
     assert_nothing_left(&place).await;
 });
 
-on_both_arms!(private mutex_waits_while_curator_keeps_old_directory, |place| async move {
+on_both_servers!(private mutex_waits_while_curator_keeps_old_directory, |place| async move {
     if !Java.or_skip(&place) {
         return;
     }
@@ -112,7 +112,7 @@ on_both_arms!(private mutex_waits_while_curator_keeps_old_directory, |place| asy
     assert_nothing_left(&place).await;
 });
 
-on_both_arms!(private doctor_reports_directory_near_its_end, |place| async move {
+on_both_servers!(private doctor_reports_directory_near_its_end, |place| async move {
     if !Java.or_skip(&place) {
         return;
     }

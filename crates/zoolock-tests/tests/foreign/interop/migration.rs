@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Place, Result, TestFailure, on_both_arms};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Place, Result, TestFailure, on_both_servers};
 
 use crate::clients::Client;
 use crate::clients::Library::{Java, Kazoo, Zoolock};
-use crate::interop::contenders::{Contender, Role, assert_nothing_left, available, prepare, role};
+use crate::interop::contenders::{Contender, Role, assert_nothing_left, available, create_parent, role};
 use crate::interop::referee::Referee;
 
 const PROCESSES: usize = 4;
@@ -24,7 +24,7 @@ async fn migrate(place: &Place, stages: &[Role]) {
     if !available(stages, place) {
         return;
     }
-    prepare(place).await;
+    create_parent(place).await;
     let referee = Arc::new(Referee::new(0));
     let mut fleet = Vec::new();
     for _ in 0..PROCESSES {
@@ -57,14 +57,14 @@ impl Member {
         // The number of grants so far is a unique number, because each process acquires the lock
         // before the next process starts.
         let mut contender = Contender::new(&client, role, referee.entries(), place, referee);
-        contender.section(false).await.expect("the process acquires the lock");
+        contender.hold_once(false).await.expect("the process acquires the lock");
         let stopped = Arc::new(AtomicBool::new(false));
         let sections = tokio::spawn({
             let stopped = stopped.clone();
             async move {
                 let mut sections = 0;
                 while !stopped.load(Ordering::Relaxed) {
-                    contender.section(false).await?;
+                    contender.hold_once(false).await?;
                     sections += 1;
                 }
                 contender.close().await?;
@@ -93,16 +93,16 @@ async fn until_busy(referee: &Referee) {
         sections if sections >= BETWEEN => Ok(()),
         sections => Err(TestFailure::new(format!("{sections} sections"))),
     };
-    eventually("the fleet uses the lock", BOUND, check).await.expect("the lock is granted");
+    retry_until_ok("the fleet uses the lock", BOUND, check).await.expect("the lock is granted");
 }
 
-on_both_arms!(curator_fleet_migrates_to_native, |place| async move {
+on_both_servers!(curator_fleet_migrates_to_native, |place| async move {
     let stages =
         [role(Java, "curator-mutex", 1), role(Zoolock, "mutex@curator", 1), role(Zoolock, "mutex@native", 1)];
     migrate(&place, &stages).await;
 });
 
-on_both_arms!(kazoo_fleet_migrates_to_native, |place| async move {
+on_both_servers!(kazoo_fleet_migrates_to_native, |place| async move {
     let stages = [
         role(Kazoo, "lock", 1),
         role(Zoolock, "mutex@kazoo", 1),
@@ -115,6 +115,6 @@ on_both_arms!(kazoo_fleet_migrates_to_native, |place| async move {
     migrate(&place, &stages).await;
 });
 
-on_both_arms!(write_lock_fleet_migrates_to_native, |place| async move {
+on_both_servers!(write_lock_fleet_migrates_to_native, |place| async move {
     migrate(&place, &[role(Java, "write-lock", 1), role(Zoolock, "mutex@native", 1)]).await;
 });

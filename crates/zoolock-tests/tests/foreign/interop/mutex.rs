@@ -1,32 +1,33 @@
 //! Mutexes shared with other client libraries.
 
-use zoolock_tests::on_both_arms;
+use zoolock_tests::on_both_servers;
 
 use crate::clients::Library::{Java, Kazoo, Zoolock};
-use crate::interop::contenders::{role, share};
+use crate::interop::contenders::{assert_shared_fairly, role};
 
-on_both_arms!(native_mutexes_share_with_curator, |place| async move {
-    share(&place, &[role(Zoolock, "mutex@native", 2), role(Java, "curator-mutex", 2)]).await;
+on_both_servers!(native_mutexes_share_with_curator, |place| async move {
+    assert_shared_fairly(&place, &[role(Zoolock, "mutex@native", 2), role(Java, "curator-mutex", 2)]).await;
 });
 
-on_both_arms!(two_namings_share_with_curator, |place| async move {
+on_both_servers!(two_namings_share_with_curator, |place| async move {
     let roles =
         [role(Zoolock, "mutex@native", 2), role(Zoolock, "mutex@curator", 2), role(Java, "curator-mutex", 2)];
-    share(&place, &roles).await;
+    assert_shared_fairly(&place, &roles).await;
 });
 
-on_both_arms!(native_mutexes_share_with_kazoo_pattern, |place| async move {
-    share(&place, &[role(Zoolock, "mutex@native+pattern", 2), role(Kazoo, "lock-pattern", 2)]).await;
+on_both_servers!(native_mutexes_share_with_kazoo_pattern, |place| async move {
+    assert_shared_fairly(&place, &[role(Zoolock, "mutex@native+pattern", 2), role(Kazoo, "lock-pattern", 2)])
+        .await;
 });
 
-on_both_arms!(kazoo_naming_shares_with_kazoo, |place| async move {
-    share(&place, &[role(Zoolock, "mutex@kazoo", 2), role(Kazoo, "lock", 2)]).await;
+on_both_servers!(kazoo_naming_shares_with_kazoo, |place| async move {
+    assert_shared_fairly(&place, &[role(Zoolock, "mutex@kazoo", 2), role(Kazoo, "lock", 2)]).await;
 });
 
-on_both_arms!(write_lock_naming_shares_with_write_lock, |place| async move {
-    share(&place, &[role(Zoolock, "mutex@write-lock", 2), role(Java, "write-lock", 2)]).await;
+on_both_servers!(write_lock_naming_shares_with_write_lock, |place| async move {
+    assert_shared_fairly(&place, &[role(Zoolock, "mutex@write-lock", 2), role(Java, "write-lock", 2)]).await;
 });
 
-on_both_arms!(native_mutexes_share_with_write_lock, |place| async move {
-    share(&place, &[role(Zoolock, "mutex@native", 2), role(Java, "write-lock", 2)]).await;
+on_both_servers!(native_mutexes_share_with_write_lock, |place| async move {
+    assert_shared_fairly(&place, &[role(Zoolock, "mutex@native", 2), role(Java, "write-lock", 2)]).await;
 });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zoolock::{Builder, Error, Naming};
 use zoolock_tests::locks::settings;
-use zoolock_tests::{Place, on_both_arms, tree};
+use zoolock_tests::{Place, on_both_servers, tree};
 
 use crate::clients::{Client, Library};
 use crate::interop::contenders::{LOCK, create_lock_directory};
@@ -24,7 +24,7 @@ async fn refusal(place: &Place, settings: Builder) -> String {
     message
 }
 
-on_both_arms!(refusal_names_the_naming_to_use, |place| async move {
+on_both_servers!(refusal_names_the_naming_to_use, |place| async move {
     if !Library::Kazoo.or_skip(&place) {
         return;
     }
@@ -45,7 +45,7 @@ on_both_arms!(refusal_names_the_naming_to_use, |place| async move {
     tree::assert_no_ephemerals(&place.connect_string(), "/").await;
 });
 
-on_both_arms!(queue_with_unseen_contenders_is_refused, |place| async move {
+on_both_servers!(queue_with_unseen_contenders_is_refused, |place| async move {
     if !Library::Kazoo.or_skip(&place) || !Library::Java.or_skip(&place) {
         return;
     }

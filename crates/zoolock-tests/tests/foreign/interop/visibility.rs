@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
-use zoolock_tests::{Place, on_both_arms, tree};
+use zoolock_tests::{Place, on_both_servers, tree};
 
 use crate::clients::{Client, Library};
-use crate::interop::contenders::prepare;
+use crate::interop::contenders::create_parent;
 
 /// Names of znode families, and the prefixes of their znodes.
 const FAMILIES: [(&str, &str); 17] = [
@@ -40,7 +40,7 @@ const BOUND: Duration = Duration::from_secs(60);
 
 /// Returns, for each kind of lock, a line with the families that its clients do not wait for.
 async fn ignored_families(place: &Place, library: Library, kinds: &[&str]) -> Vec<String> {
-    prepare(place).await;
+    create_parent(place).await;
     let session = tree::connect(&place.connect_string()).await.expect("connected");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -95,7 +95,7 @@ async fn watches(place: &Place) -> usize {
     place.server().watch_count().await.expect("the server answers") as usize
 }
 
-on_both_arms!(private java_clients_ignore_these_families, |place| async move {
+on_both_servers!(private java_clients_ignore_these_families, |place| async move {
     let kinds = ["curator-mutex", "curator-read", "curator-write", "write-lock"];
     if !Library::Java.or_skip(&place) {
         return;
@@ -112,7 +112,7 @@ on_both_arms!(private java_clients_ignore_these_families, |place| async move {
     assert_eq!(ignored_families(&place, Library::Java, &kinds).await, expected);
 });
 
-on_both_arms!(private kazoo_ignores_these_families, |place| async move {
+on_both_servers!(private kazoo_ignores_these_families, |place| async move {
     let kinds = ["lock", "lock-pattern", "write"];
     if !Library::Kazoo.or_skip(&place) {
         return;
@@ -128,7 +128,7 @@ on_both_arms!(private kazoo_ignores_these_families, |place| async move {
     assert_eq!(ignored_families(&place, Library::Kazoo, &kinds).await, expected);
 });
 
-on_both_arms!(private aiozk_ignores_these_families, |place| async move {
+on_both_servers!(private aiozk_ignores_these_families, |place| async move {
     let kinds = ["lock", "read", "write"];
     if !Library::Aiozk.or_skip(&place) {
         return;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zoolock::{LossReason, Naming, Ticket};
 use zoolock_tests::locks::connect;
-use zoolock_tests::on_both_arms;
+use zoolock_tests::on_both_servers;
 
 use crate::mixed_queues::queue::{Queue, zoolock};
 
 const SOON: Duration = Duration::from_secs(30);
 const UNNOTICED: &str = "does not notice";
 
-on_both_arms!(break_warns_of_holders_that_do_not_notice, |place| async move {
+on_both_servers!(break_warns_of_holders_that_do_not_notice, |place| async move {
     let zl = connect(&place).await;
     let cases = [
         ("x", "HEX__lock__", "kazoo", "kazoo: job 7"),
@@ -43,7 +43,7 @@ on_both_arms!(break_warns_of_holders_that_do_not_notice, |place| async move {
     }
 });
 
-on_both_arms!(broken_holder_notices_under_every_naming, |place| async move {
+on_both_servers!(broken_holder_notices_under_every_naming, |place| async move {
     let zl = connect(&place).await;
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
         let guard = zl.mutex("ours").naming(naming).lock().await.expect("lock granted");

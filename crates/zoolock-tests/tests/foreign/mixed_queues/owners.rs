@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, Guard, LossReason, Owner, WaitGraph, Zoolock};
 use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued};
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Place, Proxy, TestFailure, ZoolockBinary, on_both_arms, opcode, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Place, Proxy, TestFailure, ZoolockBinary, on_both_servers, opcode, tree};
 
 use crate::mixed_queues::queue::{Queue, contenders, holders, shown, waiters, zoolock};
 
@@ -44,7 +44,7 @@ fn start_nested(place: &Place, binary: &ZoolockBinary, scratch: &Path, at: usize
     command.current_dir(scratch).stdin(Stdio::null()).spawn().expect("the command starts")
 }
 
-on_both_arms!(deadlock_of_three_commands_is_found_and_broken, |place| async move {
+on_both_servers!(deadlock_of_three_commands_is_found_and_broken, |place| async move {
     let scratch = tempfile::tempdir().expect("a directory can be created");
     let binary = ZoolockBinary::find().expect("the command has been built");
     let mut owners: Vec<_> =
@@ -95,7 +95,7 @@ fn take_both(zl: &Zoolock, first: &'static str, second: &'static str) -> JoinHan
     })
 }
 
-on_both_arms!(tasks_are_separate_owners_in_deadlocks, |place| async move {
+on_both_servers!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     // Two tasks use the same client, and one uses another client.
     let tasks = [take_both(&zl, "a", "b"), take_both(&zl, "b", "c"), take_both(&other, "c", "a")];
@@ -132,7 +132,7 @@ on_both_arms!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     assert_eq!(lost, 1, "one task lost its first lock");
 });
 
-on_both_arms!(locks_of_one_owner_are_shown_with_it, |place| async move {
+on_both_servers!(locks_of_one_owner_are_shown_with_it, |place| async move {
     let zl = connect(&place).await;
     let job = settings().owner_id("job-7").expect("a valid name");
     let job = job.connect(&place.connect_string()).await.expect("connected");
@@ -167,7 +167,7 @@ on_both_arms!(locks_of_one_owner_are_shown_with_it, |place| async move {
     drop((first, second, here, shared, named, writer));
 });
 
-on_both_arms!(foreign_owners_are_sessions_with_secret_ids, |place| async move {
+on_both_servers!(foreign_owners_are_sessions_with_secret_ids, |place| async move {
     let one = tree::connect(&place.addr()).await.expect("connected");
     let two = tree::connect(&place.addr()).await.expect("connected");
     for (client, name) in [(&one, "left"), (&two, "right"), (&one, "right"), (&two, "left")] {
@@ -199,7 +199,7 @@ on_both_arms!(foreign_owners_are_sessions_with_secret_ids, |place| async move {
     }
 });
 
-on_both_arms!(survey_agrees_with_locks_for_every_waiter_limit, |place| async move {
+on_both_servers!(survey_agrees_with_locks_for_every_waiter_limit, |place| async move {
     let zl = connect(&place).await;
     let families = Queue::new(&place, "deep/er/families").await;
     for prefix in ["sh", "__READ__", "lock-", "upgr-", "lock-", "__READ__"] {
@@ -218,7 +218,7 @@ on_both_arms!(survey_agrees_with_locks_for_every_waiter_limit, |place| async mov
         let semaphore = semaphore.clone();
         tasks.push(tokio::spawn(async move { semaphore.acquire_many(2).await.map(drop) }));
     }
-    let queued = eventually("all waiters are queued", SOON, async || {
+    let queued = retry_until_ok("all waiters are queued", SOON, async || {
         let locks = zl.locks(None).await.map_err(|error| TestFailure::new(error.to_string()))?;
         let contenders = |path: &str| {
             let lock = locks.iter().find(|lock| lock.path == path);
@@ -252,7 +252,7 @@ fn many() -> usize {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 100_000 } else { 1_000 }
 }
 
-on_both_arms!(survey_limits_requests_in_flight, |place| async move {
+on_both_servers!(survey_limits_requests_in_flight, |place| async move {
     let client = tree::connect(&place.addr()).await.expect("connected");
     let bulk = directory(&place, "bulk");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());

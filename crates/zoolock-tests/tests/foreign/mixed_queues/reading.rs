@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
 use zoolock_tests::locks::{connect, directory};
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{on_both_servers, tree};
 
 use crate::clients::{Client, Library};
 use crate::mixed_queues::queue::{Queue, contenders, holders, of_holder, shown, waiters, zoolock};
@@ -48,7 +48,7 @@ fn displayed(node: &str) -> String {
     }
 }
 
-on_both_arms!(queue_of_every_family_matches_zkcli, |place| async move {
+on_both_servers!(queue_of_every_family_matches_zkcli, |place| async move {
     if !zkcli_or_skip(place.test()) {
         return;
     }
@@ -91,7 +91,7 @@ on_both_arms!(queue_of_every_family_matches_zkcli, |place| async move {
     assert!(!output.contains(SESSION) && !output.contains("0100007fb5e20001"), "{output}");
 });
 
-on_both_arms!(readers_of_every_family_hold_together, |place| async move {
+on_both_servers!(readers_of_every_family_hold_together, |place| async move {
     if !zkcli_or_skip(place.test()) {
         return;
     }
@@ -118,7 +118,7 @@ on_both_arms!(readers_of_every_family_hold_together, |place| async move {
     assert_eq!(all, listed);
 });
 
-on_both_arms!(data_of_contenders_is_shown, |place| async move {
+on_both_servers!(data_of_contenders_is_shown, |place| async move {
     let queue = Queue::new(&place, "data").await;
     let long = "long ".repeat(100);
     let expected = [
@@ -155,7 +155,7 @@ on_both_arms!(data_of_contenders_is_shown, |place| async move {
     assert!(!text.contains('\x1b'), "{text}");
 });
 
-on_both_arms!(reader_with_number_of_its_writer_holds, |place| async move {
+on_both_servers!(reader_with_number_of_its_writer_holds, |place| async move {
     let queue = Queue::new(&place, "both").await;
     let writer = queue.join("UUID-__WRIT__", b"").await;
     let behind = queue.join("UUID-__READ__", b"").await;
@@ -169,7 +169,7 @@ on_both_arms!(reader_with_number_of_its_writer_holds, |place| async move {
     assert_eq!(waiters(&lock, "node"), [&behind]);
 });
 
-on_both_arms!(curator_clients_are_shown_with_address, |place| async move {
+on_both_servers!(curator_clients_are_shown_with_address, |place| async move {
     if !Library::Java.or_skip(&place) {
         return;
     }
@@ -197,7 +197,7 @@ on_both_arms!(curator_clients_are_shown_with_address, |place| async move {
     waiting.abort();
 });
 
-on_both_arms!(kazoo_clients_are_shown_with_identifier, |place| async move {
+on_both_servers!(kazoo_clients_are_shown_with_identifier, |place| async move {
     if !Library::Kazoo.or_skip(&place) {
         return;
     }
@@ -213,7 +213,7 @@ on_both_arms!(kazoo_clients_are_shown_with_identifier, |place| async move {
     assert_eq!(contenders(&lock, "owner_kind"), ["session", "session"]);
 });
 
-on_both_arms!(queue_with_unseen_contenders_is_marked, |place| async move {
+on_both_servers!(queue_with_unseen_contenders_is_marked, |place| async move {
     let lone = Queue::new(&place, "lone").await;
     lone.join("HEX__lock__", b"job 7").await;
     assert_eq!(shown(&place, "lone").await["clash"], Value::Null);
@@ -241,7 +241,7 @@ on_both_arms!(queue_with_unseen_contenders_is_marked, |place| async move {
     assert!(!text.contains("danger"), "{text}");
 });
 
-on_both_arms!(unknown_contender_is_waited_for_and_named, |place| async move {
+on_both_servers!(unknown_contender_is_waited_for_and_named, |place| async move {
     let queue = Queue::new(&place, "unknown").await;
     let node = queue.join("job-", b"10.0.0.7").await;
     let who = format!("an unknown client library ({node}) at 10.0.0.7");
@@ -255,7 +255,7 @@ on_both_arms!(unknown_contender_is_waited_for_and_named, |place| async move {
     assert!(text.contains(&who) && !text.contains("persistent"), "{text}");
 });
 
-on_both_arms!(persistent_contender_is_marked, |place| async move {
+on_both_servers!(persistent_contender_is_marked, |place| async move {
     let queue = Queue::new(&place, "left").await;
     queue.create("config", CreateMode::Persistent, b"").await;
     queue.create("job-0000000000", CreateMode::Persistent, b"").await;
@@ -278,7 +278,7 @@ on_both_arms!(persistent_contender_is_marked, |place| async move {
     zoolock(&place, &["run", "--timeout", "30s", "other", "--", "true"]).await.assert(0, &[]);
 });
 
-on_both_arms!(timeout_names_holder_of_other_library, |place| async move {
+on_both_servers!(timeout_names_holder_of_other_library, |place| async move {
     let queue = Queue::new(&place, "held").await;
     queue.join("UUID-lock-", b"10.0.0.7").await;
     let output = zoolock(&place, &["run", "--timeout", "1s", "held", "--", "true"]).await;

@@ -8,14 +8,14 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
 use zoolock::{Error, Naming, Ticket};
 use zoolock_tests::locks::{connect, directory};
-use zoolock_tests::{ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::{ZoolockBinary, on_both_servers, tree};
 
 use crate::clients::{Client, Library};
 use crate::mixed_queues::queue::{Queue, holders, of_holder, shown, zoolock};
 
 const SOON: Duration = Duration::from_secs(30);
 
-on_both_arms!(curator_releases_when_asked, |place| async move {
+on_both_servers!(curator_releases_when_asked, |place| async move {
     if !Library::Java.or_skip(&place) {
         return;
     }
@@ -45,7 +45,7 @@ on_both_arms!(curator_releases_when_asked, |place| async move {
     assert!(!writer.revoked && writer.host.is_some(), "its data was overwritten: {writer:?}");
 });
 
-on_both_arms!(guard_is_revoked_by_curator, |place| async move {
+on_both_servers!(guard_is_revoked_by_curator, |place| async move {
     if !Library::Java.or_skip(&place) {
         return;
     }
@@ -70,7 +70,7 @@ on_both_arms!(guard_is_revoked_by_curator, |place| async move {
     }
 });
 
-on_both_arms!(command_is_terminated_when_curator_asks, |place| async move {
+on_both_servers!(command_is_terminated_when_curator_asks, |place| async move {
     if !Library::Java.or_skip(&place) {
         return;
     }
@@ -94,7 +94,7 @@ on_both_arms!(command_is_terminated_when_curator_asks, |place| async move {
     }
 });
 
-on_both_arms!(guard_is_revoked_under_every_naming, |place| async move {
+on_both_servers!(guard_is_revoked_under_every_naming, |place| async move {
     let zl = connect(&place).await;
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
         let guard = zl.mutex("ours").naming(naming).lock().await.expect("lock granted");
@@ -106,7 +106,7 @@ on_both_arms!(guard_is_revoked_under_every_naming, |place| async move {
     }
 });
 
-on_both_arms!(holders_that_cannot_be_asked_stay_unchanged, |place| async move {
+on_both_servers!(holders_that_cannot_be_asked_stay_unchanged, |place| async move {
     let zl = connect(&place).await;
     let cases = [
         ("HEX__lock__", "a lock of kazoo"),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
 use zoolock_tests::locks::{connect, directory};
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Place, TestFailure, on_both_arms, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Place, TestFailure, on_both_servers, tree};
 
 use crate::clients::{Client, Library};
 use crate::mixed_queues::queue::{HEX, Queue, holders, of_holder, shown, zoolock};
@@ -24,7 +24,7 @@ async fn listed(place: &Place) -> Vec<String> {
 /// Waits until a directory has this number of znodes.
 async fn until_znodes(place: &Place, name: &str, count: usize) {
     let what = format!("{count} znodes in {name}");
-    let reached = eventually(&what, Duration::from_secs(60), async || {
+    let reached = retry_until_ok(&what, Duration::from_secs(60), async || {
         let client = tree::connect(&place.addr()).await?;
         match client.list_children(&directory(place, name)).await.map_or(0, |znodes| znodes.len()) {
             found if found == count => Ok(()),
@@ -44,7 +44,7 @@ fn foreign(library: &str, leases: usize, lease_directory: &str, queue_directory:
     })
 }
 
-on_both_arms!(curator_semaphore_is_shown_as_one_lock, |place| async move {
+on_both_servers!(curator_semaphore_is_shown_as_one_lock, |place| async move {
     if !Library::Java.or_skip(&place) {
         return;
     }
@@ -75,7 +75,7 @@ on_both_arms!(curator_semaphore_is_shown_as_one_lock, |place| async move {
     first_waiter.receive("acquired").await.expect("a permit is free");
 });
 
-on_both_arms!(kazoo_semaphore_is_shown_as_one_lock, |place| async move {
+on_both_servers!(kazoo_semaphore_is_shown_as_one_lock, |place| async move {
     if !Library::Kazoo.or_skip(&place) {
         return;
     }
@@ -91,7 +91,7 @@ on_both_arms!(kazoo_semaphore_is_shown_as_one_lock, |place| async move {
     until_znodes(&place, "encoders", 2).await;
 });
 
-on_both_arms!(foreign_semaphores_are_named_by_their_znodes_alone, |place| async move {
+on_both_servers!(foreign_semaphores_are_named_by_their_znodes_alone, |place| async move {
     let leases = Queue::new(&place, "curators/leases").await;
     Queue::new(&place, "curators/locks").await;
     let curators = |leases| foreign("Curator", leases, "/locks/curators/leases", "/locks/curators/locks");
@@ -166,7 +166,7 @@ async fn assert_refused(place: &Place, name: &str, library: &str, token: &str) {
     }
 }
 
-on_both_arms!(names_like_parts_of_semaphores_are_listed_as_locks, |place| async move {
+on_both_servers!(names_like_parts_of_semaphores_are_listed_as_locks, |place| async move {
     let zl = connect(&place).await;
     let leases = zl.mutex("app/leases").lock().await.expect("lock granted");
     let locks = zl.mutex("app/locks").lock().await.expect("lock granted");
@@ -186,7 +186,7 @@ on_both_arms!(names_like_parts_of_semaphores_are_listed_as_locks, |place| async 
     assert_eq!(idle, found);
 });
 
-on_both_arms!(lock_and_foreign_semaphore_with_one_name_are_marked, |place| async move {
+on_both_servers!(lock_and_foreign_semaphore_with_one_name_are_marked, |place| async move {
     let leases = Queue::new(&place, "two/leases").await;
     leases.join("UUID-lease-", b"10.0.0.7").await;
     assert_eq!(shown(&place, "two").await["clash"], Value::Null);

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
 use zoolock::{Error, Ticket};
 use zoolock_tests::locks::connect;
-use zoolock_tests::on_both_arms;
+use zoolock_tests::on_both_servers;
 
 use crate::mixed_queues::queue::{HEX, Queue, contenders, holders, of_holder, shown, zoolock};
 
-on_both_arms!(lock_beside_unreadable_leases_works, |place| async move {
+on_both_servers!(lock_beside_unreadable_leases_works, |place| async move {
     Queue::new(&place, "x/leases").await.hide(None).await;
     let queue = Queue::new(&place, "x").await;
     let lock = shown(&place, "x").await;
@@ -46,7 +46,7 @@ on_both_arms!(lock_beside_unreadable_leases_works, |place| async move {
     }
 });
 
-on_both_arms!(list_marks_locks_with_unreadable_parts, |place| async move {
+on_both_servers!(list_marks_locks_with_unreadable_parts, |place| async move {
     Queue::new(&place, "x/leases").await.hide(None).await;
     Queue::new(&place, "y/leases").await;
     let queue = Queue::new(&place, "y").await;
@@ -60,7 +60,7 @@ on_both_arms!(list_marks_locks_with_unreadable_parts, |place| async move {
     assert_eq!(shown(&place, "y").await["unread"], json!([]));
 });
 
-on_both_arms!(foreign_semaphore_with_unreadable_queue_is_named, |place| async move {
+on_both_servers!(foreign_semaphore_with_unreadable_queue_is_named, |place| async move {
     let leases = Queue::new(&place, "curators/leases").await;
     leases.join("UUID-lease-", b"10.0.0.7").await;
     let guard = Queue::new(&place, "curators/locks").await;
@@ -84,7 +84,7 @@ on_both_arms!(foreign_semaphore_with_unreadable_queue_is_named, |place| async mo
     }
 });
 
-on_both_arms!(break_names_unreadable_contenders, |place| async move {
+on_both_servers!(break_names_unreadable_contenders, |place| async move {
     let queue = Queue::new(&place, "x").await;
     queue.join("lock-", b"").await;
     let lock = shown(&place, "x").await;
@@ -99,7 +99,7 @@ on_both_arms!(break_names_unreadable_contenders, |place| async move {
     break_first().await.assert(77, &[&format!("{first}, but {} and 1 more cannot be read", nodes[0])]);
 });
 
-on_both_arms!(unreadable_directories_hide_no_other_lock, |place| async move {
+on_both_servers!(unreadable_directories_hide_no_other_lock, |place| async move {
     Queue::new(&place, "z/leases").await.hide(None).await;
     Queue::new(&place, "z/locks").await.hide(None).await;
     Queue::new(&place, "private/things").await;

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use zoolock::{Naming, WaitGraph, Zoolock};
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::tmux::{self, Tmux};
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{Place, TestFailure, ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{Place, TestFailure, ZoolockBinary, on_both_servers, tree};
 
 use crate::clients::{Client, Library};
 use crate::mixed_queues::queue::{holders, of_holder, shown, waiters, zoolock};
@@ -107,7 +107,7 @@ async fn assert_every_view(place: &Place, zl: &Zoolock, ui: &str, screen: Option
         );
         assert_eq!(in_graph(zl, name).await, (nodes[..1].to_vec(), nodes[1..].to_vec()));
         assert_eq!(watched(place, name, nodes.len()).await, nodes);
-        let agrees = eventually("the page agrees", SOON, async || {
+        let agrees = retry_until_ok("the page agrees", SOON, async || {
             let page = page(ui, &format!("/lock?name={name}")).await;
             if on_page(&page) == nodes {
                 Ok(())
@@ -119,7 +119,7 @@ async fn assert_every_view(place: &Place, zl: &Zoolock, ui: &str, screen: Option
     }
     let deadlocks = zoolock(place, &["deadlocks", "--json"]).await.json();
     assert_eq!(deadlocks["deadlocks"], Value::Array(Vec::new()));
-    let agrees = eventually("the metrics agree", SOON, async || {
+    let agrees = retry_until_ok("the metrics agree", SOON, async || {
         let metrics = page(ui, "/metrics").await;
         let has = |line: String| metrics.lines().any(|it| it.trim() == line);
         let of_each = waiters_of
@@ -145,7 +145,7 @@ async fn assert_every_view(place: &Place, zl: &Zoolock, ui: &str, screen: Option
     }
 }
 
-on_both_arms!(every_view_agrees_with_zkcli, |place| async move {
+on_both_servers!(every_view_agrees_with_zkcli, |place| async move {
     if !zkcli_or_skip(place.test()) || !Library::Java.or_skip(&place) || !Library::Kazoo.or_skip(&place) {
         return;
     }

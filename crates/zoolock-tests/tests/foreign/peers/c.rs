@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 use zoolock_tests::skip::Availability;
-use zoolock_tests::{Proxy, on_both_arms, tree};
+use zoolock_tests::{Proxy, on_both_servers, tree};
 
 use crate::programs::{installed, run, test_file};
 
@@ -18,7 +18,7 @@ fn compiler() -> Availability {
     }
 }
 
-on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| async move {
+on_both_servers!(private client_for_c_keeps_its_session_and_its_watches, |place| async move {
     let available = compiler().or_skip(place.test())
         && installed([HEADER], "libzookeeper-mt-dev").or_skip(place.test());
     if !available {
@@ -34,7 +34,7 @@ on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| as
     // The C program decides when the proxy closes its connections, and when it accepts new ones.
     let proxy = Proxy::start(&place.addr()).await.expect("the proxy starts");
     let mut client = Command::new(&program);
-    client.arg(place.connect_string()).arg(place.through(&proxy.addr())).kill_on_drop(true);
+    client.arg(place.connect_string()).arg(place.connect_string_through(&proxy.addr())).kill_on_drop(true);
     let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the client starts");
     let mut orders = BufReader::new(client.stdout.take().expect("stdout is piped")).lines();
     let mut done = client.stdin.take().expect("stdin is piped");
@@ -43,7 +43,7 @@ on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| as
         match order.as_str() {
             "cut" => {
                 proxy.refuse(true).await;
-                proxy.cut().await;
+                proxy.close_connections().await;
             }
             "heal" => proxy.refuse(false).await,
             _ => {}

@@ -1,25 +1,25 @@
 //! Locks of Java clients alone: Curator, and the recipe that comes with ZooKeeper.
 
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{on_both_servers, tree};
 
 use crate::clients::Library::Java;
-use crate::interop::contenders::{LOCK, contend, prepare, role, share};
+use crate::interop::contenders::{LOCK, assert_shared_fairly, contend, create_parent, role};
 
-on_both_arms!(curator_mutexes_exclude_each_other, |place| async move {
+on_both_servers!(curator_mutexes_exclude_each_other, |place| async move {
     // A multi-lock acquires a mutex that only multi-locks use, and then the mutex of the other
     // contenders.
-    share(&place, &[role(Java, "curator-mutex", 4), role(Java, "curator-multi", 2)]).await;
+    assert_shared_fairly(&place, &[role(Java, "curator-mutex", 4), role(Java, "curator-multi", 2)]).await;
 });
 
-on_both_arms!(curator_readers_and_writers_exclude_each_other, |place| async move {
-    share(&place, &[role(Java, "curator-read", 4), role(Java, "curator-write", 2)]).await;
+on_both_servers!(curator_readers_and_writers_exclude_each_other, |place| async move {
+    assert_shared_fairly(&place, &[role(Java, "curator-read", 4), role(Java, "curator-write", 2)]).await;
 });
 
-on_both_arms!(curator_semaphore_keeps_its_size, |place| async move {
+on_both_servers!(curator_semaphore_keeps_its_size, |place| async move {
     if !Java.or_skip(&place) {
         return;
     }
-    prepare(&place).await;
+    create_parent(&place).await;
     let roles = [role(Java, "curator-semaphore:3:1", 4), role(Java, "curator-semaphore:3:2", 1)];
     contend(&place, &roles).await;
     tree::assert_no_ephemerals(&place.connect_string(), "/").await;
@@ -29,6 +29,6 @@ on_both_arms!(curator_semaphore_keeps_its_size, |place| async move {
     place.assert_no_watches().await;
 });
 
-on_both_arms!(zookeeper_write_locks_exclude_each_other, |place| async move {
-    share(&place, &[role(Java, "write-lock", 4)]).await;
+on_both_servers!(zookeeper_write_locks_exclude_each_other, |place| async move {
+    assert_shared_fairly(&place, &[role(Java, "write-lock", 4)]).await;
 });

@@ -7,13 +7,14 @@ use std::time::Duration;
 use tokio::process::Command;
 use zoolock_tests::four_letter::watch_count;
 use zoolock_tests::skip::long_or_skip;
-use zoolock_tests::wait::eventually;
+use zoolock_tests::wait::retry_until_ok;
 use zoolock_tests::{
-    AnyServer, Arm, Proxy, ServeProcess, ServerOptions, TestFailure, ZoolockBinary, on_both_arms, tree,
+    AnyServer, Proxy, ServeProcess, ServerKind, ServerOptions, TestFailure, ZoolockBinary, on_both_servers,
+    tree,
 };
 
 use crate::clients::Library::Kazoo;
-use crate::interop::contenders::{role, share};
+use crate::interop::contenders::{assert_shared_fairly, role};
 use crate::programs::{PYTHON, python_environments, run, test_file};
 
 /// The superuser that kazoo's tests use, with the digest of the password.
@@ -30,13 +31,12 @@ async fn run_suite(addr: SocketAddr) {
     // The skipped tests need servers that kazoo starts, stops and configures itself.
     let last = output.trim_end().lines().last().unwrap_or_default();
     assert!(last.starts_with("472 passed, 21 skipped in "), "{output}");
-    let removed =
-        eventually("every watch is removed", Duration::from_secs(15), async || {
-            match watch_count(addr).await? {
-                0 => Ok(()),
-                left => Err(TestFailure::new(format!("{left} watches left"))),
-            }
-        });
+    let removed = retry_until_ok("every watch is removed", Duration::from_secs(15), async || {
+        match watch_count(addr).await? {
+            0 => Ok(()),
+            left => Err(TestFailure::new(format!("{left} watches left"))),
+        }
+    });
     removed.await.expect("closed sessions leave no watch");
 }
 
@@ -65,7 +65,7 @@ async fn own_suite_of_kazoo_passes_on_apache() {
     let name = "own_suite_of_kazoo_passes_on_apache";
     if !long_or_skip(name)
         || !python_environments().or_skip(name)
-        || !Arm::Apache.availability().or_skip(name)
+        || !ServerKind::Apache.availability().or_skip(name)
     {
         return;
     }
@@ -75,19 +75,19 @@ async fn own_suite_of_kazoo_passes_on_apache() {
         super_digest: Some(SUPER.to_owned()),
         ..Default::default()
     };
-    let server = AnyServer::start(Arm::Apache, options).await.expect("the server starts");
+    let server = AnyServer::start(ServerKind::Apache, options).await.expect("the server starts");
     run_suite(server.socket_addr()).await;
 }
 
-on_both_arms!(kazoo_locks_exclude_each_other, |place| async move {
-    share(&place, &[role(Kazoo, "lock", 4)]).await;
+on_both_servers!(kazoo_locks_exclude_each_other, |place| async move {
+    assert_shared_fairly(&place, &[role(Kazoo, "lock", 4)]).await;
 });
 
-on_both_arms!(kazoo_semaphore_keeps_its_size, |place| async move {
-    share(&place, &[role(Kazoo, "semaphore:2", 4)]).await;
+on_both_servers!(kazoo_semaphore_keeps_its_size, |place| async move {
+    assert_shared_fairly(&place, &[role(Kazoo, "semaphore:2", 4)]).await;
 });
 
-on_both_arms!(other_recipes_of_kazoo_work_and_leave_nothing, |place| async move {
+on_both_servers!(other_recipes_of_kazoo_work_and_leave_nothing, |place| async move {
     if !Kazoo.or_skip(&place) {
         return;
     }

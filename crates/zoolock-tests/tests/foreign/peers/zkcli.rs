@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use zoolock_tests::{AnyServer, Arm, ServerOptions};
+use zoolock_tests::{AnyServer, ServerKind, ServerOptions};
 
 use crate::programs::{test_file, zkcli, zkcli_or_skip};
 
@@ -68,8 +68,9 @@ async fn zkcli_output_is_the_same_as_on_apache() {
         return;
     }
     let mut outputs = Vec::new();
-    for arm in [Arm::Apache, Arm::Embedded] {
-        let server = AnyServer::start(arm, ServerOptions::default()).await.expect("the server starts");
+    for server_kind in [ServerKind::Apache, ServerKind::Embedded] {
+        let server =
+            AnyServer::start(server_kind, ServerOptions::default()).await.expect("the server starts");
         outputs.push(separate_events(&run_commands(&server).await));
     }
     let [(apache, apache_events), (embedded, embedded_events)] =

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{on_both_servers, tree};
 
 use fastrand::Rng;
 use zoolock_tests::locks::{connect, directory, seed, until_queued};
@@ -17,7 +17,7 @@ const ROUNDS: usize = 8;
 /// Time limit for all grants of a round.
 const SOON: Duration = Duration::from_secs(30);
 
-on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {
+on_both_servers!(requests_that_fit_together_are_all_granted, |place| async move {
     let seed = seed();
     let mut random = Rng::with_seed(seed);
     let clients = [connect(&place).await, connect(&place).await];

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use worker::{LOCKS, SEMAPHORES, TRACKED, Worker};
 use zoolock::Zoolock;
 use zoolock_tests::locks::{lock_and_release, seed, settings, short_session_settings};
-use zoolock_tests::{Place, Proxy, on_both_arms, tree};
+use zoolock_tests::{Place, Proxy, on_both_servers, tree};
 
 /// Number of tasks per client.
 const TASKS: usize = 5;
@@ -36,11 +36,11 @@ fn lock_records() -> impl Iterator<Item = LockRecord> {
     locks.into_iter().chain(semaphores)
 }
 
-on_both_arms!(private locks_stay_correct_through_lost_connections, |place| async move {
+on_both_servers!(private locks_stay_correct_through_lost_connections, |place| async move {
     run_programs(place, false).await;
 });
 
-on_both_arms!(locks_stay_correct_through_lost_sessions, |place| async move {
+on_both_servers!(locks_stay_correct_through_lost_sessions, |place| async move {
     run_programs(place, true).await;
 });
 
@@ -61,7 +61,10 @@ async fn run_programs(place: Place, expiring: bool) {
     }
     for _ in 0..2 {
         let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("proxy starts"));
-        let zl = unstable_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+        let zl = unstable_settings()
+            .connect(&place.connect_string_through(&proxy.addr()))
+            .await
+            .expect("session starts");
         clients.push((zl, expiring));
         proxies.push(proxy);
     }

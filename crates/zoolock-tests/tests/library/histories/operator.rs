@@ -57,7 +57,7 @@ impl Operator {
 
     async fn revoke(&mut self, name: &'static str, ticket: FencingToken) {
         match self.zl.mutex(name).revoke(ticket).await {
-            Ok(()) => self.referee.revoked(ticket),
+            Ok(()) => self.referee.record_revocation(ticket),
             Err(error) => self.accept(name, "revoke", &error),
         }
     }
@@ -65,7 +65,7 @@ impl Operator {
     async fn break_lock(&mut self, name: &'static str, ticket: FencingToken) {
         self.referee.begin_break(ticket, name);
         match self.zl.mutex(name).break_lock(ticket).await {
-            Ok(_) => self.referee.broken(ticket),
+            Ok(_) => self.referee.record_break(ticket),
             Err(error) => self.accept(name, "break", &error),
         }
     }
@@ -85,7 +85,7 @@ impl Operator {
         self.referee.begin_break(ticket, name);
         let path = format!("{}/{name}/{node}", self.root);
         if self.client.delete(&path, None).await.is_ok() {
-            self.referee.broken(ticket);
+            self.referee.record_break(ticket);
         }
     }
 

@@ -90,7 +90,7 @@ impl Referee {
     }
 
     /// Records a grant. Returns the id of the hold, or `None` if the lock is already lost.
-    pub(crate) fn enter(&self, grant: Grant, valid: impl Fn() -> bool) -> Option<u64> {
+    pub(crate) fn record_grant(&self, grant: Grant, valid: impl Fn() -> bool) -> Option<u64> {
         let mut state = self.state();
         if !valid() {
             return None;
@@ -151,7 +151,7 @@ impl Referee {
     }
 
     /// Records an upgrade. Returns false if the lock is already lost.
-    pub(crate) fn upgraded(&self, id: u64, token: FencingToken, valid: impl Fn() -> bool) -> bool {
+    pub(crate) fn record_upgrade(&self, id: u64, token: FencingToken, valid: impl Fn() -> bool) -> bool {
         let mut state = self.state();
         if !valid() {
             return false;
@@ -190,7 +190,7 @@ impl Referee {
     }
 
     /// Records the end of a downgrade and the reader's ticket.
-    pub(crate) fn downgraded(&self, id: u64, ticket: FencingToken) {
+    pub(crate) fn record_downgrade(&self, id: u64, ticket: FencingToken) {
         let mut state = self.state();
         state.log(format!("#{id} downgraded to a reader, {ticket}"));
         let break_started = state.break_started.contains(&ticket);
@@ -200,7 +200,7 @@ impl Referee {
     }
 
     /// Records a reported loss. Returns true if the loss has a known cause.
-    pub(crate) fn lost(&self, id: u64) -> bool {
+    pub(crate) fn record_loss(&self, id: u64) -> bool {
         let mut state = self.state();
         state.log(format!("#{id} lost its lock"));
         let hold = state.holder_mut(id);
@@ -242,7 +242,7 @@ impl Referee {
     }
 
     /// Records that the future with the guard was dropped, so the outcome is unknown.
-    pub(crate) fn abandon(&self, id: u64) {
+    pub(crate) fn record_dropped_future(&self, id: u64) {
         let mut state = self.state();
         state.log(format!("#{id} drops the future that has its guard"));
         state.record_end(id, |certain| if certain { End::Clean } else { End::Unsure });
@@ -300,7 +300,7 @@ impl Referee {
     }
 
     /// Records that a hold was broken.
-    pub(crate) fn broken(&self, ticket: FencingToken) {
+    pub(crate) fn record_break(&self, ticket: FencingToken) {
         let mut state = self.state();
         state.log(format!("{ticket} is broken"));
         state.count("broken".to_owned());
@@ -309,7 +309,7 @@ impl Referee {
         }
     }
 
-    pub(crate) fn revoked(&self, ticket: FencingToken) {
+    pub(crate) fn record_revocation(&self, ticket: FencingToken) {
         let mut state = self.state();
         state.log(format!("{ticket} is revoked"));
         state.count("revoked".to_owned());

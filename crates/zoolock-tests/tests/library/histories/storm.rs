@@ -29,14 +29,14 @@ pub(crate) async fn disturb(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: boo
         match random.u64(..3) {
             0 => proxy.drop_next_reply(opcode),
             1 => proxy.drop_next_request(opcode),
-            _ => proxy.cut().await,
+            _ => proxy.close_connections().await,
         }
         if long && calm.elapsed() > Duration::from_millis(1_500) {
             if random.u8(..100) < 50 {
                 proxy.blackhole(true);
             } else {
                 proxy.refuse(true).await;
-                proxy.cut().await;
+                proxy.close_connections().await;
             }
             // The outage can be shorter than the session timeout. Then the client loses at most its
             // lease.

@@ -84,7 +84,7 @@ impl Worker {
         self.referee.note(what.clone());
         let outcome = match timeout(MAX_WAIT, self.acquire(choice, &names, role, mode)).await {
             Ok(outcome) => outcome,
-            Err(_) => self.stuck(&names, &what).await,
+            Err(_) => self.fail_as_stuck(&names, &what).await,
         };
         match outcome {
             Ok(Some(held)) => self.hold(held, names, role).await,
@@ -92,7 +92,7 @@ impl Worker {
                 self.referee.note(format!("{} did not acquire {names:?}", self.name));
                 self.referee.count("not had");
             }
-            Err(error) => self.refused(&error, mode, &what).await,
+            Err(error) => self.check_error(&error, mode, &what).await,
         }
     }
 
@@ -149,8 +149,12 @@ impl Worker {
             // One call failed, and the other call acquired the lock. The guard is kept, because the
             // referee must record every hold.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
-                self.refused(&error, mode, &format!("{}, one call of two for {name:?}, {mode:?}", self.name))
-                    .await;
+                self.check_error(
+                    &error,
+                    mode,
+                    &format!("{}, one call of two for {name:?}, {mode:?}", self.name),
+                )
+                .await;
                 guard
             }
             (Err(error), _) | (_, Err(error)) => return Err(error),
@@ -162,7 +166,7 @@ impl Worker {
                 self.referee.fail(&format!("{} as the owner of {guard:?} was refused: {other:?}", self.name))
             }
             Err(error) => {
-                self.refused(&error, WaitMode::Try, &format!("{} again for {name:?}", self.name)).await
+                self.check_error(&error, WaitMode::Try, &format!("{} again for {name:?}", self.name)).await
             }
         }
         Ok(Some(Held::Owner(guard)))
@@ -178,14 +182,14 @@ impl Worker {
             previous,
             may_expire: self.may_expire,
         };
-        let Some(id) = self.referee.enter(grant, || held.is_valid()) else {
+        let Some(id) = self.referee.record_grant(grant, || held.is_valid()) else {
             self.referee.note(format!("{} lost {ticket} before it entered: {:?}", self.name, held.loss()));
             self.referee.count("lost before it began");
             return;
         };
         loop {
             if !self.work(id, &held).await {
-                return self.lost(id, held).await;
+                return self.handle_loss(id, held).await;
             }
             held = match held {
                 Held::Read(guard) if self.random.u8(..100) < 40 => {
@@ -200,7 +204,7 @@ impl Worker {
                     let Some(next) = self.downgrade(id, guard, &names).await else { return };
                     next
                 }
-                held => return self.leave(id, held, &names).await,
+                held => return self.release_in_some_way(id, held, &names).await,
             }
         }
     }
@@ -238,12 +242,12 @@ impl Worker {
         true
     }
 
-    async fn lost(&mut self, id: u64, held: Held) {
+    async fn handle_loss(&mut self, id: u64, held: Held) {
         let reason = held.lost().await;
         if held.is_valid() {
             self.referee.fail(&format!("#{id} lost the lock, {reason}, and its guard is valid again"));
         }
-        if !self.referee.lost(id) {
+        if !self.referee.record_loss(id) {
             self.referee.fail(&format!("#{id} lost the lock without a cause: {reason}"));
         }
         if self.random.u8(..100) < 50 {
@@ -256,7 +260,7 @@ impl Worker {
         }
     }
 
-    async fn leave(&mut self, id: u64, held: Held, names: &[&'static str]) {
+    async fn release_in_some_way(&mut self, id: u64, held: Held, names: &[&'static str]) {
         let crash = self.random.u8(..100) < 10;
         self.referee.begin_release(id, crash, || held.is_valid());
         if crash {
@@ -280,7 +284,7 @@ impl Worker {
                     }
                 }
                 Ok(Err(error)) => self.referee.fail(&format!("#{id} released: {error}")),
-                Err(_) => self.stuck(names, &format!("#{id} releases")).await,
+                Err(_) => self.fail_as_stuck(names, &format!("#{id} releases")).await,
             }
         }
     }
@@ -298,25 +302,25 @@ impl Worker {
             match timeout(short, &mut downgrading).await {
                 Ok(outcome) => return self.downgraded(id, outcome),
                 Err(_) => {
-                    self.referee.abandon(id);
+                    self.referee.record_dropped_future(id);
                     return None;
                 }
             }
         }
         match timeout(MAX_WAIT, &mut downgrading).await {
             Ok(outcome) => self.downgraded(id, outcome),
-            Err(_) => self.stuck(names, &format!("#{id} downgrades")).await,
+            Err(_) => self.fail_as_stuck(names, &format!("#{id} downgrades")).await,
         }
     }
 
     fn downgraded(&mut self, id: u64, outcome: Result<zoolock::ReadGuard, Error>) -> Option<Held> {
         match outcome {
             Ok(reader) => {
-                self.referee.downgraded(id, token(reader.ticket()));
+                self.referee.record_downgrade(id, token(reader.ticket()));
                 Some(Held::Read(reader))
             }
             Err(error) => {
-                if !self.referee.lost(id) || !matches!(error, Error::Lost { .. }) {
+                if !self.referee.record_loss(id) || !matches!(error, Error::Lost { .. }) {
                     self.referee.fail(&format!("#{id} cannot downgrade: {error}"));
                 }
                 None
@@ -325,7 +329,7 @@ impl Worker {
     }
 
     /// Checks that the error of an acquisition is allowed.
-    async fn refused(&mut self, error: &Error, mode: WaitMode, what: &str) {
+    async fn check_error(&mut self, error: &Error, mode: WaitMode, what: &str) {
         self.referee.note(format!("{what}: {error}"));
         match error {
             Error::Timeout { .. } => self.referee.count("not had in time"),
@@ -352,7 +356,7 @@ impl Worker {
     }
 
     /// Fails the test with snapshots of the queues.
-    async fn stuck(&self, names: &[&'static str], what: &str) -> ! {
+    async fn fail_as_stuck(&self, names: &[&'static str], what: &str) -> ! {
         let mut queues = String::new();
         for name in names {
             let seen = timeout(MAX_NOTICE, self.operator.mutex(name).snapshot()).await;
@@ -420,19 +424,19 @@ macro_rules! upgrade {
                         match timeout(wait, &mut writing).await {
                             Ok(outcome) => Some(outcome),
                             Err(_) => {
-                                self.referee.abandon(id);
+                                self.referee.record_dropped_future(id);
                                 return None;
                             }
                         }
                     }
                 };
                 match outcome {
-                    None => self.stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
+                    None => self.fail_as_stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
                     Some(Ok(writer)) => {
                         let held = Held::Write(writer);
                         let Held::Write(writer) = &held else { unreachable!("made above") };
-                        if !self.referee.upgraded(id, writer.token(), || writer.is_valid()) {
-                            self.lost(id, held).await;
+                        if !self.referee.record_upgrade(id, writer.token(), || writer.is_valid()) {
+                            self.handle_loss(id, held).await;
                             return None;
                         }
                         Some(held)

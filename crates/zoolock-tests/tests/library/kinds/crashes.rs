@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use zoolock::{Error, LockEvent, Previous, Zoolock};
-use zoolock_tests::{Place, on_both_arms, tree};
+use zoolock_tests::{Place, on_both_servers, tree};
 
 use zoolock_tests::locks::{connect, directory, lock_and_release, short_session_settings, until_queued};
 
@@ -26,7 +26,7 @@ fn guard_node(place: &Place, guard: &zoolock::Guard) -> String {
     format!("{}{}", place.chroot(), guard.node_path())
 }
 
-on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
+on_both_servers!(next_holder_learns_of_crash_or_release, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("tracked").crash_detection();
     let guard = mutex.lock().await.expect("lock acquired");
@@ -58,18 +58,20 @@ on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "tracked")).await;
 });
 
-on_both_arms!(without_tracking_a_crash_is_unknown, |place| async move {
+on_both_servers!(without_tracking_a_crash_is_unknown, |place| async move {
     let zl = connect(&place).await;
     crash(&place, "plain", false).await;
     let guard = zl.mutex("plain").lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Unknown);
 });
 
-on_both_arms!(killed_process_counts_as_a_crash, |place| async move {
+on_both_servers!(killed_process_counts_as_a_crash, |place| async move {
     let zl = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
-    let doomed =
-        short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let doomed = short_session_settings()
+        .connect(&place.connect_string_through(&proxy.addr()))
+        .await
+        .expect("session starts");
     let guard = doomed.rwlock("killed").crash_detection().write().await.expect("lock acquired");
     let next = tokio::spawn({
         let zl = zl.clone();
@@ -86,7 +88,7 @@ on_both_arms!(killed_process_counts_as_a_crash, |place| async move {
     assert_eq!(reader.previous(), Previous::Clean);
 });
 
-on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
+on_both_servers!(lock_delay_applies_only_after_a_crash, |place| async move {
     const DELAY: Duration = Duration::from_millis(1500);
     let zl = connect(&place).await;
     let mutex = zl.mutex("slow").crash_detection().lock_delay(DELAY);
@@ -112,7 +114,7 @@ on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "slow")).await;
 });
 
-on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
+on_both_servers!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
     let zl: Zoolock = connect(&place).await;
     let mutex = zl.mutex("brief").crash_detection();
     lock_and_release(&mutex).await;
@@ -131,7 +133,7 @@ on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "brief")).await;
 });
 
-on_both_arms!(timed_out_multi_lock_keeps_the_crash, |place| async move {
+on_both_servers!(timed_out_multi_lock_keeps_the_crash, |place| async move {
     let zl = connect(&place).await;
     let busy = zl.mutex("busy").lock().await.expect("lock acquired");
     for tracking in [true, false] {
@@ -147,7 +149,7 @@ on_both_arms!(timed_out_multi_lock_keeps_the_crash, |place| async move {
     drop(busy);
 });
 
-on_both_arms!(partial_loss_leaves_no_clean_release, |place| async move {
+on_both_servers!(partial_loss_leaves_no_clean_release, |place| async move {
     let zl = connect(&place).await;
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     // The read znode of an upgraded writer is deleted.

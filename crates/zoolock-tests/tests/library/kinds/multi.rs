@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolock::{Error, LossReason, Zoolock};
-use zoolock_tests::{Proxy, on_both_arms, tree};
+use zoolock_tests::{Proxy, on_both_servers, tree};
 
 use zoolock_tests::locks::{connect, connect_through, directory, lock_and_release, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
-on_both_arms!(multi_lock_is_all_or_nothing, |place| async move {
+on_both_servers!(multi_lock_is_all_or_nothing, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let both = zl.multi(["a", "b", "a"]).lock().await.expect("lock acquired");
     assert_eq!(both.paths(), ["/locks/a", "/locks/b"], "a repeated name counts once");
@@ -39,7 +39,7 @@ on_both_arms!(multi_lock_is_all_or_nothing, |place| async move {
     }
 });
 
-on_both_arms!(breaking_one_lock_loses_all, |place| async move {
+on_both_servers!(breaking_one_lock_loses_all, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.multi(["x", "y", "z"]).lock().await.expect("lock acquired");
     let operator = tree::connect(&place.addr()).await.expect("session starts");
@@ -57,7 +57,7 @@ on_both_arms!(breaking_one_lock_loses_all, |place| async move {
     }
 });
 
-on_both_arms!(timed_out_multi_lock_leaves_all_queues, |place| async move {
+on_both_servers!(timed_out_multi_lock_leaves_all_queues, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let held = other.mutex("q").lock().await.expect("lock acquired");
     let error =
@@ -99,7 +99,7 @@ const TASKS: usize = 16;
 /// Operation code of a transaction.
 const MULTI: i32 = 14;
 
-on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
+on_both_servers!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let clients: Vec<Zoolock> = vec![
         connect_through(&place, &proxy).await,
@@ -145,7 +145,7 @@ on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
     }
 });
 
-on_both_arms!(acquiring_locks_one_by_one_deadlocks, |place| async move {
+on_both_servers!(acquiring_locks_one_by_one_deadlocks, |place| async move {
     let clients =
         [connect(&place).await, connect(&place).await, connect(&place).await, connect(&place).await];
     let done = Arc::new(AtomicUsize::new(0));

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::{Error, LockEvent, Naming, TestServer};
 use zoolock_tests::history::Recorder;
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{on_both_servers, tree};
 
 use zoolock_tests::locks::{connect, directory, lock_and_release, until_queued};
 
@@ -24,7 +24,7 @@ async fn create_foreign_contender(client: &Client, directory: &str, name: &str) 
     format!("{path}{sequence}")
 }
 
-on_both_arms!(compatible_namings_share_a_queue, |place| async move {
+on_both_servers!(compatible_namings_share_a_queue, |place| async move {
     for (name, namings) in [
         ("curators", [Naming::Native, Naming::Curator]),
         ("recipes", [Naming::Native, Naming::WriteLock]),
@@ -49,12 +49,12 @@ on_both_arms!(compatible_namings_share_a_queue, |place| async move {
             task.await.expect("task does not panic");
         }
         let history = recorder.checked_history();
-        assert_eq!(history.entered().len(), 90);
+        assert_eq!(history.contenders_by_grant().len(), 90);
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
 });
 
-on_both_arms!(rwlock_works_with_every_naming_that_supports_it, |place| async move {
+on_both_servers!(rwlock_works_with_every_naming_that_supports_it, |place| async move {
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo] {
         let zl = connect(&place).await;
         let name = format!("rw-{naming}");
@@ -86,7 +86,7 @@ on_both_arms!(rwlock_works_with_every_naming_that_supports_it, |place| async mov
     }
 });
 
-on_both_arms!(multi_lock_works_with_every_naming, |place| async move {
+on_both_servers!(multi_lock_works_with_every_naming, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let held = zl.multi(["a", "b"]).naming(Naming::Curator).lock().await.expect("lock acquired");
     let waiting = tokio::spawn({
@@ -106,7 +106,7 @@ on_both_arms!(multi_lock_works_with_every_naming, |place| async move {
         .expect("release succeeds");
 });
 
-on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async move {
+on_both_servers!(error_names_incompatible_contenders_and_the_remedy, |place| async move {
     let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     lock_and_release(&zl.mutex("q")).await;
@@ -149,7 +149,7 @@ on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async 
     lock_and_release(&zl.mutex("q")).await;
 });
 
-on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
+on_both_servers!(holder_is_warned_of_incompatible_contender, |place| async move {
     let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     let mutex = zl.mutex("q");
@@ -171,7 +171,7 @@ on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(holder_is_warned_of_foreign_semaphore, |place| async move {
+on_both_servers!(holder_is_warned_of_foreign_semaphore, |place| async move {
     let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     let (beside_curator, beside_kazoo) = (zl.mutex("curator"), zl.rwlock("kazoo"));
@@ -216,7 +216,7 @@ on_both_arms!(holder_is_warned_of_foreign_semaphore, |place| async move {
     }
 });
 
-on_both_arms!(unsupported_kind_for_naming_is_refused_locally, |place| async move {
+on_both_servers!(unsupported_kind_for_naming_is_refused_locally, |place| async move {
     let zl = connect(&place).await;
     let refused = |error: Error| {
         assert!(matches!(error, Error::Invalid { .. }), "{error}");

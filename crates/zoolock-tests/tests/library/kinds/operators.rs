@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
-use zoolock_tests::wait::eventually;
-use zoolock_tests::{TestFailure, on_both_arms, tree};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{TestFailure, on_both_servers, tree};
 
 use zoolock_tests::locks::{
-    connect, directory, granted, lock_in_background, short_session_settings, until_queued,
+    await_guard, connect, directory, lock_in_background, short_session_settings, until_queued,
 };
 
 const SOON: Duration = Duration::from_secs(20);
 
-on_both_arms!(revoke_reaches_holders_of_every_kind, |place| async move {
+on_both_servers!(revoke_reaches_holders_of_every_kind, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let guard = zl.mutex("m").lock().await.expect("lock acquired");
     assert!(!guard.is_revoked());
@@ -39,7 +39,7 @@ on_both_arms!(revoke_reaches_holders_of_every_kind, |place| async move {
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
 });
 
-on_both_arms!(both_revocation_words_reach_waiters_too, |place| async move {
+on_both_servers!(both_revocation_words_reach_waiters_too, |place| async move {
     let zl = connect(&place).await;
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     for (name, word) in [("unlock", &b"unlock"[..]), ("curator", b"__REVOKE__")] {
@@ -55,14 +55,14 @@ on_both_arms!(both_revocation_words_reach_waiters_too, |place| async move {
         }
         timeout(SOON, held.revoked()).await.expect("event arrives in time");
         held.release().await.expect("release succeeds");
-        let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
+        let next = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
         timeout(SOON, next.revoked()).await.expect("revocation reported after the grant");
         next.release().await.expect("release succeeds");
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
 });
 
-on_both_arms!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
+on_both_servers!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
     let zl = connect(&place).await;
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     for (name, asked) in [("quiet", false), ("asked", true)] {
@@ -90,17 +90,17 @@ on_both_arms!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
         }
         held_too.release().await.expect("release succeeds");
         held.release().await.expect("release succeeds");
-        let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
+        let next = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
         assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("answered in time"), asked, "{name}");
         assert_eq!(next.is_revoked(), asked, "{name}");
         next.release().await.expect("release succeeds");
-        let next = timeout(SOON, granted(several)).await.expect("granted in time");
+        let next = timeout(SOON, await_guard(several)).await.expect("granted in time");
         assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("answered in time"), asked, "{other}");
         next.release().await.expect("release succeeds");
     }
 });
 
-on_both_arms!(break_lock_affects_only_the_named_ticket, |place| async move {
+on_both_servers!(break_lock_affects_only_the_named_ticket, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let guard = zl.mutex("breakable").lock().await.expect("lock acquired");
     let first = guard.token();
@@ -111,7 +111,7 @@ on_both_arms!(break_lock_affects_only_the_named_ticket, |place| async move {
     until_queued(&zl, "breakable", 2).await;
     other.mutex("breakable").break_lock(first).await.expect("znode exists");
     assert_eq!(timeout(SOON, guard.lost()).await.expect("event arrives in time"), LossReason::Broken);
-    let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
+    let next = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
     assert_eq!(next.previous(), Previous::Unknown);
     let error = other.mutex("breakable").break_lock(first).await.expect_err("holder has changed");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
@@ -132,7 +132,7 @@ on_both_arms!(break_lock_affects_only_the_named_ticket, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "breakable")).await;
 });
 
-on_both_arms!(audit_entry_has_no_session_id, |place| async move {
+on_both_servers!(audit_entry_has_no_session_id, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("recipe").lock().await.expect("lock acquired");
     let client = tree::connect(&place.addr()).await.expect("session starts");
@@ -151,7 +151,7 @@ on_both_arms!(audit_entry_has_no_session_id, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(contender_with_children_is_not_broken, |place| async move {
+on_both_servers!(contender_with_children_is_not_broken, |place| async move {
     let zl = connect(&place).await;
     let client = tree::connect(&place.addr()).await.expect("session starts");
     let job = format!("{}/job-0000000000", directory(&place, "jobs"));
@@ -167,7 +167,7 @@ on_both_arms!(contender_with_children_is_not_broken, |place| async move {
     assert_eq!(client.list_children(&job).await.expect("znode exists"), ["child"]);
 });
 
-on_both_arms!(ticket_of_another_epoch_is_not_found, |place| async move {
+on_both_servers!(ticket_of_another_epoch_is_not_found, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("epochs").lock().await.expect("lock acquired");
     let other: Ticket =
@@ -177,7 +177,7 @@ on_both_arms!(ticket_of_another_epoch_is_not_found, |place| async move {
     assert!(guard.is_valid());
 });
 
-on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
+on_both_servers!(stream_and_listener_receive_every_event, |place| async move {
     let zl = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let mutex = zl.mutex("story");
     let heard: Arc<Mutex<Vec<LockEvent>>> = Arc::default();
@@ -190,7 +190,7 @@ on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
     let waiting = lock_in_background(&mutex);
     until_queued(&zl, "story", 2).await;
     held.release().await.expect("release succeeds");
-    let guard = timeout(SOON, granted(waiting)).await.expect("granted in time");
+    let guard = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
     let ticket = guard.ticket();
     mutex.revoke(ticket).await.expect("znode exists");
     timeout(SOON, guard.revoked()).await.expect("event arrives in time");
@@ -220,7 +220,7 @@ on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
     }
     let last = |event: Option<LockEvent>| matches!(event, Some(LockEvent::Queued { .. } | LockEvent::GaveUp));
     assert!(last(timeout(SOON, stream.next()).await.expect("event arrives in time")));
-    eventually("the listener receives the same events", SOON, || {
+    retry_until_ok("the listener receives the same events", SOON, || {
         let heard = heard.lock().expect("task does not panic").clone();
         let same = heard.get(..story.len()) == Some(&story[..]);
         async move { if same { Ok(()) } else { Err(TestFailure::new(format!("{heard:?}"))) } }
@@ -229,9 +229,12 @@ on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
     .expect("condition is met in time");
 });
 
-on_both_arms!(disconnect_sends_suspect_then_confirmed, |place| async move {
+on_both_servers!(disconnect_sends_suspect_then_confirmed, |place| async move {
     let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short_session_settings()
+        .connect(&place.connect_string_through(&proxy.addr()))
+        .await
+        .expect("session starts");
     let mutex = zl.mutex("silence");
     let mut events = mutex.events();
     let guard = mutex.lock().await.expect("lock acquired");
@@ -240,7 +243,7 @@ on_both_arms!(disconnect_sends_suspect_then_confirmed, |place| async move {
         timeout(SOON, events.next()).await.expect("event arrives in time"),
         Some(LockEvent::Acquired(ticket))
     );
-    proxy.cut().await;
+    proxy.close_connections().await;
     assert_eq!(
         timeout(SOON, events.next()).await.expect("event arrives in time"),
         Some(LockEvent::Suspect(ticket))
@@ -252,11 +255,14 @@ on_both_arms!(disconnect_sends_suspect_then_confirmed, |place| async move {
     assert!(guard.is_valid());
 });
 
-on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
+on_both_servers!(waiter_requeues_on_session_expiry, |place| async move {
     let (zl, proxy) = {
         let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
         (
-            short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+            short_session_settings()
+                .connect(&place.connect_string_through(&proxy.addr()))
+                .await
+                .expect("session starts"),
             proxy,
         )
     };
@@ -269,15 +275,15 @@ on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
         let seen = other.mutex("again").snapshot().await.map_err(|e| TestFailure::new(e.to_string()))?;
         if seen.waiters.is_empty() { Ok(()) } else { Err(TestFailure::new("the waiter is still queued")) }
     };
-    eventually("the waiter's session expires", SOON, gone).await.expect("condition is met in time");
+    retry_until_ok("the waiter's session expires", SOON, gone).await.expect("condition is met in time");
     proxy.blackhole(false);
     until_queued(&other, "again", 2).await;
     held.release().await.expect("release succeeds");
-    let guard = timeout(SOON, granted(waiting)).await.expect("granted in time");
+    let guard = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(fenced_transaction_fails_after_lock_loss, |place| async move {
+on_both_servers!(fenced_transaction_fails_after_lock_loss, |place| async move {
     let zl = connect(&place).await;
     let client = tree::connect(&place.addr()).await.expect("session starts");
     let state = format!("{}/state", place.chroot());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolock::{Error, NotUpgraded, Zoolock};
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{on_both_servers, tree};
 
 use zoolock_tests::locks::{connect, directory, settings, until_queued};
 
@@ -33,7 +33,7 @@ impl HolderCount {
     }
 }
 
-on_both_arms!(readers_share_and_writers_exclude, |place| async move {
+on_both_servers!(readers_share_and_writers_exclude, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let lock = zl.rwlock("config");
     let first = lock.read().await.expect("lock acquired");
@@ -65,7 +65,7 @@ on_both_arms!(readers_share_and_writers_exclude, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "config")).await;
 });
 
-on_both_arms!(downgraded_writer_admits_readers_only, |place| async move {
+on_both_servers!(downgraded_writer_admits_readers_only, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let write = zl.rwlock("on").write().await.expect("lock acquired");
     let token = write.token();
@@ -95,7 +95,7 @@ fn rounds() -> u64 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
 
-on_both_arms!(no_writer_intervenes_during_a_downgrade, |place| async move {
+on_both_servers!(no_writer_intervenes_during_a_downgrade, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (version, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let other_writer = tokio::spawn({
@@ -131,7 +131,7 @@ on_both_arms!(no_writer_intervenes_during_a_downgrade, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "between")).await;
 });
 
-on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
+on_both_servers!(only_one_of_two_readers_upgrades, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     for round in 0..20 {
         let older = zl.rwlock("both").read().await.expect("lock acquired");
@@ -159,7 +159,7 @@ on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "both")).await;
 });
 
-on_both_arms!(upgradable_reader_is_unique_and_has_priority, |place| async move {
+on_both_servers!(upgradable_reader_is_unique_and_has_priority, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let reader = other.rwlock("up").read().await.expect("lock acquired");
     let upgradable = zl.rwlock("up").upgradable_read().await.expect("upgradable read lock acquired");
@@ -243,14 +243,14 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
     assert!(fewest * 3 + 3 >= most, "writers starve: {fewest} grants where a reader had {most}");
 }
 
-on_both_arms!(fifty_readers_do_not_starve_five_writers, |place| async move {
+on_both_servers!(fifty_readers_do_not_starve_five_writers, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let long = if std::env::var_os("ZOOLOCK_LONG").is_some() { 60 } else { 4 };
     crowd(zl, other, "crowd", 50, 5, Duration::from_secs(long)).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
 });
 
-on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async move {
+on_both_servers!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mut ahead = Vec::new();
     for _ in 0..10 {
@@ -284,7 +284,7 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
     tree::assert_no_contenders(&place.addr(), &directory(&place, "ahead")).await;
 });
 
-on_both_arms!(upgraded_reader_is_lost_with_its_session, |place| async move {
+on_both_servers!(upgraded_reader_is_lost_with_its_session, |place| async move {
     let zl = settings().connect(&place.connect_string()).await.expect("session starts");
     let writer =
         zl.rwlock("gone").read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");

@@ -8,15 +8,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, Naming, Semaphore};
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{on_both_servers, tree};
 
-use zoolock_tests::locks::{connect, directory, granted, until_queued};
+use zoolock_tests::locks::{await_guard, connect, directory, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: &str = "leases/_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lease-0000000000";
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
-on_both_arms!(semaphore_grants_at_most_its_size, |place| async move {
+on_both_servers!(semaphore_grants_at_most_its_size, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let semaphore = zl.semaphore("five", 5);
     let three = semaphore.acquire_many(3).await.expect("lock acquired");
@@ -31,12 +31,12 @@ on_both_arms!(semaphore_grants_at_most_its_size, |place| async move {
     until_queued(&zl, "five", 4).await;
     drop(last);
     drop(one);
-    let two = timeout(SOON, granted(two)).await.expect("granted in time");
+    let two = timeout(SOON, await_guard(two)).await.expect("granted in time");
     drop((three, two));
     tree::assert_no_contenders(&place.addr(), &directory(&place, "five")).await;
 });
 
-on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
+on_both_servers!(semaphore_size_is_checked_and_resizable, |place| async move {
     let zl = connect(&place).await;
     let mut semaphore = zl.semaphore("sized", 2);
     let error = zl.semaphore("sized", 2).resize(3).await.expect_err("semaphore does not exist yet");
@@ -56,7 +56,7 @@ on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
     until_queued(&zl, "sized", 2).await;
     semaphore.resize(3).await.expect("resize succeeds");
     assert_eq!(semaphore.permits(), 3);
-    let third = timeout(SOON, granted(waiting)).await.expect("granted in time");
+    let third = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
     assert!(
         zl.semaphore("sized", 2).try_acquire(1).await.is_err(),
         "the old size is refused after the resize"
@@ -78,13 +78,13 @@ on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
     assert!(semaphore.try_acquire(1).await.expect("attempt succeeds").is_none());
     third.release().await.expect("release succeeds");
     for waiter in [waiting, behind] {
-        let guard = timeout(SOON, granted(waiter)).await.expect("granted in time");
+        let guard = timeout(SOON, await_guard(waiter)).await.expect("granted in time");
         guard.release().await.expect("release succeeds");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "sized")).await;
 });
 
-on_both_arms!(semaphores_and_locks_refuse_each_other, |place| async move {
+on_both_servers!(semaphores_and_locks_refuse_each_other, |place| async move {
     let zl = connect(&place).await;
     let held = zl.semaphore("permits", 5).acquire().await.expect("lock acquired");
     for error in [
@@ -113,13 +113,13 @@ fn rounds() -> u32 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
 
-on_both_arms!(requests_for_all_permits_never_deadlock, |place| async move {
+on_both_servers!(requests_for_all_permits_never_deadlock, |place| async move {
     let clients = [connect(&place).await, connect(&place).await];
     request_all_permits(clients.map(|zl| zl.semaphore("two", 2)), rounds()).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "two")).await;
 });
 
-on_both_arms!(many_mixed_requests_are_all_granted, |place| async move {
+on_both_servers!(many_mixed_requests_are_all_granted, |place| async move {
     let clients = [connect(&place).await, connect(&place).await, connect(&place).await];
     run_mixed_requests(&clients.map(|zl| zl.semaphore("crowd", 7)), 30, 10).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
@@ -194,7 +194,7 @@ const FOREIGN: [(&str, &str, &[&str], &str); 4] = [
     ("idle", "3", &[], "kazoo"),
 ];
 
-on_both_arms!(foreign_semaphore_is_refused_before_anything_is_created, |place| async move {
+on_both_servers!(foreign_semaphore_is_refused_before_anything_is_created, |place| async move {
     let zl = connect(&place).await;
     let client = tree::connect(&place.addr()).await.expect("session starts");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -247,7 +247,7 @@ fn assert_foreign(error: Error, library: &str) {
     assert!(told.contains(&what) && told.contains(&remedy), "{told}");
 }
 
-on_both_arms!(semaphore_without_native_naming_is_refused, |place| async move {
+on_both_servers!(semaphore_without_native_naming_is_refused, |place| async move {
     let zl = connect(&place).await;
     for naming in [Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
         let error = zl.semaphore("x", 2).naming(naming).acquire().await.expect_err("no such semaphore");

@@ -24,7 +24,11 @@ const RECIPE_DATA: [u8; 2] = [0x12, 0x34];
 
 /// Describes a contender. `read`: the data and Stat of its znode, if they could be read; `epoch`: the epoch of its
 /// token.
-pub(crate) fn of(contender: &FoundContender, read: Option<(Vec<u8>, ZnodeStat)>, epoch: u32) -> Entry {
+pub(crate) fn describe_contender(
+    contender: &FoundContender,
+    read: Option<(Vec<u8>, ZnodeStat)>,
+    epoch: u32,
+) -> Entry {
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
@@ -32,7 +36,7 @@ pub(crate) fn of(contender: &FoundContender, read: Option<(Vec<u8>, ZnodeStat)>,
         (None, Some((data, _))) => parse_foreign_data(contender, data),
         _ => ForeignData::default(),
     };
-    let (owner, owner_kind) = owner(&data, read.as_ref().map(|(_, stat)| stat.owner));
+    let (owner, owner_kind) = owner_and_kind(&data, read.as_ref().map(|(_, stat)| stat.owner));
     Entry {
         node: without_session(contender),
         family: match contender.name.family() {
@@ -48,7 +52,7 @@ pub(crate) fn of(contender: &FoundContender, read: Option<(Vec<u8>, ZnodeStat)>,
         role: contender.name.role.as_str(),
         weight: contender.name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
-        revoked: read.as_ref().is_some_and(|(data, _)| data::flags(data).revoked),
+        revoked: read.as_ref().is_some_and(|(data, _)| data::parse_flags(data).revoked),
         since_ms: queued_at(data.as_ref().and_then(|d| d.since_ms), created),
         host: data.as_ref().and_then(|d| d.host.clone()).or(foreign.host),
         pid: data.as_ref().and_then(|d| d.pid),
@@ -71,7 +75,7 @@ fn queued_at(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
 
 /// Returns the owner and its origin, as in [`Entry::owner`] and [`Entry::owner_kind`]. `session`: the session that
 /// created the znode.
-fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
+fn owner_and_kind(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
     let said = |text: &Option<Box<str>>| {
         text.as_deref().filter(|text| owner_id::check(text).is_ok()).map(str::to_owned)
     };
@@ -138,7 +142,7 @@ fn without_long_numbers(text: &str) -> String {
 }
 
 /// Returns whether the data belongs to the writer's znode of an upgraded reader.
-pub(super) fn upgrades(data: &[u8]) -> bool {
+pub(super) fn is_upgrade_writer(data: &[u8]) -> bool {
     NodeData::parse(data).is_some_and(|data| data.kind == "upgrade")
 }
 
@@ -156,24 +160,24 @@ fn parse_foreign_data(contender: &FoundContender, data: &[u8]) -> ForeignData {
     }
     let text = match std::str::from_utf8(data) {
         Ok(text) if !text.chars().any(char::is_control) => text.trim(),
-        _ => return ForeignData { host: None, identifier: Some(hex(data)) },
+        _ => return ForeignData { host: None, identifier: Some(shorten_to_hex(data)) },
     };
     // Java appends the interface to some addresses, after a percent sign.
     let address = text.split('%').next().unwrap_or_default();
     if address.parse::<IpAddr>().is_ok() {
-        return ForeignData { host: Some(short(text)), identifier: None };
+        return ForeignData { host: Some(shorten(text)), identifier: None };
     }
-    ForeignData { host: None, identifier: (!text.is_empty()).then(|| short(text)) }
+    ForeignData { host: None, identifier: (!text.is_empty()).then(|| shorten(text)) }
 }
 
-fn short(text: &str) -> String {
+fn shorten(text: &str) -> String {
     if text.chars().nth(LONGEST).is_none() {
         return text.to_owned();
     }
     text.chars().take(LONGEST).chain(['…']).collect()
 }
 
-fn hex(data: &[u8]) -> String {
+fn shorten_to_hex(data: &[u8]) -> String {
     let digits: String = data.iter().take(LONGEST / 2).map(|byte| format!("{byte:02x}")).collect();
     let rest = if data.len() > LONGEST / 2 { "…" } else { "" };
     format!("0x{digits}{rest}")
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn owner_is_name_task_or_session_pseudonym() {
-        let of = |data: &str, session| owner(&NodeData::parse(data.as_bytes()), session);
+        let of = |data: &str, session| owner_and_kind(&NodeData::parse(data.as_bytes()), session);
         let session = Some(SessionId(0x1000_0000_0000_0007));
         let named = r#"{"id":"1","kind":"mutex","owner":"job-7","task":"c-3"}"#;
         assert_eq!(of(named, session), (Some("job-7".to_owned()), "owner"));
@@ -227,7 +231,7 @@ mod tests {
             owner,
             created_ms: 8_000,
         };
-        let entry = of(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
+        let entry = describe_contender(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
         assert_eq!(entry.since_ms, None);
     }
 
@@ -260,7 +264,7 @@ mod tests {
 
     #[test]
     fn names_hide_session_ids() {
-        let shown = |node: &str| of(&contender(node), None, 0).node;
+        let shown = |node: &str| describe_contender(&contender(node), None, 0).node;
         assert_eq!(shown("x-72057594037927936-0000000007"), "x-…-0000000007");
         assert_eq!(shown("lock-0000000007"), "lock-0000000007");
         assert_eq!(shown("n_0000000007"), "n_0000000007");

@@ -7,7 +7,7 @@ use crate::engine::gather::FoundContender;
 use crate::zk::session::ZnodeStat;
 
 /// A contender, and the data of its znode.
-pub(super) struct Reading {
+pub(super) struct ContenderRead {
     pub(super) contender: FoundContender,
     /// `None` if this client has no permission to read the znode, or has not tried. The contender
     /// is in the queue in any case.
@@ -16,20 +16,20 @@ pub(super) struct Reading {
     pub(super) was_tried: bool,
 }
 
-impl Reading {
-    pub(super) fn new(contender: FoundContender) -> Reading {
-        Reading { contender, read: None, was_tried: false }
+impl ContenderRead {
+    pub(super) fn new(contender: FoundContender) -> ContenderRead {
+        ContenderRead { contender, read: None, was_tried: false }
     }
 
-    fn upgrades(&self) -> bool {
-        self.read.as_ref().is_some_and(|(data, _)| entry::upgrades(data))
+    fn is_upgrade_writer(&self) -> bool {
+        self.read.as_ref().is_some_and(|(data, _)| entry::is_upgrade_writer(data))
     }
 }
 
 /// The contenders of a lock. Each list is in queue order.
 pub(super) struct HoldersAndWaiters {
-    pub(super) holders: Vec<Reading>,
-    pub(super) waiters: Vec<Reading>,
+    pub(super) holders: Vec<ContenderRead>,
+    pub(super) waiters: Vec<ContenderRead>,
 }
 
 /// Maximum queue index up to which contenders are read to find the writer's znode of an upgraded
@@ -41,16 +41,23 @@ const MAX_UPGRADE_DISTANCE: usize = 16;
 ///
 /// The names of the contenders show which of them hold. The exception is the writer's znode of an
 /// upgraded reader: only the data of this znode shows that it holds.
-pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
+pub(super) fn indexes_to_read(
+    readings: &[ContenderRead],
+    permits: Option<u32>,
+    waiters: usize,
+) -> Vec<usize> {
     let names = super::names_in(readings);
-    let holds =
-        zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
+    let holds = zoolock_core::queue::which_hold(
+        &names,
+        |at| readings.get(at).is_some_and(ContenderRead::is_upgrade_writer),
+        permits,
+    );
     // The writer's znode of an upgraded reader is behind the reader's znode, and may also be behind
     // writers that wait for that reader.
     let lone_reader = holds.iter().filter(|holds| **holds).count() == 1
         && names.first().is_some_and(|name| name.role != Role::Exclusive);
     let mut queued = 0;
-    let is_needed = |(at, reading): (usize, &Reading)| {
+    let is_needed = |(at, reading): (usize, &ContenderRead)| {
         let needed = holds.get(at) == Some(&true) || {
             queued += 1;
             let perhaps_upgrades =
@@ -65,12 +72,12 @@ pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize)
 /// Separates the holders from the waiters. `queue`: the names of all contenders; `permits`: the size of a
 /// semaphore.
 pub(super) fn separate_holders(
-    readings: Vec<Reading>,
+    readings: Vec<ContenderRead>,
     queue: &[Name],
     permits: Option<u32>,
 ) -> HoldersAndWaiters {
-    let upgrades = |at: usize| readings.get(at).is_some_and(Reading::upgrades);
-    let holds = zoolock_core::queue::holders(queue, upgrades, permits);
+    let upgrades = |at: usize| readings.get(at).is_some_and(ContenderRead::is_upgrade_writer);
+    let holds = zoolock_core::queue::which_hold(queue, upgrades, permits);
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
     for (reading, holds) in readings.into_iter().zip(holds) {
         if holds { holders.push(reading) } else { waiters.push(reading) }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::{Snapshot, SnapshotCache, View, describe, gathered, read};
+use super::{Snapshot, SnapshotCache, SnapshotOptions, describe, gather, read};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
-use crate::engine::reader::{QueueReader, Reads};
+use crate::engine::reader::{ObserverReads, QueueReader};
 use crate::zk::session::{Answer, ZnodeStat};
 
 /// A directory that changes when its children are listed.
@@ -32,7 +32,7 @@ fn stat() -> ZnodeStat {
     ZnodeStat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
 }
 
-impl Reads for Changing {
+impl ObserverReads for Changing {
     fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)> {
         if path == "/locks/x" {
             let data = lock(&self.record).encode().into_bytes();
@@ -68,17 +68,17 @@ fn changing(before: Marker, later: Marker, children: &[&str]) -> Changing {
     Changing { record: Mutex::new(before), later, children, answers, born }
 }
 
-const VIEW: View<'static> = View { chroot: "", epoch: 0, waiters: usize::MAX };
+const VIEW: SnapshotOptions<'static> = SnapshotOptions { chroot: "", epoch: 0, waiters: usize::MAX };
 
 fn path() -> LockPath {
     LockPath::from_server("/locks/x".to_owned())
 }
 
 /// Takes one snapshot with a cache. Returns `None` if a read gets no answer.
-fn glance(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
+fn read_snapshot(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
     let reader = QueueReader::new(zk);
     let snapshot = async {
-        let here = gathered(&reader, path(), &VIEW).await.expect("the lock is readable");
+        let here = gather(&reader, path(), &VIEW).await.expect("the lock is readable");
         describe(&reader, here, &VIEW, Some(cache)).await.expect("a snapshot").0
     };
     futures_lite::future::block_on(futures_lite::future::poll_once(snapshot))
@@ -118,12 +118,12 @@ fn cached_reads_complete_a_long_queue() {
     let mut cache = SnapshotCache::default();
     for answers in [2, 0] {
         zk.answers.store(answers, Ordering::Relaxed);
-        assert!(glance(&zk, &mut cache).is_none());
+        assert!(read_snapshot(&zk, &mut cache).is_none());
     }
     zk.answers.store(1, Ordering::Relaxed);
-    assert_eq!(glance(&zk, &mut cache).expect("all were read").waiting, 2);
+    assert_eq!(read_snapshot(&zk, &mut cache).expect("all were read").waiting, 2);
     // Another read of a contender would get no answer.
-    assert_eq!(glance(&zk, &mut cache).expect("all are cached").waiting, 2);
+    assert_eq!(read_snapshot(&zk, &mut cache).expect("all are cached").waiting, 2);
 }
 
 #[test]
@@ -131,26 +131,27 @@ fn release_of_cached_holder_is_seen() {
     let before = marker(HolderState::Released, Sequence(3));
     let mut cache = SnapshotCache::default();
     let here = changing(before, before, &["lock-0000000004"]);
-    assert_eq!(glance(&here, &mut cache).expect("a snapshot").previous_number, Some(3));
+    assert_eq!(read_snapshot(&here, &mut cache).expect("a snapshot").previous_number, Some(3));
     for (later, previous) in [
         (HolderState::Released, "clean"),
         (HolderState::Panicked, "panicked"),
         (HolderState::Broken, "broken"),
     ] {
-        glance(&here, &mut cache).expect("a snapshot");
-        let seen = glance(&changing(before, marker(later, LAST), &[]), &mut cache).expect("a snapshot");
+        read_snapshot(&here, &mut cache).expect("a snapshot");
+        let seen =
+            read_snapshot(&changing(before, marker(later, LAST), &[]), &mut cache).expect("a snapshot");
         assert_eq!((seen.previous, seen.previous_number), (previous, Some(4)));
     }
     // The holder wrote no marker.
-    glance(&here, &mut cache).expect("a snapshot");
-    let seen = glance(&changing(before, before, &[]), &mut cache).expect("a snapshot");
+    read_snapshot(&here, &mut cache).expect("a snapshot");
+    let seen = read_snapshot(&changing(before, before, &[]), &mut cache).expect("a snapshot");
     assert_eq!(seen.previous_number, Some(3));
 }
 
 #[test]
 fn marker_of_another_directory_is_ignored() {
     let of_another = Marker { directory: Zxid(7), ..marker(HolderState::Broken, LAST) };
-    let seen =
-        glance(&changing(of_another, of_another, &[]), &mut SnapshotCache::default()).expect("a snapshot");
+    let seen = read_snapshot(&changing(of_another, of_another, &[]), &mut SnapshotCache::default())
+        .expect("a snapshot");
     assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
 }

@@ -7,10 +7,10 @@ use futures_util::stream::FuturesUnordered;
 use zoolock_core::layout::KAZOO_GUARD;
 use zoolock_core::names::Family;
 
-use super::{Snapshot, View, describe, entry, refusal, without_chroot};
+use super::{Snapshot, SnapshotOptions, describe, entry, request_error, without_chroot};
 use crate::base::error::Error;
 use crate::base::path::{AUDIT, LockPath};
-use crate::engine::gather::{Gathered, is_denied};
+use crate::engine::gather::{LockDirectory, is_denied};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
 
@@ -37,13 +37,17 @@ pub(crate) async fn survey(
         Some(prefix) => context.path(prefix.trim_end_matches('/'))?,
     };
     let zk = context.zk().await?;
-    walk(&QueueReader::new(&*zk), start, &View { waiters, ..View::of(context) }).await
+    walk(&QueueReader::new(&*zk), start, &SnapshotOptions { waiters, ..SnapshotOptions::of(context) }).await
 }
 
 /// Reads every lock at and below `start`. Returns the locks in the order of their paths. Each directory costs two
 /// requests, and a third if the last holder seems to have crashed. Each contender that is read costs one more. The
 /// memory grows with the result and with the number of paths still to visit.
-async fn walk(reader: &QueueReader<'_>, start: LockPath, view: &View<'_>) -> Result<Vec<Snapshot>, Error> {
+async fn walk(
+    reader: &QueueReader<'_>,
+    start: LockPath,
+    view: &SnapshotOptions<'_>,
+) -> Result<Vec<Snapshot>, Error> {
     let mut locks = Vec::new();
     let mut unseen = vec![start.clone()];
     // `possible_parts`: directories that may be the queue of a kazoo semaphore beside them. They are visited only after
@@ -55,7 +59,7 @@ async fn walk(reader: &QueueReader<'_>, start: LockPath, view: &View<'_>) -> Res
             && let Some(path) = unseen.pop()
         {
             let is_start = path == start;
-            visits.push(visit(reader, path, is_start, view));
+            visits.push(read_path(reader, path, is_start, view));
         }
         let Some(found) = visits.next().await else {
             unseen.extend(possible_parts.drain(..).filter(|path| !parts.contains(path)));
@@ -76,13 +80,13 @@ async fn walk(reader: &QueueReader<'_>, start: LockPath, view: &View<'_>) -> Res
     Ok(locks)
 }
 
-async fn visit(
+async fn read_path(
     reader: &QueueReader<'_>,
     path: LockPath,
     is_start: bool,
-    view: &View<'_>,
+    view: &SnapshotOptions<'_>,
 ) -> Result<FoundLock, Error> {
-    let mut here = match Gathered::at(reader, path.clone()).await {
+    let mut here = match LockDirectory::read(reader, path.clone()).await {
         Ok(Some(here)) => here,
         // The directory was deleted meanwhile.
         Ok(None) => return Ok(FoundLock::default()),
@@ -91,9 +95,9 @@ async fn visit(
         // children, so they cannot be lock directories.
         Err(error) if is_denied(&error) && !is_start => match reader.exists(path.as_str()).await {
             Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(FoundLock::default()),
-            _ => Gathered::hidden(path.clone()),
+            _ => LockDirectory::hidden(path.clone()),
         },
-        Err(error) => return Err(refusal(without_chroot(&path, view.chroot), error)),
+        Err(error) => return Err(request_error(without_chroot(&path, view.chroot), error)),
     };
     let others = std::mem::take(&mut here.others);
     // A child whose name ends in a number may be a directory with further locks.

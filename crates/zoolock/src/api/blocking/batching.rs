@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::block_on;
 use super::guard::{BlockingGuard, Guard};
 use super::handle::Blocking;
-use super::wait;
 use crate::base::error::Error;
 
 /// A handle of a [`Mutex`](super::Mutex) that shares one queue position among the threads of this process. The blocking
@@ -21,22 +21,22 @@ impl Batching {
 
     /// Acquires the lock. Blocks without a time limit.
     pub fn lock(&self) -> Result<Guard, Error> {
-        wait(self.inner.lock()).map(BlockingGuard::from_async)
+        block_on(self.inner.lock()).map(BlockingGuard::from_async)
     }
 
     /// Acquires the lock if it is free, or if this process keeps it and no thread holds it. Returns `None` if it is
     /// busy.
     pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        Ok(wait(self.inner.try_lock())?.map(BlockingGuard::from_async))
+        Ok(block_on(self.inner.try_lock())?.map(BlockingGuard::from_async))
     }
 
     /// Acquires the lock. Blocks for `timeout` at most.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Guard, Error> {
-        wait(self.inner.lock_timeout(timeout)).map(BlockingGuard::from_async)
+        block_on(self.inner.lock_timeout(timeout)).map(BlockingGuard::from_async)
     }
 
     /// Acquires the lock. Blocks until `deadline` at most.
     pub fn lock_deadline(&self, deadline: Instant) -> Result<Guard, Error> {
-        wait(self.inner.lock_deadline(deadline)).map(BlockingGuard::from_async)
+        block_on(self.inner.lock_deadline(deadline)).map(BlockingGuard::from_async)
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+use super::block_on;
 use super::loss::{self, Callbacks};
-use super::wait;
 use crate::api::mode::Exclusive;
 use crate::base::error::{Error, LossReason};
 use crate::session::Connection;
@@ -106,7 +106,7 @@ impl<G: AsyncGuard> BlockingGuard<G> {
     /// Blocks until the lock is lost, and returns the reason. After the loss, returns at once, and always the same
     /// reason. If the lock is never lost, this blocks for ever.
     pub fn lost(&self) -> LossReason {
-        wait(self.inner.as_guard().lost())
+        block_on(self.inner.as_guard().lost())
     }
 
     /// Blocks until the lock is lost, for `timeout` at most. Returns `None` if the lock was not lost.
@@ -133,7 +133,7 @@ impl<G: AsyncGuard> BlockingGuard<G> {
     /// while this holder was still a waiter counts, too. If this client has not read the holder's
     /// znode yet, blocks until it has read the znode or has lost the lock.
     pub fn revoked_by_now(&self) -> bool {
-        wait(self.inner.as_guard().revoked_by_now())
+        block_on(self.inner.as_guard().revoked_by_now())
     }
 
     /// Returns the state of the session's connection: for messages to the user, not for decisions.
@@ -150,7 +150,7 @@ impl<G: AsyncGuard> BlockingGuard<G> {
     pub fn release(self) -> Result<(), Error> {
         let BlockingGuard { callbacks, inner } = self;
         drop(callbacks);
-        wait(inner.release_async())
+        block_on(inner.release_async())
     }
 }
 

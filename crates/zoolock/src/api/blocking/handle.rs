@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+use super::block_on;
 use super::guard::BlockingGuard;
-use super::wait;
 use crate::admin::snapshot::{Entry, Snapshot};
 use crate::api::handle::Handle;
 use crate::api::mode::{Fenced, HasPrevious, HasReaders, OneLock};
@@ -43,24 +43,24 @@ impl<M: Fenced> Blocking<Handle<M>> {
     /// Acquires the lock, or all locks of a multi-lock. Blocks without a time limit. Fails as
     /// [`zoolock::Mutex::lock`](crate::Mutex::lock) does.
     pub fn lock(&self) -> Result<BlockingGuard<crate::Guard<M>>, Error> {
-        wait(self.inner.lock()).map(BlockingGuard::from_async)
+        block_on(self.inner.lock()).map(BlockingGuard::from_async)
     }
 
     /// Acquires the lock if it is free. Returns `None` if it is busy. Blocks for a round trip. Fails as
     /// [`zoolock::Mutex::try_lock`](crate::Mutex::try_lock) does.
     pub fn try_lock(&self) -> Result<Option<BlockingGuard<crate::Guard<M>>>, Error> {
-        Ok(wait(self.inner.try_lock())?.map(BlockingGuard::from_async))
+        Ok(block_on(self.inner.try_lock())?.map(BlockingGuard::from_async))
     }
 
     /// Acquires the lock. Blocks for `timeout` at most. Fails as
     /// [`zoolock::Mutex::lock_timeout`](crate::Mutex::lock_timeout) does.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<BlockingGuard<crate::Guard<M>>, Error> {
-        wait(self.inner.lock_timeout(timeout)).map(BlockingGuard::from_async)
+        block_on(self.inner.lock_timeout(timeout)).map(BlockingGuard::from_async)
     }
 
     /// Acquires the lock. Blocks until `deadline` at most. Errors: see [`Self::lock_timeout`].
     pub fn lock_deadline(&self, deadline: Instant) -> Result<BlockingGuard<crate::Guard<M>>, Error> {
-        wait(self.inner.lock_deadline(deadline)).map(BlockingGuard::from_async)
+        block_on(self.inner.lock_deadline(deadline)).map(BlockingGuard::from_async)
     }
 }
 
@@ -68,22 +68,22 @@ impl<M: Fenced> Blocking<Handle<M>> {
 impl<M: HasReaders> Blocking<Handle<M>> {
     /// Acquires the lock for reading, or all locks of a multi-lock. Blocks without a time limit.
     pub fn read(&self) -> Result<BlockingGuard<crate::Guard<M::Reader>>, Error> {
-        wait(self.inner.read()).map(BlockingGuard::from_async)
+        block_on(self.inner.read()).map(BlockingGuard::from_async)
     }
 
     /// Acquires the lock for reading if it is free. Returns `None` if it is busy. Blocks for a round trip.
     pub fn try_read(&self) -> Result<Option<BlockingGuard<crate::Guard<M::Reader>>>, Error> {
-        Ok(wait(self.inner.try_read())?.map(BlockingGuard::from_async))
+        Ok(block_on(self.inner.try_read())?.map(BlockingGuard::from_async))
     }
 
     /// Acquires the lock for reading. Blocks for `timeout` at most.
     pub fn read_timeout(&self, timeout: Duration) -> Result<BlockingGuard<crate::Guard<M::Reader>>, Error> {
-        wait(self.inner.read_timeout(timeout)).map(BlockingGuard::from_async)
+        block_on(self.inner.read_timeout(timeout)).map(BlockingGuard::from_async)
     }
 
     /// Acquires the lock for reading. Blocks until `deadline` at most.
     pub fn read_deadline(&self, deadline: Instant) -> Result<BlockingGuard<crate::Guard<M::Reader>>, Error> {
-        wait(self.inner.read_deadline(deadline)).map(BlockingGuard::from_async)
+        block_on(self.inner.read_deadline(deadline)).map(BlockingGuard::from_async)
     }
 }
 
@@ -91,20 +91,20 @@ impl<M: OneLock> Blocking<Handle<M>> {
     /// Returns the holders and the waiters of the lock. Fails as [`zoolock::Mutex::snapshot`](crate::Mutex::snapshot)
     /// does.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        wait(self.inner.snapshot())
+        block_on(self.inner.snapshot())
     }
 
     /// Asks a holder to release the lock. A waiter keeps its queue position, and gets the request
     /// after its grant. Fails as [`zoolock::Mutex::revoke`](crate::Mutex::revoke) does.
     pub fn revoke(&self, ticket: impl Into<Ticket>) -> Result<(), Error> {
-        wait(self.inner.revoke(ticket))
+        block_on(self.inner.revoke(ticket))
     }
 
     /// Deletes the znode of the contender with this ticket. The contender then loses its lock or
     /// its queue position. Returns that contender. Fails as
     /// [`zoolock::Mutex::break_lock`](crate::Mutex::break_lock) does.
     pub fn break_lock(&self, ticket: impl Into<Ticket>) -> Result<Entry, Error> {
-        wait(self.inner.break_lock(ticket))
+        block_on(self.inner.break_lock(ticket))
     }
 }
 

@@ -76,7 +76,7 @@ pub use thread::ThreadGuard;
 pub use zoolock::Zoolock;
 
 /// Blocks this thread until the future is ready.
-fn wait<F: Future>(future: F) -> F::Output {
+fn block_on<F: Future>(future: F) -> F::Output {
     // Inside a tokio task, the cooperative budget of that task would apply to the future. Once the budget is used up,
     // tokio's channels return `Pending` until the thread returns to the scheduler. This call keeps the thread, so with
     // the budget it could block for ever.

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::batching::Batching;
+use super::block_on;
 use super::guard::ReentrantGuard;
 use super::handle::Blocking;
 use super::thread::{ThreadGuard, this_thread};
-use super::wait;
 use crate::api::owner::Owner;
 use crate::base::error::Error;
 
@@ -63,13 +63,13 @@ impl Mutex {
     /// Acquires the lock for `owner`. Blocks without a time limit. Returns at once if the owner already holds the lock.
     /// Fails as [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as) does.
     pub fn lock_as(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
-        wait(self.inner.lock_as(owner)).map(ReentrantGuard::from_async)
+        block_on(self.inner.lock_as(owner)).map(ReentrantGuard::from_async)
     }
 
     /// Acquires the lock for `owner` if it is free, or if the owner holds it already. Returns `None` if it is busy.
     /// Fails as [`Mutex::lock_as`] does.
     pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, Error> {
-        Ok(wait(self.inner.try_lock_as(owner))?.map(ReentrantGuard::from_async))
+        Ok(block_on(self.inner.try_lock_as(owner))?.map(ReentrantGuard::from_async))
     }
 
     /// Acquires the lock for `owner`. Blocks for `timeout` at most.
@@ -77,7 +77,7 @@ impl Mutex {
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub fn lock_as_timeout(&self, owner: &Owner, timeout: Duration) -> Result<ReentrantGuard, Error> {
-        wait(self.inner.lock_as_timeout(owner, timeout)).map(ReentrantGuard::from_async)
+        block_on(self.inner.lock_as_timeout(owner, timeout)).map(ReentrantGuard::from_async)
     }
 
     /// Acquires the lock for `owner`. Blocks until `deadline` at most.
@@ -85,6 +85,6 @@ impl Mutex {
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
-        wait(self.inner.lock_as_deadline(owner, deadline)).map(ReentrantGuard::from_async)
+        block_on(self.inner.lock_as_deadline(owner, deadline)).map(ReentrantGuard::from_async)
     }
 }

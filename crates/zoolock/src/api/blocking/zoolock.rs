@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::block_on;
 use super::guard::Guard;
 use super::handle::Blocking;
 use super::mutex::Mutex;
-use super::wait;
 use crate::admin::graph::{Deadlock, WaitChain};
 use crate::admin::snapshot::Snapshot;
 use crate::api::builder::Builder;
@@ -59,7 +59,7 @@ impl Zoolock {
         let value = work(guard);
         // If the work returned the guard with its value, the guard belongs to the caller.
         if pending_release.has_begun() {
-            wait(pending_release.wait())?;
+            block_on(pending_release.wait())?;
         }
         Ok(value)
     }
@@ -67,32 +67,32 @@ impl Zoolock {
     /// Returns a snapshot of every lock directory under the root, or under `prefix`. Fails as
     /// [`zoolock::Zoolock::locks`](crate::Zoolock::locks) does.
     pub fn locks(&self, prefix: Option<&str>) -> Result<Vec<Snapshot>, Error> {
-        wait(self.inner.locks(prefix))
+        block_on(self.inner.locks(prefix))
     }
 
     /// Returns the same as [`Zoolock::locks`], with at most `waiters` waiters of each lock. Fails as
     /// [`zoolock::Zoolock::survey`](crate::Zoolock::survey) does.
     pub fn survey(&self, prefix: Option<&str>, waiters: usize) -> Result<Vec<Snapshot>, Error> {
-        wait(self.inner.survey(prefix, waiters))
+        block_on(self.inner.survey(prefix, waiters))
     }
 
     /// Returns the deadlocks: owners that wait for each other in a cycle. Fails as
     /// [`zoolock::Zoolock::deadlocks`](crate::Zoolock::deadlocks) does.
     pub fn deadlocks(&self, prefix: Option<&str>) -> Result<Vec<Deadlock>, Error> {
-        wait(self.inner.deadlocks(prefix))
+        block_on(self.inner.deadlocks(prefix))
     }
 
     /// Returns why the lock `name` is not free: its holder, the lock for which the holder waits, and so on. Fails as
     /// [`zoolock::Zoolock::why`](crate::Zoolock::why) does.
     pub fn why(&self, name: &str) -> Result<WaitChain, Error> {
-        wait(self.inner.why(name))
+        block_on(self.inner.why(name))
     }
 
     /// Closes this client and all its clones: later calls fail with [`Error::Invalid`]. Blocks until releases in
     /// progress have finished and the server has confirmed the end of the sessions, for a limited time. Guards that
     /// still exist lose their lock ([`LossReason::Closed`](crate::LossReason::Closed)).
     pub fn close(&self) {
-        wait(self.inner.close());
+        block_on(self.inner.close());
     }
 }
 
@@ -114,13 +114,13 @@ impl Zoolock {
     /// # Ok(()) }
     /// ```
     pub fn embedded() -> Result<Zoolock, Error> {
-        wait(crate::Zoolock::embedded()).map(Zoolock::from_async)
+        block_on(crate::Zoolock::embedded()).map(Zoolock::from_async)
     }
 }
 
 impl Builder {
     /// Connects to an ensemble, for programs without async. Works and fails as [`Builder::connect`] does.
     pub fn connect_blocking(self, address: &str) -> Result<Zoolock, Error> {
-        wait(self.connect(address)).map(Zoolock::from_async)
+        block_on(self.connect(address)).map(Zoolock::from_async)
     }
 }

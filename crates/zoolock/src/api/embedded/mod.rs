@@ -59,7 +59,7 @@ impl Builder {
             .tick(tick)
             .max_session_timeout(LONGEST)
             .secret(Secret::new(secret.as_str()));
-        let server = InProcess::start(server).await?;
+        let server = InProcessServer::start(server).await?;
         let address = server.handle.local_addr().to_string();
         self.tick_time(tick)
             .auth("digest", format!("{}:{secret}", Secret::USER))
@@ -70,13 +70,13 @@ impl Builder {
 
 /// A server on a thread of its own, so that a caller that blocks its executor does not stall the server. Dropping this
 /// ends the server.
-struct InProcess {
+struct InProcessServer {
     thread: RuntimeThread,
     handle: ServerHandle,
 }
 
-impl InProcess {
-    async fn start(builder: zoolock_server::Builder) -> Result<InProcess, Error> {
+impl InProcessServer {
+    async fn start(builder: zoolock_server::Builder) -> Result<InProcessServer, Error> {
         let failed = |message: String, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
             address: "embedded server".to_owned(),
             message,
@@ -94,6 +94,6 @@ impl InProcess {
             let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
             failed(format!("did not start: {error}{advice}"), Arc::new(error))
         })?;
-        Ok(InProcess { thread, handle })
+        Ok(InProcessServer { thread, handle })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zoolock_core::names::Name;
 use zoolock_server::{Server, ServerHandle, State};
 
-use super::InProcess;
+use super::InProcessServer;
 use crate::api::builder::{Builder, LONGEST};
 use crate::api::zoolock::Zoolock;
 use crate::base::error::Error;
@@ -35,7 +35,7 @@ pub struct TestServer {
 
 /// The running server, or the znodes and sessions of a stopped one.
 enum ServerState {
-    Running(InProcess),
+    Running(InProcessServer),
     Stopped(State),
     /// While `stop` or `start_again` runs.
     Changing,
@@ -50,7 +50,7 @@ impl TestServer {
     /// # Errors
     /// [`Error::Unavailable`] if no port or thread is available.
     pub async fn start() -> Result<TestServer, Error> {
-        let server = InProcess::start(builder(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).await?;
+        let server = InProcessServer::start(builder(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).await?;
         Ok(TestServer { addr: server.handle.local_addr(), state: Mutex::new(ServerState::Running(server)) })
     }
 
@@ -113,7 +113,7 @@ impl TestServer {
     pub async fn stop(&self) {
         let state = std::mem::replace(&mut *self.state(), ServerState::Changing);
         let state = match state {
-            ServerState::Running(InProcess { thread, mut handle }) => {
+            ServerState::Running(InProcessServer { thread, mut handle }) => {
                 let stopped = thread.handle().spawn(async move {
                     handle.stop().await;
                     handle
@@ -136,7 +136,7 @@ impl TestServer {
         let state = std::mem::replace(&mut *self.state(), ServerState::Changing);
         let (state, result) = match state {
             ServerState::Stopped(saved) => {
-                match InProcess::start(builder(self.addr).resume(saved.clone())).await {
+                match InProcessServer::start(builder(self.addr).resume(saved.clone())).await {
                     Ok(server) => (ServerState::Running(server), Ok(())),
                     Err(error) => (ServerState::Stopped(saved), Err(error)),
                 }

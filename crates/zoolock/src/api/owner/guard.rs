@@ -37,8 +37,8 @@ impl ReentrantGuard {
     /// # Cancel safety
     /// Dropping the future releases the lock in the background.
     pub async fn release(mut self) -> Result<(), Error> {
-        let held = self.leave().expect("the guard was not released yet");
-        let (loss, pending_release) = (held.loss(), held.guard.held.pending_release());
+        let held = self.detach().expect("the guard was not released yet");
+        let (loss, pending_release) = (held.loss_error(), held.guard.held.pending_release());
         match Arc::into_inner(held) {
             Some(last) => {
                 drop(last);
@@ -56,7 +56,7 @@ impl ReentrantGuard {
         self.held.as_ref().expect("the guard was not released yet")
     }
 
-    fn leave(&mut self) -> Option<Arc<OwnerHold>> {
+    fn detach(&mut self) -> Option<Arc<OwnerHold>> {
         let held = self.held.take()?;
         if std::thread::panicking() {
             held.panicked.store(true, Ordering::Release);
@@ -76,7 +76,7 @@ impl Deref for ReentrantGuard {
 
 impl Drop for ReentrantGuard {
     fn drop(&mut self) {
-        self.leave();
+        self.detach();
     }
 }
 
@@ -117,8 +117,8 @@ impl OwnerHold {
     }
 
     /// Returns a new guard of this lock.
-    pub(super) fn enter(self: Arc<OwnerHold>) -> Result<ReentrantGuard, Error> {
-        if let Some(lost) = self.loss() {
+    pub(super) fn new_guard(self: Arc<OwnerHold>) -> Result<ReentrantGuard, Error> {
+        if let Some(lost) = self.loss_error() {
             return Err(lost);
         }
         let more = |depth: u32| (depth < self.limit).then(|| depth + 1);
@@ -131,7 +131,7 @@ impl OwnerHold {
         }
     }
 
-    fn loss(&self) -> Option<Error> {
+    fn loss_error(&self) -> Option<Error> {
         if self.guard.is_valid() {
             return None;
         }

@@ -103,7 +103,7 @@ impl Mutex {
     /// lock again. [`Error::Invalid`] if the owner has as many guards on the lock as its limit allows. Else as
     /// [`Mutex::lock`].
     pub async fn lock_as(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
-        let guard = owner.locks.enter(self, false).await?;
+        let guard = owner.locks.acquire_or_reenter(self, false).await?;
         Ok(guard.expect("a call that waits never returns a busy lock"))
     }
 
@@ -116,7 +116,7 @@ impl Mutex {
     /// # Errors
     /// As [`Mutex::lock_as`].
     pub async fn try_lock_as(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, Error> {
-        owner.locks.enter(self, true).await
+        owner.locks.acquire_or_reenter(self, true).await
     }
 
     /// Acquires the lock for `owner`. Waits for `timeout` at most.
@@ -138,7 +138,7 @@ impl Mutex {
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub async fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
-        self.context().process().check()?;
+        self.context().process().check_not_forked()?;
         let began = clock::monotonic();
         let timeout = || self.lock.timed_out(Kind::Mutex, began);
         if deadline <= began {

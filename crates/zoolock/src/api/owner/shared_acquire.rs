@@ -68,25 +68,25 @@ impl OwnedLocks {
 
     /// Acquires the lock, or returns another guard if the owner already holds it. Returns `None` if
     /// the lock is busy and the call does not wait (`trying`).
-    pub(super) async fn enter(
+    pub(super) async fn acquire_or_reenter(
         self: &Arc<Self>,
         mutex: &Mutex,
         trying: bool,
     ) -> Result<Option<ReentrantGuard>, Error> {
-        mutex.context().process().check()?;
+        mutex.context().process().check_not_forked()?;
         let path = mutex.context().path(mutex.name())?;
         if self.limit == 0 {
             return Err(too_deep(&mutex.path(), 0));
         }
         let key = OwnedLockKey { client: mutex.context().id(), path };
         loop {
-            let mut caller = match self.find(&key, mutex, trying) {
-                LockAtCall::Held(held) => return held.enter().map(Some),
+            let mut caller = match self.join_or_start_acquire(&key, mutex, trying) {
+                LockAtCall::Held(held) => return held.new_guard().map(Some),
                 LockAtCall::Busy => return Ok(None),
                 LockAtCall::Pending(caller) => caller,
             };
-            match caller.answer().await? {
-                Some(held) => return held.enter().map(Some),
+            match caller.wait_for_answer().await? {
+                Some(held) => return held.new_guard().map(Some),
                 None if trying => return Ok(None),
                 // The shared acquisition was begun by a call that makes one attempt, and the lock
                 // was busy. This call waits, so it begins a new acquisition.
@@ -95,7 +95,12 @@ impl OwnedLocks {
         }
     }
 
-    fn find(self: &Arc<Self>, key: &OwnedLockKey, mutex: &Mutex, trying: bool) -> LockAtCall {
+    fn join_or_start_acquire(
+        self: &Arc<Self>,
+        key: &OwnedLockKey,
+        mutex: &Mutex,
+        trying: bool,
+    ) -> LockAtCall {
         let locks = &mut *lock(&self.locks);
         let caller = |acquire: &SharedAcquire| {
             LockAtCall::Pending(Caller {
@@ -174,7 +179,7 @@ struct Caller {
 }
 
 impl Caller {
-    async fn answer(&mut self) -> AcquireResult {
+    async fn wait_for_answer(&mut self) -> AcquireResult {
         loop {
             let caller_dropped = self.caller_dropped.clone();
             let caller_dropped = caller_dropped.notified();
@@ -271,7 +276,7 @@ mod tests {
                 answer: answer.clone(),
                 caller_dropped: caller_dropped.clone(),
             };
-            let answer: AcquireFuture = Box::pin(async move { caller.answer().await });
+            let answer: AcquireFuture = Box::pin(async move { caller.wait_for_answer().await });
             answer
         };
         let mut first = caller();

@@ -44,7 +44,7 @@ pub(super) async fn watch_loss(shared: Weak<SharedHold>, acquisition: Arc<Acquis
     match acquisition.session().end() {
         Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) => {
             if let Some(shared) = shared.upgrade() {
-                shared.closed(number, end);
+                shared.handle_session_end(number, end);
             }
         }
         _ => {

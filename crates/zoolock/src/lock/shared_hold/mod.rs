@@ -11,7 +11,7 @@ mod background;
 mod share;
 mod shared;
 
-pub(crate) use share::{Share, Turn, TurnEnd, TurnLeft};
+pub(crate) use share::{Share, TurnEnd, TurnLeft, TurnResult};
 pub(crate) use shared::SharedHold;
 
 use std::collections::HashMap;
@@ -90,7 +90,7 @@ pub(crate) async fn acquire(
     limits: TenureLimits,
     wait_limit: WaitLimit,
 ) -> Result<Option<Held>, Error> {
-    handle.context.process().check()?;
+    handle.context.process().check_not_forked()?;
     if handle.options.crash_detection && !limits.linger.is_zero() {
         return Err(Error::invalid(
             format!("lock {}", handle.path()),
@@ -109,7 +109,7 @@ pub(crate) async fn acquire(
             None
         }
         RequestOutcome::Waits(mut task) => {
-            let held = handle.within(wait_limit, task.granted()).await.transpose()?;
+            let held = handle.wait_within(wait_limit, task.granted()).await.transpose()?;
             if held.is_none() && !shared.is_held() && !handle.context.server_answers().await {
                 return Err(handle.no_answer());
             }

@@ -20,7 +20,7 @@ pub(crate) struct Share {
     pass: u32,
     /// Set once the task has received the grant.
     seen: bool,
-    turn: Arc<Turn>,
+    turn: Arc<TurnResult>,
 }
 
 /// The way in which a task ended its turn.
@@ -37,7 +37,7 @@ pub(crate) enum TurnLeft {
 /// The end of a turn; empty until the turn has ended. Callers that wait for the release of the
 /// guard read this value.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(OnceLock<TurnEnd>);
+pub(crate) struct TurnResult(OnceLock<TurnEnd>);
 
 /// The state of the lock after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) enum TurnEnd {
     Released,
 }
 
-impl Turn {
+impl TurnResult {
     pub(crate) fn end(&self) -> Option<TurnEnd> {
         self.0.get().copied()
     }
@@ -69,13 +69,13 @@ impl Share {
         self.seen = true;
     }
 
-    pub(crate) fn turn(&self) -> Arc<Turn> {
+    pub(crate) fn turn(&self) -> Arc<TurnResult> {
         self.turn.clone()
     }
 
     /// Ends the turn, unless it has ended already. `options`: the options of the handle that acquired the
     /// lock.
-    pub(crate) fn done(&self, left: TurnLeft, options: &Options) {
+    pub(crate) fn end_turn(&self, left: TurnLeft, options: &Options) {
         if self.turn.end().is_none() {
             let input = match left {
                 _ if !self.seen => TenureInput::GiveUp(self.task),
@@ -83,7 +83,7 @@ impl Share {
                 TurnLeft::Released => TenureInput::Done { who: self.task, panicked: false },
                 TurnLeft::Panicked => TenureInput::Done { who: self.task, panicked: true },
             };
-            let end = self.shared.done(self.task, input, options);
+            let end = self.shared.end_turn(self.task, input, options);
             // This cannot fail: no other code sets the end.
             let _ = self.turn.0.set(end);
         }

@@ -152,7 +152,7 @@ impl SharedHold {
         // Ignores the output `Acquire`, because the acquisition exists already.
         let _ = self.step(state, TenureInput::Ask(task));
         state.number += 1;
-        self.begin(state, held, slot);
+        self.start_holding(state, held, slot);
         let outputs = self.step(state, TenureInput::Granted);
         let granted = self.run(state, outputs, Some((task, options)));
         if granted.is_none() {
@@ -166,7 +166,12 @@ impl SharedHold {
     }
 
     /// Ends a task's turn (`share.rs`) with `input`.
-    pub(super) fn done(self: &Arc<Self>, task: LocalId, input: TenureInput, options: &Options) -> TurnEnd {
+    pub(super) fn end_turn(
+        self: &Arc<Self>,
+        task: LocalId,
+        input: TenureInput,
+        options: &Options,
+    ) -> TurnEnd {
         let state = &mut *lock(&self.state);
         if state.machine.holder() != Some(task) {
             // The lock was lost during the turn.
@@ -176,7 +181,7 @@ impl SharedHold {
         if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
             // Handles the end of the session before it is reported. Otherwise a waiting task could
             // cause a new acquisition on a new session.
-            self.close(state, end);
+            self.fail_for_session_end(state, end);
             return TurnEnd::Released;
         }
         let outputs = self.step(state, input);
@@ -228,10 +233,10 @@ impl SharedHold {
                     let acquiring = self.clone().acquire_shared(state.number, slot);
                     self.spawn(state, acquiring);
                 }
-                TenureOutput::Cancel => state.end(),
+                TenureOutput::Cancel => state.stop_acquisition(),
                 TenureOutput::Release(how) => {
                     state.release_held(how);
-                    state.end();
+                    state.stop_acquisition();
                 }
                 TenureOutput::Look => {
                     let Some(held) = &state.held else { continue };
@@ -277,7 +282,7 @@ impl SharedHold {
     ) -> Held {
         let held = state.held.as_ref().expect("the machine grants only a lock that is held");
         let worked = state.machine.has_worked();
-        let shared = held.shared(Share::new(self.clone(), task, pass), worked, options.clone());
+        let shared = held.share_with(Share::new(self.clone(), task, pass), worked, options.clone());
         state.slot.set(options.listeners.clone());
         options.listeners.tell(LockEvent::Acquired(shared.ticket()));
         shared
@@ -297,7 +302,7 @@ impl SharedHold {
             if input == TenureInput::Gone {
                 // Ends this acquisition before the machine starts another one.
                 state.release_held(ReleaseKind::Released);
-                state.end();
+                state.stop_acquisition();
             }
             self.handle_event(state, input);
         }
@@ -307,15 +312,15 @@ impl SharedHold {
     /// Handles the end of the session of acquisition `number`, if that acquisition is current. The
     /// caller has checked that the session cannot be replaced: the client was closed, or the server
     /// refused the credentials.
-    pub(super) fn closed(self: &Arc<Self>, number: u64, end: SessionEnd) {
+    pub(super) fn handle_session_end(self: &Arc<Self>, number: u64, end: SessionEnd) {
         let state = &mut *lock(&self.state);
         if state.number == number {
-            self.close(state, end);
+            self.fail_for_session_end(state, end);
         }
     }
 
     /// Releases the lock and fails all waiters, because the session cannot be replaced.
-    fn close(self: &Arc<Self>, state: &mut HoldState, end: SessionEnd) {
+    fn fail_for_session_end(self: &Arc<Self>, state: &mut HoldState, end: SessionEnd) {
         state.release_held(ReleaseKind::Released);
         let reason = Loss::SessionOver(end).into();
         let error = match end {
@@ -330,7 +335,7 @@ impl SharedHold {
             options.listeners.tell(LockEvent::GaveUp);
             let _ = sender.send(Err(error.clone()));
         }
-        state.end();
+        state.stop_acquisition();
         self.handle_event(state, TenureInput::Failed);
     }
 
@@ -341,7 +346,7 @@ impl SharedHold {
         handle.acquire_in_span(Kind::Mutex, wait_limit).await
     }
 
-    fn begin(self: &Arc<Self>, state: &mut HoldState, held: Held, slot: ListenerSlot) {
+    fn start_holding(self: &Arc<Self>, state: &mut HoldState, held: Held, slot: ListenerSlot) {
         let watching = background::watch_loss(Arc::downgrade(self), held.acquisition().clone(), state.number);
         self.spawn(state, watching);
         state.held = Some(held);
@@ -361,7 +366,7 @@ impl SharedHold {
         let state = &mut *lock(&self.state);
         match outcome {
             Ok(Some(held)) if state.number == number => {
-                self.begin(state, held, slot);
+                self.start_holding(state, held, slot);
                 self.handle_event(state, TenureInput::Granted);
             }
             // This acquisition is not the current one any more. So no task wants its grant.
@@ -381,7 +386,7 @@ impl HoldState {
     fn release_held(&mut self, how: ReleaseKind) {
         let Some(held) = self.held.take() else { return };
         match how {
-            // Does not call `left_by_this_thread`, because this thread may unwind for another
+            // Does not call `release_state_of_this_thread`, because this thread may unwind for another
             // reason.
             ReleaseKind::Released => held.release_as(HolderState::Released),
             ReleaseKind::Panicked => held.release_as(HolderState::Panicked),
@@ -390,7 +395,7 @@ impl HoldState {
     }
 
     /// Stops everything that runs for the current acquisition.
-    fn end(&mut self) {
+    fn stop_acquisition(&mut self) {
         self.number += 1;
         self.tasks.drain(..).for_each(|task| task.abort());
         self.alarm = None;
@@ -418,6 +423,6 @@ impl Drop for SharedHold {
         let state = &mut *lock(&self.state);
         let how = if state.machine.has_worked() { ReleaseKind::Released } else { ReleaseKind::Untouched };
         state.release_held(how);
-        state.end();
+        state.stop_acquisition();
     }
 }

@@ -58,7 +58,7 @@ fn events(reads: &[Snapshot]) -> Vec<Vec<String>> {
 
 /// Returns the diffs of these reads, each with the czxid of the directory.
 fn events_in<'a>(reads: impl IntoIterator<Item = (&'a Snapshot, i64)>) -> Vec<Vec<String>> {
-    let (mut tracker, mut now) = (Tracker::new(PATH.to_owned()), Moment::now());
+    let (mut tracker, mut now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
     let mut events = Vec::new();
     for (read, created) in reads {
         now.at += Duration::from_secs(1);
@@ -172,7 +172,7 @@ fn permit_is_granted_once() {
 
 #[test]
 fn durations_are_measured_between_reads() {
-    let (mut tracker, mut now) = (Tracker::new(PATH.to_owned()), Moment::now());
+    let (mut tracker, mut now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
     let mut update = |read: Snapshot| {
         now.at += Duration::from_secs(1);
         tracker.update(read, Some(1), now)
@@ -190,10 +190,10 @@ fn durations_are_measured_between_reads() {
 
 #[test]
 fn outage_is_reported_once() {
-    let (mut tracker, now) = (Tracker::new(PATH.to_owned()), Moment::now());
+    let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
     tracker.update(queue(&[1]), Some(1), now);
-    assert_eq!(tracker.lose("no answer", now).map(|diff| diff.event), Some("lost"));
-    assert!(tracker.lose("no answer", now).is_none());
+    assert_eq!(tracker.record_failed_read("no answer", now).map(|diff| diff.event), Some("lost"));
+    assert!(tracker.record_failed_read("no answer", now).is_none());
     let diffs = tracker.update(queue(&[1, 2]), Some(1), now);
     let events: Vec<_> = diffs.iter().filter(|diff| is_printed(diff)).map(|diff| diff.event).collect();
     assert_eq!(events, ["back", "waits"]);
@@ -225,10 +225,10 @@ proptest! {
     /// The diffs of all reads so far turn an unused lock into the last read.
     #[test]
     fn diffs_lead_to_last_read(reads in vec((read(), any::<bool>()), 1..8)) {
-        let (mut tracker, now) = (Tracker::new(PATH.to_owned()), Moment::now());
+        let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
         let mut folded = Snapshot::unused(PATH.to_owned());
         for ((read, created), is_outage) in reads {
-            let lost = is_outage.then(|| tracker.lose("no answer", now)).flatten();
+            let lost = is_outage.then(|| tracker.record_failed_read("no answer", now)).flatten();
             let diffs = tracker.update(read.clone(), created, now);
             lost.iter().chain(&diffs).for_each(|diff| diff.apply(&mut folded));
             prop_assert_eq!(&folded, &read);

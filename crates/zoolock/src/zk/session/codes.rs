@@ -41,10 +41,13 @@ impl FailedTransaction {
 }
 
 /// Returns the znodes that a transaction of `parts` operations created, in order.
-pub(crate) fn transaction(results: Vec<OpResult>, parts: usize) -> Result<Vec<Created>, FailedTransaction> {
+pub(crate) fn created_znodes(
+    results: Vec<OpResult>,
+    parts: usize,
+) -> Result<Vec<Created>, FailedTransaction> {
     let unclear = || FailedTransaction {
         at: None,
-        error: failed(RequestFailure::Unknown, "a transaction has no clear result"),
+        error: zk_error(RequestFailure::Unknown, "a transaction has no clear result"),
     };
     if results.len() != parts {
         return Err(unclear());
@@ -70,11 +73,11 @@ pub(crate) fn transaction(results: Vec<OpResult>, parts: usize) -> Result<Vec<Cr
 
 /// Returns the error of an operation that failed with this number.
 pub(super) fn error_of(number: i32) -> ZkError {
-    let unknown = || failed(RequestFailure::Unknown, &format!("the server answered error {number}"));
-    Code::from_number(number).map_or_else(unknown, refused)
+    let unknown = || zk_error(RequestFailure::Unknown, &format!("the server answered error {number}"));
+    Code::from_number(number).map_or_else(unknown, error_of_code)
 }
 
-pub(crate) fn refused(code: Code) -> ZkError {
+pub(crate) fn error_of_code(code: Code) -> ZkError {
     let failure = match code {
         Code::NoNode => RequestFailure::NoNode,
         Code::NodeExists => RequestFailure::NodeExists,
@@ -96,12 +99,12 @@ pub(crate) fn refused(code: Code) -> ZkError {
     match code {
         // This client sends only well-formed ACLs. So the usual cause is that the server knows no identity of the
         // creator.
-        Code::InvalidAcl => failed(failure, NO_IDENTITY),
-        code => failed(failure, &code.to_string()),
+        Code::InvalidAcl => zk_error(failure, NO_IDENTITY),
+        code => zk_error(failure, &code.to_string()),
     }
 }
 
-pub(crate) fn failed(failure: RequestFailure, message: &str) -> ZkError {
+pub(crate) fn zk_error(failure: RequestFailure, message: &str) -> ZkError {
     ZkError { failure, message: message.to_owned() }
 }
 
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn untried_part_of_a_transaction_is_throttled() {
-        let error = failed(RequestFailure::NoNode, "gone");
+        let error = zk_error(RequestFailure::NoNode, "gone");
         let failures = |at| {
             let failed_transaction = FailedTransaction { at, error: error.clone() };
             [TransactionPart::Before(2), TransactionPart::Only(2)]
@@ -126,7 +129,7 @@ mod tests {
     #[test]
     fn error_of_whole_transaction_names_existing_znode() {
         let results = vec![OpResult::Error(0), OpResult::Error(Code::NodeExists.number())];
-        let failed_transaction = transaction(results, 2).expect_err("it failed");
+        let failed_transaction = created_znodes(results, 2).expect_err("it failed");
         assert_eq!(
             failed_transaction.clone().error_for(TransactionPart::All).failure,
             RequestFailure::NodeExistsAt(1)
@@ -135,7 +138,7 @@ mod tests {
             failed_transaction.error_for(TransactionPart::Only(1)).failure,
             RequestFailure::NodeExists
         );
-        let unclear = transaction(vec![OpResult::Check], 2).expect_err("a result is missing");
+        let unclear = created_znodes(vec![OpResult::Check], 2).expect_err("a result is missing");
         assert_eq!(unclear.error_for(TransactionPart::All).failure, RequestFailure::Unknown);
     }
 }

@@ -13,8 +13,8 @@ use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::{Sequence, Zxid};
 use zoolock_wire::Reply;
 
-use super::codes::{failed, refused, transaction};
-use super::inbox::{Address, ReplyOutcome, ReplyTo, TransactionPart};
+use super::codes::{created_znodes, error_of_code, zk_error};
+use super::inbox::{ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart};
 use super::{Answer, Op, ZkError, ZkSession, ZnodeStat};
 use crate::base::sync::lock;
 
@@ -48,11 +48,11 @@ impl Default for Deferral {
 /// A transaction that has not been sent. Its first operation deletes a znode.
 struct Deferred {
     ops: Vec<Op>,
-    to: Address,
+    to: ReplyAddress,
 }
 
 impl Deferred {
-    fn deleted(&self) -> Option<&str> {
+    fn deleted_path(&self) -> Option<&str> {
         match self.ops.first() {
             Some(Op::Delete(path)) => Some(path),
             _ => None,
@@ -61,13 +61,13 @@ impl Deferred {
 
     /// Returns whether a znode with this prefix would be in the directory of the deleted znode.
     fn is_beside(&self, prefix: &str) -> bool {
-        self.deleted().is_some_and(|path| directory(path) == directory(prefix))
+        self.deleted_path().is_some_and(|path| directory(path) == directory(prefix))
     }
 
     /// Guesses the path of the next sequential znode with this prefix. The guess is right if no znode was created after
     /// the deleted one.
     fn next_path(&self, prefix: &str) -> Option<String> {
-        let path = self.deleted()?;
+        let path = self.deleted_path()?;
         let number = Sequence::parse(path.get(path.len().checked_sub(DIGITS)?..)?)?.0.checked_add(1)?;
         Some(format!("{prefix}{number:010}"))
     }
@@ -78,7 +78,7 @@ fn directory(path: &str) -> Option<&str> {
 }
 
 /// A sent request that creates the znode of a contender.
-pub(crate) struct Joining {
+pub(crate) struct PendingJoin {
     /// The path without the number.
     prefix: String,
     /// The guessed path, if a release in the same directory was deferred.
@@ -88,7 +88,7 @@ pub(crate) struct Joining {
 }
 
 /// The result of a create.
-pub(crate) enum Joined {
+pub(crate) enum JoinResult {
     Now(Result<(Sequence, Zxid), ZkError>),
     /// The result needs another request to the server.
     Later(Answer<(Sequence, Zxid)>),
@@ -116,7 +116,7 @@ impl ZkSession {
     /// Defers one transaction whose first operation deletes a znode. If the next request is a [`ZkSession::join`] in
     /// the same directory, its create joins the transaction. Otherwise the transaction is sent before the next request,
     /// or as soon as the runtime has a thread for it.
-    pub(crate) fn release_soon(self: &Arc<Self>, ops: Vec<Op>, to: Address) {
+    pub(crate) fn defer_release(self: &Arc<Self>, ops: Vec<Op>, to: ReplyAddress) {
         {
             let mut deferred = lock(&self.deferral.deferred);
             self.send_release(&mut deferred);
@@ -128,10 +128,10 @@ impl ZkSession {
 
     /// Creates an ephemeral sequential znode; the number is appended to `prefix`. The create joins the deferred release
     /// in the same directory, if there is one.
-    pub(crate) fn join(&self, prefix: &str, data: &[u8], to: Address) -> Joining {
+    pub(crate) fn join(&self, prefix: &str, data: &[u8], to: ReplyAddress) -> PendingJoin {
         let Deferral { deferred, returns_zxids, guesses_names } = &self.deferral;
         let mut deferred = lock(deferred);
-        let mut joining = Joining { prefix: prefix.to_owned(), next: None, guess_read: None };
+        let mut joining = PendingJoin { prefix: prefix.to_owned(), next: None, guess_read: None };
         if let Some(before) = deferred.as_ref().filter(|before| before.is_beside(prefix)) {
             joining.next = before.next_path(prefix);
             let returns_zxids = returns_zxids.load(Ordering::Relaxed);
@@ -140,8 +140,8 @@ impl ZkSession {
             {
                 let at = ops.len();
                 ops.push(Op::Join { prefix: prefix.to_owned(), data: data.to_owned() });
-                let release = Address { part: TransactionPart::Before(at), ..release };
-                let create = Address { part: TransactionPart::Only(at), ..to };
+                let release = ReplyAddress { part: TransactionPart::Before(at), ..release };
+                let create = ReplyAddress { part: TransactionPart::Only(at), ..to };
                 self.send_now(&self.multi(ops), ReplyTo::Both(release, create));
                 // If the server does not return the czxid, a read of the znode at the guessed path
                 // is sent right after the transaction. The guess is right unless another contender
@@ -157,14 +157,14 @@ impl ZkSession {
     }
 
     /// Evaluates the reply to the create of a contender's znode.
-    pub(crate) fn joined(
+    pub(crate) fn interpret_join_reply(
         self: &Arc<Self>,
-        joining: Joining,
+        joining: PendingJoin,
         part: TransactionPart,
         outcome: ReplyOutcome,
-    ) -> Joined {
-        let Joining { prefix, next, guess_read } = joining;
-        let unknown = |message: &str| failed(RequestFailure::Unknown, message);
+    ) -> JoinResult {
+        let PendingJoin { prefix, next, guess_read } = joining;
+        let unknown = |message: &str| zk_error(RequestFailure::Unknown, message);
         let number = |path: &str| {
             let number = path.strip_prefix(&prefix).and_then(Sequence::parse);
             number.ok_or_else(|| unknown("the server created a znode with another name"))
@@ -174,29 +174,31 @@ impl ZkSession {
             self.deferral.guesses_names.store(is_right, Ordering::Relaxed);
             is_right
         };
-        match reply(outcome) {
-            Err(error) => Joined::Now(Err(error)),
+        match reply_or_error(outcome) {
+            Err(error) => JoinResult::Now(Err(error)),
             Ok(Reply::PathStat { path, stat }) => {
                 if next.is_some() {
                     guesses(&path);
                 }
-                Joined::Now(number(&path).map(|number| (number, Zxid(stat.czxid))))
+                JoinResult::Now(number(&path).map(|number| (number, Zxid(stat.czxid))))
             }
             Ok(Reply::Multi(results)) => {
                 let parts = if let TransactionPart::Only(at) = part { at + 1 } else { 1 };
-                let created = match transaction(results, parts) {
+                let created = match created_znodes(results, parts) {
                     Ok(created) => created.into_iter().next(),
-                    Err(failed_transaction) => return Joined::Now(Err(failed_transaction.error_for(part))),
+                    Err(failed_transaction) => {
+                        return JoinResult::Now(Err(failed_transaction.error_for(part)));
+                    }
                 };
                 let Some(created) = created else {
-                    return Joined::Now(Err(unknown("the server created nothing")));
+                    return JoinResult::Now(Err(unknown("the server created nothing")));
                 };
                 let number = match number(&created.path) {
                     Ok(number) => number,
-                    Err(error) => return Joined::Now(Err(error)),
+                    Err(error) => return JoinResult::Now(Err(error)),
                 };
                 if let Some(czxid) = created.czxid {
-                    return Joined::Now(Ok((number, czxid)));
+                    return JoinResult::Now(Ok((number, czxid)));
                 }
                 self.deferral.returns_zxids.store(false, Ordering::Relaxed);
                 let guess_read = match guess_read {
@@ -204,24 +206,27 @@ impl ZkSession {
                     _ => self.exists(&created.path),
                 };
                 let session = self.session();
-                Joined::Later(Box::pin(async move {
+                JoinResult::Later(Box::pin(async move {
                     // The create has succeeded, so a failure of this read must not count as a
                     // failure of the create. The result is unknown instead.
-                    let stat =
-                        guess_read.await.map_err(|error| failed(RequestFailure::Unknown, &error.message))?;
+                    let stat = guess_read
+                        .await
+                        .map_err(|error| zk_error(RequestFailure::Unknown, &error.message))?;
                     let stat = stat.filter(|stat| stat.owner == session);
-                    let gone = || failed(RequestFailure::Unknown, "the new znode was deleted at once");
+                    let gone = || zk_error(RequestFailure::Unknown, "the new znode was deleted at once");
                     Ok((number, stat.ok_or_else(gone)?.czxid))
                 }))
             }
-            Ok(_) => Joined::Now(Err(unknown("unexpected reply type"))),
+            Ok(_) => JoinResult::Now(Err(unknown("unexpected reply type"))),
         }
     }
 }
 
 /// Returns the reply, or the error of a request that was refused or whose outcome is unknown.
-pub(crate) fn reply(outcome: ReplyOutcome) -> Result<Reply, ZkError> {
-    outcome.ok_or_else(|| failed(RequestFailure::Unknown, "the connection was lost"))?.map_err(refused)
+pub(crate) fn reply_or_error(outcome: ReplyOutcome) -> Result<Reply, ZkError> {
+    outcome
+        .ok_or_else(|| zk_error(RequestFailure::Unknown, "the connection was lost"))?
+        .map_err(error_of_code)
 }
 
 #[cfg(test)]
@@ -232,7 +237,8 @@ mod tests {
     use super::*;
 
     fn deferred(path: &str) -> Deferred {
-        let to = Address { contender: ContenderId(1), request: RequestId(1), part: TransactionPart::All };
+        let to =
+            ReplyAddress { contender: ContenderId(1), request: RequestId(1), part: TransactionPart::All };
         Deferred { ops: vec![Op::Delete(path.to_owned())], to }
     }
 

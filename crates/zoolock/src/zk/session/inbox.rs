@@ -22,7 +22,7 @@ use crate::base::sync::lock;
 
 /// The request of an acquisition that a reply answers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Address {
+pub(crate) struct ReplyAddress {
     pub(crate) contender: ContenderId,
     pub(crate) request: RequestId,
     /// The part of the transaction that belongs to this request.
@@ -46,7 +46,7 @@ pub(crate) type ReplyOutcome = Option<Result<Reply, Code>>;
 /// A message to an acquisition.
 pub(crate) enum Arrival {
     /// The reply to a request that was written at `sent`.
-    Reply { to: Address, sent: Instant, outcome: ReplyOutcome },
+    Reply { to: ReplyAddress, sent: Instant, outcome: ReplyOutcome },
     /// The combined result of several ZooKeeper requests, which one request of an acquisition
     /// needed.
     Result { contender: ContenderId, request: RequestId, result: Result<acquisition::Reply, ZkError> },
@@ -92,9 +92,9 @@ pub(super) enum ReplyTo {
     /// A caller that awaits the reply.
     Caller(oneshot::Sender<CallerReply>),
     /// An acquisition, and the watch that the request sets.
-    Acquisition(Address, Option<WatchNumber>),
+    Acquisition(ReplyAddress, Option<WatchNumber>),
     /// A release, and the create that joined its transaction.
-    Both(Address, Address),
+    Both(ReplyAddress, ReplyAddress),
 }
 
 /// The reply for a caller that awaits it.
@@ -170,7 +170,7 @@ impl Inbox {
 
     /// Registers the receiver of the reply to a request. If `accepted` is an error, no reply will
     /// come. The receiver then gets the error at once.
-    pub(super) fn expect(
+    pub(super) fn register_receiver(
         &mut self,
         request: &Request,
         to: ReplyTo,
@@ -181,8 +181,8 @@ impl Inbox {
             self.forget_dropped();
         }
         match accepted {
-            Ok(id) => drop(self.pending.insert(id, (to, watched(request)))),
-            Err(error) => self.deliver(to, None, now, outcome(Err(error))),
+            Ok(id) => drop(self.pending.insert(id, (to, watch_key(request)))),
+            Err(error) => self.deliver(to, None, now, to_reply_outcome(Err(error))),
         }
     }
 
@@ -193,7 +193,7 @@ impl Inbox {
             ReplyTo::Caller(caller) => {
                 // If the outcome is unknown, the sender is dropped without a reply.
                 let Some(reply) = outcome else { return };
-                let watch = key.map(|key| self.watch(key));
+                let watch = key.map(|key| self.register_watch(key));
                 let _ = caller.send(CallerReply { reply, watch });
             }
             ReplyTo::Acquisition(to, watch) => {
@@ -212,7 +212,7 @@ impl Inbox {
     }
 
     /// Registers a watch that the server has set for a caller.
-    fn watch(&mut self, key: WatchKey) -> Watch {
+    fn register_watch(&mut self, key: WatchKey) -> Watch {
         self.forget_dropped();
         let (sender, fired) = oneshot::channel();
         self.last_watch += 1;
@@ -252,18 +252,18 @@ impl Inbox {
 }
 
 impl Handler for Inbox {
-    fn reply(
+    fn handle_reply(
         &mut self,
         request: zoolock_client::RequestNumber,
         sent: Instant,
         result: Result<Reply, RequestError>,
     ) {
         if let Some((to, key)) = self.pending.remove(&request) {
-            self.deliver(to, key, sent, outcome(result));
+            self.deliver(to, key, sent, to_reply_outcome(result));
         }
     }
 
-    fn event(&mut self, event: WatchEvent) {
+    fn handle_event(&mut self, event: WatchEvent) {
         let is_deleted = event.kind == EventKind::Deleted;
         if event.kind != EventKind::ChildrenChanged {
             self.fire(&(event.path.clone(), WatchKind::Data), is_deleted);
@@ -273,14 +273,14 @@ impl Handler for Inbox {
         }
     }
 
-    fn granted(&mut self, timeout: Duration, sent: Instant) {
+    fn handle_granted_timeout(&mut self, timeout: Duration, sent: Instant) {
         self.attached = sent;
         if let Some(on_grant) = &self.on_grant {
             on_grant(sent, timeout);
         }
     }
 
-    fn state(&mut self, state: SessionState) {
+    fn handle_state_change(&mut self, state: SessionState) {
         let connection_state = match state {
             SessionState::Connected { .. } => {
                 self.arrivals.push(Arrival::Reconnected);
@@ -323,7 +323,7 @@ impl Drop for WatchGuard {
     }
 }
 
-fn outcome(result: Result<Reply, RequestError>) -> ReplyOutcome {
+fn to_reply_outcome(result: Result<Reply, RequestError>) -> ReplyOutcome {
     match result {
         Ok(reply) => Some(Ok(reply)),
         // An error that ZooKeeper does not define leaves the outcome unknown.
@@ -335,7 +335,7 @@ fn outcome(result: Result<Reply, RequestError>) -> ReplyOutcome {
 }
 
 /// Returns the watch that a request sets.
-pub(super) fn watched(request: &Request) -> Option<WatchKey> {
+pub(super) fn watch_key(request: &Request) -> Option<WatchKey> {
     match request {
         Request::GetData { path, watch: true } => Some((path.clone(), WatchKind::Data)),
         Request::GetChildren2 { path, watch: true } => Some((path.clone(), WatchKind::Children)),
@@ -357,8 +357,8 @@ mod tests {
         Inbox::new(watch::channel(ConnectionState::Up).0)
     }
 
-    fn address(number: u16) -> Address {
-        Address { contender: ContenderId(1), request: RequestId(number), part: TransactionPart::All }
+    fn address(number: u16) -> ReplyAddress {
+        ReplyAddress { contender: ContenderId(1), request: RequestId(number), part: TransactionPart::All }
     }
 
     fn key() -> WatchKey {
@@ -398,9 +398,9 @@ mod tests {
     fn arrivals_keep_the_order_of_the_server() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, done());
-        inbox.event(deleted());
+        inbox.handle_event(deleted());
         inbox.deliver(ReplyTo::Acquisition(address(2), None), None, Instant::default(), done());
-        inbox.state(SessionState::Disconnected(DisconnectReason::Closed));
+        inbox.handle_state_change(SessionState::Disconnected(DisconnectReason::Closed));
         inbox.deliver(ReplyTo::Acquisition(address(3), None), None, Instant::default(), None);
         assert_eq!(
             arrived(&inbox),
@@ -412,11 +412,11 @@ mod tests {
     fn watch_of_an_old_connection_fires_after_the_reconnect() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, done());
-        inbox.state(SessionState::Disconnected(DisconnectReason::Closed));
+        inbox.handle_state_change(SessionState::Disconnected(DisconnectReason::Closed));
         let (session, timeout, sent) = (1, Duration::from_secs(30), Instant::default());
-        inbox.state(SessionState::Connected { session, timeout, sent });
+        inbox.handle_state_change(SessionState::Connected { session, timeout, sent });
         assert_eq!(arrived(&inbox), ["reply 1 true", "disconnected", "reconnected", "fired 7 false"]);
-        inbox.event(deleted());
+        inbox.handle_event(deleted());
         assert!(arrived(&inbox).is_empty(), "a watch fires once");
     }
 
@@ -424,12 +424,12 @@ mod tests {
     fn refused_request_and_forgotten_watch_do_not_fire() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, Some(Err(Code::NoNode)));
-        inbox.event(deleted());
+        inbox.handle_event(deleted());
         assert_eq!(arrived(&inbox), ["reply 1 true"]);
         watching(&mut inbox, 2, done());
         lock(&inbox.dropped).push((key(), Watcher::Acquisition(ContenderId(1), WATCH)));
         inbox.forget_dropped();
-        inbox.event(deleted());
+        inbox.handle_event(deleted());
         assert_eq!(arrived(&inbox), ["reply 2 true"]);
     }
 
@@ -448,7 +448,7 @@ mod tests {
         let reply = reply.try_recv().expect("it was sent").expect("a reply");
         let mut watch = reply.watch.expect("a watch");
         assert_eq!((&mut watch).now_or_never(), None);
-        inbox.event(deleted());
+        inbox.handle_event(deleted());
         assert_eq!(watch.now_or_never(), Some(true));
         assert!(arrived(&inbox).is_empty());
     }

@@ -17,14 +17,16 @@ mod inbox;
 mod open;
 mod requests;
 
-pub(crate) use codes::{failed, transaction};
-pub(crate) use deferral::{Joined, Joining, reply};
+pub(crate) use codes::{created_znodes, zk_error};
+pub(crate) use deferral::{JoinResult, PendingJoin, reply_or_error};
 #[cfg(test)]
 pub(crate) use inbox::WatchKind;
-pub(crate) use inbox::{Address, Arrival, Arrivals, ReplyOutcome, TransactionPart, WatchKey, WatchNumber};
+pub(crate) use inbox::{
+    Arrival, Arrivals, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey, WatchNumber,
+};
 pub(crate) use open::{open, open_requests};
 pub(crate) use requests::{
-    data, delete_request, exists_request, list_request, names, read_request, write_request,
+    delete_request, exists_request, into_children, into_data, list_request, read_request, write_request,
 };
 
 use std::sync::Arc;
@@ -49,7 +51,7 @@ use crate::zk::transport::Transport;
 pub(crate) const NO_IDENTITY: &str = "the server knows no identity of this client that could own the znodes; check that it requests client certificates";
 
 /// A flight of requests. The requests are sent together when the flight is dropped.
-pub(crate) type Flight = zoolock_client::Flight<Inbox>;
+pub(crate) type Flight = zoolock_client::RequestBatch<Inbox>;
 
 /// The parameters of a new session.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use zoolock_client::{Client, Requests, SessionConfig};
+use zoolock_client::{Client, RequestSession, SessionConfig};
 use zoolock_core::SessionId;
 use zoolock_core::acquisition::SessionEnd;
 use zoolock_wire::{Code, Hidden, Reply, Request};
@@ -59,10 +59,10 @@ pub(crate) async fn open(
 pub(crate) async fn open_requests(
     parameters: &SessionParameters,
     deadline: Instant,
-) -> Result<Requests, SessionOpenError> {
+) -> Result<RequestSession, SessionOpenError> {
     fetch_credentials(parameters, deadline).await?;
     let servers = parameters.transport.servers(&parameters.hosts);
-    let opened = Requests::open(config(parameters), servers, parameters.tasks.platform());
+    let opened = RequestSession::open(config(parameters), servers, parameters.tasks.platform());
     let requests =
         timeout_at(deadline, opened).await.map_err(|_| SessionOpenError::NotInTime)?.map_err(|error| {
             match error {

@@ -12,11 +12,11 @@ use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
-use super::codes::{error_of, failed, transaction};
-use super::deferral::reply;
+use super::codes::{created_znodes, error_of, zk_error};
+use super::deferral::reply_or_error;
 use super::inbox::{
-    Address, CallerReply, Inbox, ReplyOutcome, ReplyTo, TransactionPart, WatchKey, WatchNumber, Watcher,
-    watched,
+    CallerReply, Inbox, ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart, WatchKey, WatchNumber, Watcher,
+    watch_key,
 };
 use super::{Answer, Created, Flight, OnGrant, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
 use crate::base::sync::lock;
@@ -62,13 +62,13 @@ impl ZkSession {
     /// Begins a flight: the next requests of this thread are sent together when the returned value is dropped. Renewals
     /// are still sent at once.
     pub(crate) fn begin_flight(&self) -> Flight {
-        self.client.begin_flight()
+        self.client.begin_batch()
     }
 
     // ---- requests of acquisitions ----
 
     /// Sends a request of an acquisition. `watch`: the number of the watch that it sets.
-    pub(crate) fn send(&self, request: &Request, to: Address, watch: Option<WatchNumber>) {
+    pub(crate) fn send(&self, request: &Request, to: ReplyAddress, watch: Option<WatchNumber>) {
         let _deferral_lock = self.flush_deferred_release();
         self.send_now(request, ReplyTo::Acquisition(to, watch));
     }
@@ -120,9 +120,9 @@ impl ZkSession {
 
     /// Sends a request. If this thread has a flight, the request is sent at the end of the flight.
     pub(super) fn send_now(&self, request: &Request, to: ReplyTo) {
-        self.client.with_in_flight(|session, inbox, now| {
+        self.client.with_batched(|session, inbox, now| {
             let accepted = session.request(request, now);
-            inbox.expect(request, to, accepted, now);
+            inbox.register_receiver(request, to, accepted, now);
         });
     }
 
@@ -158,7 +158,7 @@ impl ZkSession {
         let (sender, answer) = oneshot::channel();
         self.client.with(|session: &mut Session, inbox: &mut Inbox, now: Instant| {
             let accepted: Result<RequestNumber, RequestError> = session.renew(request, now);
-            inbox.expect(request, ReplyTo::Caller(sender), accepted, now);
+            inbox.register_receiver(request, ReplyTo::Caller(sender), accepted, now);
         });
         self.answer(answer, read)
     }
@@ -183,8 +183,8 @@ impl ZkSession {
                 Some(CallerReply { reply, watch }) => (Some(reply), watch),
                 None => (None, None),
             };
-            read((reply(outcome)?, watch))
-                .ok_or_else(|| failed(RequestFailure::Unknown, "unexpected reply type"))
+            read((reply_or_error(outcome)?, watch))
+                .ok_or_else(|| zk_error(RequestFailure::Unknown, "unexpected reply type"))
         })
     }
 
@@ -204,7 +204,7 @@ impl ZkSession {
     }
 
     pub(super) fn exists_now(&self, path: &str) -> Answer<Option<ZnodeStat>> {
-        let answer = self.call_now(&exists_request(path), stat);
+        let answer = self.call_now(&exists_request(path), into_stat);
         Box::pin(async move {
             match answer.await {
                 Err(ZkError { failure: RequestFailure::NoNode, .. }) => Ok(None),
@@ -214,21 +214,21 @@ impl ZkSession {
     }
 
     pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)> {
-        self.call(&read_request(path), |(reply, _)| data(reply))
+        self.call(&read_request(path), |(reply, _)| into_data(reply))
     }
 
     pub(crate) fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<ZnodeStat> {
-        self.call(&write_request(path, data, version), stat)
+        self.call(&write_request(path, data, version), into_stat)
     }
 
     pub(crate) fn children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat)> {
-        self.call(&list_request(path), |(reply, _)| names(reply))
+        self.call(&list_request(path), |(reply, _)| into_children(reply))
     }
 
     /// Lists the children of a znode and watches them. If the znode does not exist, no watch is set.
     pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat, Watch)> {
         self.call(&ZkSession::watch_children_request(path).0, |(reply, watch)| {
-            let (names, stat) = names(reply)?;
+            let (names, stat) = into_children(reply)?;
             Some((names, stat, watch?))
         })
     }
@@ -242,8 +242,8 @@ impl ZkSession {
     /// the requests that wait to be sent.
     pub(crate) fn check(&self, path: &str) -> Answer<()> {
         let check = Request::Check { path: path.to_owned(), version: ANY_VERSION };
-        let answer = self.renew(&Request::Multi(vec![check]), results);
-        Box::pin(async move { checked(&answer.await?) })
+        let answer = self.renew(&Request::Multi(vec![check]), into_results);
+        Box::pin(async move { check_outcome(&answer.await?) })
     }
 
     /// Returns the paths of this session's ephemeral znodes under a prefix.
@@ -257,16 +257,16 @@ impl ZkSession {
     /// Commits one transaction. Returns the created znodes, in order.
     pub(crate) fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>> {
         let parts = ops.len();
-        let answer = self.call(&self.multi(ops), results);
+        let answer = self.call(&self.multi(ops), into_results);
         Box::pin(async move {
-            transaction(answer.await?, parts)
+            created_znodes(answer.await?, parts)
                 .map_err(|failed_transaction| failed_transaction.error_for(TransactionPart::All))
         })
     }
 }
 
 fn with_watch_key(request: Request) -> (Request, WatchKey) {
-    let key = watched(&request).expect("the request sets a watch");
+    let key = watch_key(&request).expect("the request sets a watch");
     (request, key)
 }
 
@@ -298,7 +298,7 @@ pub(crate) fn write_request(path: &str, data: &[u8], version: Option<i32>) -> Re
 }
 
 /// Returns the data and the state in a reply.
-pub(crate) fn data(reply: Reply) -> Option<(Vec<u8>, ZnodeStat)> {
+pub(crate) fn into_data(reply: Reply) -> Option<(Vec<u8>, ZnodeStat)> {
     match reply {
         Reply::Data { data, stat } => Some((data.map_or(Vec::new(), |data| data.to_vec()), stat.into())),
         _ => None,
@@ -306,21 +306,21 @@ pub(crate) fn data(reply: Reply) -> Option<(Vec<u8>, ZnodeStat)> {
 }
 
 /// Returns the children and the state in a reply.
-pub(crate) fn names(reply: Reply) -> Option<(Vec<String>, ZnodeStat)> {
+pub(crate) fn into_children(reply: Reply) -> Option<(Vec<String>, ZnodeStat)> {
     match reply {
         Reply::ChildrenStat { children, stat } => Some((children, stat.into())),
         _ => None,
     }
 }
 
-fn stat((reply, _): ReadReply) -> Option<ZnodeStat> {
+fn into_stat((reply, _): ReadReply) -> Option<ZnodeStat> {
     match reply {
         Reply::Stat(stat) => Some(stat.into()),
         _ => None,
     }
 }
 
-fn results((reply, _): ReadReply) -> Option<Vec<OpResult>> {
+fn into_results((reply, _): ReadReply) -> Option<Vec<OpResult>> {
     match reply {
         Reply::Multi(results) => Some(results),
         _ => None,
@@ -328,11 +328,11 @@ fn results((reply, _): ReadReply) -> Option<Vec<OpResult>> {
 }
 
 /// Returns the outcome of a transaction of one check.
-fn checked(results: &[OpResult]) -> Result<(), ZkError> {
+fn check_outcome(results: &[OpResult]) -> Result<(), ZkError> {
     match results {
         [OpResult::Check] => Ok(()),
         [OpResult::Error(number)] => Err(error_of(*number)),
-        _ => Err(failed(RequestFailure::Unknown, "a transaction has no clear result")),
+        _ => Err(zk_error(RequestFailure::Unknown, "a transaction has no clear result")),
     }
 }
 
@@ -373,11 +373,11 @@ mod tests {
 
     #[test]
     fn only_success_of_the_check_confirms() {
-        let outcome = |results: Vec<OpResult>| checked(&results).map_err(|error| error.failure);
+        let outcome = |results: Vec<OpResult>| check_outcome(&results).map_err(|error| error.failure);
         assert_eq!(outcome(vec![OpResult::Check]), Ok(()));
         assert_eq!(outcome(vec![OpResult::Error(Code::NoNode.number())]), Err(RequestFailure::NoNode));
         assert_eq!(outcome(Vec::new()), Err(RequestFailure::Unknown));
-        let refused = |outcome| reply(outcome).map_err(|error| error.failure);
+        let refused = |outcome| reply_or_error(outcome).map_err(|error| error.failure);
         assert_eq!(refused(Some(Err(Code::NoAuth))), Err(RequestFailure::Refused(Refusal::Denied)));
         assert_eq!(refused(Some(Err(Code::Throttled))), Err(RequestFailure::Throttled));
         assert_eq!(refused(None), Err(RequestFailure::Unknown));

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::{Certificates, Tls, provider, server_name};
-use crate::zk::hello::{ServerGreeting, shake_hands};
+use crate::zk::hello::{ServerGreeting, probe_zookeeper};
 
 /// The behaviour of a host towards a client with TLS.
 pub(crate) enum TlsFinding {
@@ -35,7 +35,7 @@ pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: Tc
         Err(error) => explain(tls, host, &error, false),
         // The server's refusal of a certificate arrives at the first read, after the handshake has
         // ended for the client.
-        Ok(mut stream) => match shake_hands(&mut stream).await {
+        Ok(mut stream) => match probe_zookeeper(&mut stream).await {
             Ok(ServerGreeting::ZooKeeper) => {
                 TlsFinding::Other("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
             }
@@ -53,8 +53,8 @@ pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: Tc
 
 /// Describes the cause of a connection error, if TLS is the cause. Returns `None` for an error of another kind, and for
 /// an answer without TLS.
-pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String> {
-    of_tls(error)?;
+pub(super) fn describe_tls_error(tls: &Tls, host: &str, error: &io::Error) -> Option<String> {
+    tls_error_in(error)?;
     match explain(tls, host, error, true) {
         TlsFinding::Other(what) | TlsFinding::Refuses(what) => Some(what),
         TlsFinding::Plain => None,
@@ -62,13 +62,13 @@ pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String
 }
 
 /// Returns the TLS error inside a connection error, if there is one.
-fn of_tls(error: &io::Error) -> Option<&TlsError> {
+fn tls_error_in(error: &io::Error) -> Option<&TlsError> {
     error.get_ref().and_then(|error| error.downcast_ref::<TlsError>())
 }
 
 fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding {
     let authorities = tls.authorities.name();
-    match of_tls(error) {
+    match tls_error_in(error) {
         Some(TlsError::InvalidCertificate(why)) => TlsFinding::Other(match why {
             // The error is `BadSignature` if another authority with the same name has signed the
             // certificate.
@@ -95,7 +95,7 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
             }
             other => format!("its certificate is not accepted ({other})"),
         }),
-        Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused(tls, alert),
+        Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused_certificate(tls, alert),
         // The host has answered without TLS.
         Some(TlsError::InvalidMessage(_)) => TlsFinding::Plain,
         Some(other) => TlsFinding::Other(format!("TLS fails: {other}")),
@@ -117,7 +117,7 @@ fn is_of_an_authority(why: &OtherError) -> bool {
     format!("{:?}", why.0) == "CaUsedAsEndEntity"
 }
 
-fn refused(tls: &Tls, alert: &AlertDescription) -> TlsFinding {
+fn refused_certificate(tls: &Tls, alert: &AlertDescription) -> TlsFinding {
     TlsFinding::Refuses(match &tls.identity {
         None => "requires a client certificate; give one (`--cert` and `--key`)".to_owned(),
         Some(identity) => {
@@ -183,9 +183,9 @@ mod tests {
             (CertificateError::NotValidYet, "its certificate is not valid yet"),
         ] {
             let error = io::Error::other(TlsError::InvalidCertificate(why));
-            let trouble = trouble(&tls, "zk1", &error).expect("TLS is the reason");
+            let trouble = describe_tls_error(&tls, "zk1", &error).expect("TLS is the reason");
             assert_eq!(trouble, format!("{words}; check this machine's clock"));
         }
-        assert_eq!(trouble(&tls, "zk1", &io::Error::from(io::ErrorKind::UnexpectedEof)), None);
+        assert_eq!(describe_tls_error(&tls, "zk1", &io::Error::from(io::ErrorKind::UnexpectedEof)), None);
     }
 }

@@ -2,7 +2,7 @@
 
 mod diagnose;
 
-use diagnose::trouble;
+use diagnose::describe_tls_error;
 pub(crate) use diagnose::{TlsFinding, diagnose, speaks_tls};
 
 use std::fs::File;
@@ -24,7 +24,7 @@ use tokio_rustls::rustls::pki_types::{
 };
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
-use zoolock_client::{TlsSource, on_thread};
+use zoolock_client::{TlsSource, run_on_thread};
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
@@ -130,7 +130,7 @@ impl Tls {
     /// Starts TLS on a connection. For the `zoolock` command, which sends four-letter words to servers. Not a stable
     /// interface.
     #[doc(hidden)]
-    pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn start_tls(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let invalid = |error: Error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let name = server_name(host).map_err(invalid)?;
         TlsConnector::from(self.load().map_err(invalid)?).connect(name, stream).await
@@ -139,14 +139,14 @@ impl Tls {
     /// Describes the cause of a connection error with this host, if TLS is the cause. For the `zoolock` command; not a
     /// stable interface.
     #[doc(hidden)]
-    pub fn trouble(&self, host: &str, error: &io::Error) -> Option<String> {
-        trouble(self, host, error)
+    pub fn describe_tls_error(&self, host: &str, error: &io::Error) -> Option<String> {
+        describe_tls_error(self, host, error)
     }
 
     /// Reads the certificates and the key, and returns the TLS configuration.
     fn load(&self) -> Result<Arc<ClientConfig>, Error> {
         let authorities = self.authorities.read()?;
-        let (roots, revoked) = self.authorities.authorities(&authorities)?;
+        let (roots, revoked) = self.authorities.parse_authorities(&authorities)?;
         let provider = provider();
         let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone())
             .with_crls(revoked)
@@ -160,7 +160,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some(CertifiedKey { certificate, key }) => {
                 let (chain, secret) = (certificate.read()?, key.read()?);
-                let (chain, secret) = (certificate.certificates(&chain)?, key.key(&secret)?);
+                let (chain, secret) = (certificate.parse_certificates(&chain)?, key.parse_key(&secret)?);
                 builder.with_client_auth_cert(chain, secret).map_err(|error| {
                     certificate.refuse(format_args!("{error}; does {} belong to it?", key.name()))
                 })?
@@ -207,7 +207,7 @@ impl Pem {
         }
     }
 
-    fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    fn parse_certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
         match read {
             Ok(found) if found.is_empty() => Err(self.refuse("contains no certificate in PEM format")),
@@ -216,12 +216,12 @@ impl Pem {
         }
     }
 
-    fn authorities(
+    fn parse_authorities(
         &self,
         text: &str,
     ) -> Result<(RootCertStore, Vec<CertificateRevocationListDer<'static>>), Error> {
         let mut roots = RootCertStore::empty();
-        for certificate in self.certificates(text)? {
+        for certificate in self.parse_certificates(text)? {
             roots.add(certificate).map_err(|error| self.refuse(error))?;
         }
         let revoked: Result<Vec<_>, _> =
@@ -229,7 +229,7 @@ impl Pem {
         Ok((roots, revoked.map_err(|_| self.refuse("it is not PEM"))?))
     }
 
-    fn key(&self, text: &str) -> Result<PrivateKeyDer<'static>, Error> {
+    fn parse_key(&self, text: &str) -> Result<PrivateKeyDer<'static>, Error> {
         PrivateKeyDer::from_pem_slice(text.as_bytes())
             .map_err(|_| self.refuse("contains no unencrypted private key in PEM format"))
     }
@@ -285,7 +285,7 @@ impl Certificates {
             return;
         }
         let certificates = self.clone();
-        let read = on_thread("zoolock-tls", move || {
+        let read = run_on_thread("zoolock-tls", move || {
             match certificates.tls.load() {
                 Ok(config) => *lock(&certificates.current) = config,
                 Err(error) => {

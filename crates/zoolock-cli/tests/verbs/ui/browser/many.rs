@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock_tests::skip::long_or_skip;
 
-use crate::common::{Sandbox, server};
+use crate::common::{Sandbox, start_server};
 use crate::ui::{get, start, status};
 
 const LOCKS: usize = 100_000;
@@ -45,7 +45,7 @@ async fn hundred_thousand_locks_render_within_a_second() {
         return;
     }
     let sandbox = Sandbox::new();
-    let (_server, connect) = server(&sandbox);
+    let (_server, connect) = start_server(&sandbox);
     let client = Client::connect(&connect).await.expect("session created");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create("/locks", b"", &persistent).await.expect("root created");

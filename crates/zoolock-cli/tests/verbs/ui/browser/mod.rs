@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolock::Zoolock;
 use zoolock_tests::skip::Availability;
-use zoolock_tests::{Arm, on_both_arms};
+use zoolock_tests::{ServerKind, on_both_servers};
 
 use super::{TOKEN, start, token_file};
 use crate::common::Sandbox;
@@ -104,18 +104,18 @@ async fn serve_requests(
 }
 
 /// Returns the directory for screenshots. Screenshots with Apache ZooKeeper are in a subdirectory.
-fn screenshots(arm: Arm) -> PathBuf {
+fn screenshots(server_kind: ServerKind) -> PathBuf {
     let directory = match std::env::var_os("ZOOLOCK_SCREENSHOTS") {
         Some(directory) => PathBuf::from(directory),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/screenshots"),
     };
-    match arm {
-        Arm::Embedded => directory,
-        Arm::Apache => directory.join("apache"),
+    match server_kind {
+        ServerKind::Embedded => directory,
+        ServerKind::Apache => directory.join("apache"),
     }
 }
 
-on_both_arms!(private the_pages_work_in_a_browser, |zookeeper| async move {
+on_both_servers!(private the_pages_work_in_a_browser, |zookeeper| async move {
     if !browser().or_skip("the_pages_work_in_a_browser") {
         return;
     }
@@ -129,8 +129,8 @@ on_both_arms!(private the_pages_work_in_a_browser, |zookeeper| async move {
     let mut script = Command::new(directory.join("run"));
     script.env("UI", format!("http://{address}")).env("TOKEN", TOKEN).env("CONNECT", &connect);
     script.env("ZOOLOCK", env!("CARGO_BIN_EXE_zoolock")).env("CHROMIUM", CHROMIUM);
-    script.env("SCREENSHOTS", screenshots(zookeeper.server().arm()));
-    if zookeeper.server().arm() == Arm::Apache && std::env::var_os("ONLY").is_none() {
+    script.env("SCREENSHOTS", screenshots(zookeeper.server().server_kind()));
+    if zookeeper.server().server_kind() == ServerKind::Apache && std::env::var_os("ONLY").is_none() {
         script.env("LEAVE_OUT", SERVER_INDEPENDENT.join(" "));
     }
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -12,7 +12,8 @@ fn begun(at: usize) -> Marker {
 }
 
 fn hold_all() -> Request {
-    let beginning = |place| HoldOp { place, node: node(place), marker: begun(place), version: 3 };
+    let beginning =
+        |lock_index| HoldOp { lock_index, node: node(lock_index), marker: begun(lock_index), version: 3 };
     Request::HoldAll(vec![beginning(0), beginning(1)])
 }
 

@@ -95,7 +95,7 @@ fn one_lost_znode_reports_single_loss() {
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
     assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
-    assert_eq!(drive.machine.holding(), None);
+    assert_eq!(drive.machine.held_node(), None);
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
     drive.feed(Event::LeaseLost);
     assert_eq!(drive.take_reported(), []);
@@ -161,10 +161,10 @@ fn timed_out_partial_head_writes_no_marker() {
     drive.feed(Event::TimedOut);
     let unwatched = Action::Unwatch(WatchId(0x100));
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut), unwatched]);
-    for place in [0, 1] {
-        drive.answer(place, Request::Sync, DONE);
-        drive.answer(place, Request::Exists(node(place)), own(place));
-        drive.answer(place, Request::Delete(node(place)), DONE);
+    for lock_index in [0, 1] {
+        drive.answer(lock_index, Request::Sync, DONE);
+        drive.answer(lock_index, Request::Exists(node(lock_index)), own(lock_index));
+        drive.answer(lock_index, Request::Delete(node(lock_index)), DONE);
     }
     assert_eq!(drive.take_reported(), [Action::Finished]);
 }

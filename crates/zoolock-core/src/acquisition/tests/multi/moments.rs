@@ -1,7 +1,7 @@
 //! State queries, and events in unusual states.
 
 use super::*;
-use crate::acquisition::hold::worse;
+use crate::acquisition::hold::worse_outcome;
 
 #[test]
 fn znodes_are_known_once_the_create_is_answered() {
@@ -23,7 +23,7 @@ fn watches_own_requires_grant_and_every_watch() {
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
-    assert!(drive.machine.holding().is_some() && !drive.machine.watches_own());
+    assert!(drive.machine.held_node().is_some() && !drive.machine.watches_own());
     drive.answer(0, watch(0, 4), own(0));
     assert!(!drive.machine.watches_own());
     drive.answer(1, watch(1, 9), own(1));
@@ -97,7 +97,7 @@ fn timeout_does_not_affect_multi_holder() {
     let mut drive = Drive::hold();
     drive.feed(Event::TimedOut);
     assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
-    assert!(drive.machine.holding().is_some());
+    assert!(drive.machine.held_node().is_some());
     drive.feed(Event::Release(HolderState::Released));
     drive.feed(Event::Cancel);
     drive.answer(0, release_all(), DONE);
@@ -166,7 +166,7 @@ fn worst_release_outcome_is_reported() {
         (Some(lost), refused, lost),
         (Some(refused), lost, lost),
     ] {
-        assert_eq!(worse(so_far, now), told);
+        assert_eq!(worse_outcome(so_far, now), told);
     }
 }
 

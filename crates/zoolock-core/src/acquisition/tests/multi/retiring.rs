@@ -58,7 +58,7 @@ fn cancelled_acquire_does_not_retire_directory() {
 /// The sequence counter of the second directory has reached its maximum.
 #[test]
 fn create_refused_at_number_limit_retires_that_directory() {
-    let full = |place| Err(RequestFailure::NodeExistsAt(place));
+    let full = |lock_index| Err(RequestFailure::NodeExistsAt(lock_index));
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, full(1));
     for at in [0, 1] {

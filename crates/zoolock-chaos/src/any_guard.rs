@@ -5,7 +5,7 @@ use std::future::Future;
 use zoolock::{Error, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard, ReentrantGuard, WriteGuard};
 
 /// A guard of any kind.
-pub(crate) trait HeldGuard: Send {
+pub(crate) trait AnyGuard: Send {
     fn is_valid(&self) -> bool;
     /// Returns the fencing token of an exclusive lock, or `None` for a lock that can be shared.
     fn token(&self) -> Option<String>;
@@ -17,7 +17,7 @@ pub(crate) trait HeldGuard: Send {
 
 macro_rules! held {
     ($guard:ident, |$it:ident| $token:expr) => {
-        impl HeldGuard for $guard {
+        impl AnyGuard for $guard {
             fn is_valid(&self) -> bool {
                 let guard: &Guard<_> = self;
                 guard.is_valid()

@@ -3,15 +3,15 @@
 use zoolock_core::Zxid;
 use zoolock_core::acquisition::RequestFailure;
 
-use super::{Snapshot, SnapshotCache, View, describe, gathered};
+use super::{Snapshot, SnapshotCache, SnapshotOptions, describe, gather};
 use crate::base::error::Error;
-use crate::engine::gather::Gathered;
+use crate::engine::gather::LockDirectory;
 use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
 
 /// A source of repeated snapshots of one lock. It reads the data of each contender once. Later
 /// changes of that data are not seen, for example [`Entry::revoked`](crate::Entry::revoked). With
-/// [`LockPoller::rereading`], each snapshot reads the data again.
+/// [`LockPoller::with_rereads`], each snapshot reads the data again.
 #[derive(Debug)]
 pub struct LockPoller {
     lock: Lock,
@@ -28,7 +28,7 @@ pub struct LockPoller {
 /// One snapshot, and the queue position of this client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Glance {
+pub struct PolledSnapshot {
     /// The snapshot of the lock, with at most as many waiters as were asked for.
     pub lock: Snapshot,
     /// Number of waiters before the first waiter of this client. `None` if no contender of this client waits, if
@@ -58,7 +58,7 @@ impl LockPoller {
 
     /// Reads the data again in each snapshot. This costs one request for each contender that the snapshot describes.
     #[must_use]
-    pub fn rereading(self) -> LockPoller {
+    pub fn with_rereads(self) -> LockPoller {
         LockPoller { rereads: true, ..self }
     }
 
@@ -71,12 +71,12 @@ impl LockPoller {
     ///
     /// # Errors
     /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does.
-    pub async fn look(&mut self) -> Result<Glance, Error> {
+    pub async fn snapshot(&mut self) -> Result<PolledSnapshot, Error> {
         let context = self.lock.context.clone();
         let zk = context.zk().await?;
         let reader = QueueReader::new(&*zk);
-        let view = View { waiters: self.waiters, ..View::of(&context) };
-        let here = gathered(&reader, self.lock.directory()?, &view).await?;
+        let view = SnapshotOptions { waiters: self.waiters, ..SnapshotOptions::of(&context) };
+        let here = gather(&reader, self.lock.directory()?, &view).await?;
         if self.made != here.made {
             (self.made, self.cache) = (here.made, SnapshotCache::default());
         }
@@ -87,17 +87,17 @@ impl LockPoller {
             self.find_own_znodes(&here).await;
         }
         let (lock, place) = describe(&reader, here, &view, Some(&mut self.cache)).await?;
-        Ok(Glance { lock, place, made: self.made.map(|made| made.0) })
+        Ok(PolledSnapshot { lock, place, made: self.made.map(|made| made.0) })
     }
 
-    fn knows_own_znodes(&self, here: &Gathered) -> bool {
+    fn knows_own_znodes(&self, here: &LockDirectory) -> bool {
         let own = &self.cache.own;
         !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
     /// Asks the server for the znodes that this client's sessions own in the lock directory. The names of znodes do not
     /// show the session.
-    async fn find_own_znodes(&mut self, here: &Gathered) {
+    async fn find_own_znodes(&mut self, here: &LockDirectory) {
         self.cache.own.clear();
         if here.contenders.is_empty() {
             return;

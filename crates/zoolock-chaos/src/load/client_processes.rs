@@ -11,7 +11,7 @@ use zoolock_tests::lock;
 use super::settings::{ARENAS, LOOK, LoadArgs, SETTLED};
 use super::tally::{ChurnPhase, ChurnTally};
 use crate::Outcome;
-use crate::binary::own_command;
+use crate::commands::own_command;
 use crate::orders::read_reports;
 use crate::process::ResourceUse;
 

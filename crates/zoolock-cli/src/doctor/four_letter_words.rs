@@ -36,7 +36,7 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
 
 /// Sends a four-letter word to a server, and returns the answer. Fails if the answer has more than
 /// `max_bytes` bytes.
-pub(super) async fn ask(
+pub(super) async fn ask_word(
     address: &str,
     tls: Option<&Tls>,
     word: &str,
@@ -55,7 +55,9 @@ pub(super) async fn ask(
     let asked = async {
         match tls {
             None => exchange_word(stream, word, max_bytes, &mut answer).await,
-            Some(tls) => exchange_word(tls.wrap(host, stream).await?, word, max_bytes, &mut answer).await,
+            Some(tls) => {
+                exchange_word(tls.start_tls(host, stream).await?, word, max_bytes, &mut answer).await
+            }
         }
     };
     let ended = timeout(PATIENCE, asked).await;
@@ -69,7 +71,7 @@ pub(super) async fn ask(
         // error after the answer.
         Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
         Ok(Err(error)) => {
-            let trouble = tls.and_then(|tls| tls.trouble(host, &error));
+            let trouble = tls.and_then(|tls| tls.describe_tls_error(host, &error));
             return Err(trouble.map_or(NoAnswer::Refused, NoAnswer::Tls));
         }
         _ => return Err(NoAnswer::Refused),
@@ -122,7 +124,7 @@ impl ServerVersion {
     }
 
     /// Returns the version of `zoolock serve`. Returns `None` for another server.
-    pub(super) fn zoolock(&self) -> Option<&str> {
+    pub(super) fn zoolock_version(&self) -> Option<&str> {
         self.version.split_once("-zoolock-").map(|(_, version)| version)
     }
 
@@ -141,7 +143,7 @@ impl ServerVersion {
     /// Returns a description for messages.
     pub(super) fn description(&self) -> String {
         let mode = self.mode.as_deref().map_or_else(String::new, |mode| format!(", {mode}"));
-        match self.zoolock() {
+        match self.zoolock_version() {
             Some(version) => format!("zoolock {version}{mode}; behaves as ZooKeeper {}", self.release()),
             None => format!("ZooKeeper {}{mode}", self.release()),
         }
@@ -149,7 +151,7 @@ impl ServerVersion {
 }
 
 /// Reads the answer to `conf`.
-pub(super) fn configuration(text: &str) -> HashMap<&str, &str> {
+pub(super) fn parse_configuration(text: &str) -> HashMap<&str, &str> {
     text.lines().filter_map(|line| line.trim().split_once('=')).collect()
 }
 
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn version_and_mode_are_parsed() {
         let apache = ServerVersion::of_srvr(SRVR).expect("srvr has a version");
-        assert_eq!((apache.zoolock(), apache.numbers()), (None, Some((3, 8, 0))));
+        assert_eq!((apache.zoolock_version(), apache.numbers()), (None, Some((3, 8, 0))));
         assert_eq!(apache.description(), "ZooKeeper 3.8.0, follower");
         let ours = ServerVersion::of_mntr(MNTR).expect("mntr has a version");
         assert_eq!((apache.connections, ours.connections), (Some(7), Some(3)));
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn conf_answer_is_parsed() {
-        let read = configuration("clientPort=2181\ntickTime=2000\nsyncLimit=5\nnonsense\n");
+        let read = parse_configuration("clientPort=2181\ntickTime=2000\nsyncLimit=5\nnonsense\n");
         assert_eq!((read.get("tickTime"), read.get("syncLimit")), (Some(&"2000"), Some(&"5")));
         assert_eq!(read.get("nonsense"), None);
     }
@@ -196,11 +198,11 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.expect("the client reads");
             }
         });
-        assert_eq!(ask(&address, None, "dump", 100).await, Err(NoAnswer::Refused));
-        assert_eq!(ask(&address, None, "dump", 100).await, Err(NoAnswer::Refused));
-        assert_eq!(ask(&address, None, "ruok", 4).await, Ok("imok".to_owned()));
-        assert_eq!(ask(&address, None, "dump", 4).await, Err(NoAnswer::TooLong));
+        assert_eq!(ask_word(&address, None, "dump", 100).await, Err(NoAnswer::Refused));
+        assert_eq!(ask_word(&address, None, "dump", 100).await, Err(NoAnswer::Refused));
+        assert_eq!(ask_word(&address, None, "ruok", 4).await, Ok("imok".to_owned()));
+        assert_eq!(ask_word(&address, None, "dump", 4).await, Err(NoAnswer::TooLong));
         serving.await.expect("no panic");
-        assert!(matches!(ask(&address, None, "ruok", 4).await, Err(NoAnswer::Unreachable(_))));
+        assert!(matches!(ask_word(&address, None, "ruok", 4).await, Err(NoAnswer::Unreachable(_))));
     }
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use zoolock_wire::Request;
 
 use crate::Outcome;
-use crate::client::{BlockingClient, create};
-use crate::process::{cpu, resident};
+use crate::blocking_client::{BlockingClient, create_request};
+use crate::process::{processor_time, resident};
 use crate::servers::{RunningServer, ServerKind};
 
 const SESSIONS: usize = 8;
@@ -77,15 +77,16 @@ fn measure(kind: ServerKind, settings: &MeasurementSettings, samples: &mut Sampl
 
     let mut clients =
         (0..SESSIONS).map(|_| BlockingClient::connect(server.addr)).collect::<Outcome<Vec<_>>>()?;
-    clients[0].exchange(["/bench", "/full"].map(|path| create(path.to_owned())).into_iter())?;
-    for (at, what) in [create, read, delete].into_iter().enumerate() {
-        piped(&server, &mut clients, WARM_UP, what).map_err(|error| format!("warm-up {at}: {error}"))?;
+    clients[0].exchange(["/bench", "/full"].map(|path| create_request(path.to_owned())).into_iter())?;
+    for (at, what) in [create_request, read_request, delete_request].into_iter().enumerate() {
+        measure_pipelined(&server, &mut clients, WARM_UP, what)
+            .map_err(|error| format!("warm-up {at}: {error}"))?;
     }
 
     let mut latencies = (0..AWAITED)
         .map(|i| {
             let begun = Instant::now();
-            clients[0].exchange(std::iter::once(create(format!("/bench/awaited-{i}"))))?;
+            clients[0].exchange(std::iter::once(create_request(format!("/bench/awaited-{i}"))))?;
             Ok(begun.elapsed().as_secs_f64() * 1e6)
         })
         .collect::<Outcome<Vec<f64>>>()?;
@@ -94,11 +95,11 @@ fn measure(kind: ServerKind, settings: &MeasurementSettings, samples: &mut Sampl
     samples.awaited_p99_us.push(latencies[AWAITED * 99 / 100]);
 
     for (piped_samples, what) in [
-        (&mut samples.creates, create as fn(String) -> Request),
-        (&mut samples.reads, read),
-        (&mut samples.deletes, delete),
+        (&mut samples.creates, create_request as fn(String) -> Request),
+        (&mut samples.reads, read_request),
+        (&mut samples.deletes, delete_request),
     ] {
-        let (per_second, cpu_us) = piped(&server, &mut clients, WINDOWS, what)?;
+        let (per_second, cpu_us) = measure_pipelined(&server, &mut clients, WINDOWS, what)?;
         piped_samples.per_second.push(per_second);
         piped_samples.cpu_us.push(cpu_us);
     }
@@ -106,7 +107,7 @@ fn measure(kind: ServerKind, settings: &MeasurementSettings, samples: &mut Sampl
     let filler = &mut clients[0];
     for first in (0..settings.znodes).step_by(WINDOW) {
         let last = (first + WINDOW).min(settings.znodes);
-        filler.exchange((first..last).map(|i| create(format!("/full/n{i:010}"))))?;
+        filler.exchange((first..last).map(|i| create_request(format!("/full/n{i:010}"))))?;
     }
     thread::sleep(Duration::from_secs(3));
     samples.full_mib.push(memory_mib(&server)?);
@@ -115,13 +116,13 @@ fn measure(kind: ServerKind, settings: &MeasurementSettings, samples: &mut Sampl
 
 /// Sends pipelined requests on all sessions at once. Returns the requests per second, and the microseconds of the
 /// server's processor time per request.
-fn piped(
+fn measure_pipelined(
     server: &RunningServer,
     clients: &mut [BlockingClient],
     windows: usize,
     what: fn(String) -> Request,
 ) -> Outcome<(f64, f64)> {
-    let (cpu_before, begun) = (cpu(server.pid())?, Instant::now());
+    let (cpu_before, begun) = (processor_time(server.pid())?, Instant::now());
     thread::scope(|scope| {
         let workers: Vec<_> = clients
             .iter_mut()
@@ -136,16 +137,16 @@ fn piped(
             .collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
     })?;
-    let (took, used) = (begun.elapsed(), cpu(server.pid())?.saturating_sub(cpu_before));
+    let (took, used) = (begun.elapsed(), processor_time(server.pid())?.saturating_sub(cpu_before));
     let count = (clients.len() * windows * WINDOW) as f64;
     Ok((count / took.as_secs_f64(), used.as_secs_f64() * 1e6 / count))
 }
 
-fn read(path: String) -> Request {
+fn read_request(path: String) -> Request {
     Request::GetData { path, watch: false }
 }
 
-fn delete(path: String) -> Request {
+fn delete_request(path: String) -> Request {
     Request::Delete { path, version: -1 }
 }
 

@@ -105,7 +105,7 @@ impl SessionPair {
     }
 
     /// Takes one turn after another until `stopped` is true.
-    pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) -> SessionPair {
+    pub(super) async fn take_turns(mut self, mut stopped: watch::Receiver<bool>) -> SessionPair {
         let most = u64::try_from(2 * self.pause.as_millis()).unwrap_or(u64::MAX).max(1);
         loop {
             let pause = Duration::from_millis(self.rng.u64(..most));
@@ -114,7 +114,7 @@ impl SessionPair {
                 return self;
             }
             let turn = TurnKind::random(&mut self.rng);
-            let taken = self.take(turn).await;
+            let taken = self.take_turn(turn).await;
             let mut tally = self.shared.tally();
             match taken {
                 Ok(()) => *tally.turns.entry(turn.name().to_owned()).or_default() += 1,
@@ -134,7 +134,7 @@ impl SessionPair {
         self.other.close().await;
     }
 
-    async fn take(&mut self, turn: TurnKind) -> Result<(), String> {
+    async fn take_turn(&mut self, turn: TurnKind) -> Result<(), String> {
         let name = format!("l{:05}", self.next);
         let (mutex, waiting) = (self.one.mutex(&name), self.other.mutex(&name));
         let hold = Duration::from_millis(self.rng.u64(1..20));

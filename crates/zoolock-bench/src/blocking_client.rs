@@ -85,7 +85,7 @@ impl BlockingClient {
 }
 
 /// Returns the request to create a persistent znode of 100 bytes that every client may use.
-pub(crate) fn create(path: String) -> Request {
+pub(crate) fn create_request(path: String) -> Request {
     Request::Create(CreateRequest {
         op: op::CREATE,
         path,

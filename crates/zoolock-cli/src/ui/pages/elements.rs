@@ -3,16 +3,16 @@
 use maud::{Markup, Render, html};
 use zoolock::Entry;
 
-use super::super::clock::{iso, now_ms, span, time_of_day};
-use crate::base::reporter::printable;
+use super::super::clock::{format_iso, format_span, now_ms, time_of_day};
+use crate::base::reporter::escape_unprintable;
 
 /// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
-    format!("/lock?name={}", quoted(path))
+    format!("/lock?name={}", percent_encode(path))
 }
 
 /// Percent-encodes text for a URL.
-pub(in crate::ui) fn quoted(text: &str) -> String {
+pub(in crate::ui) fn percent_encode(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -26,15 +26,15 @@ pub(in crate::ui) fn quoted(text: &str) -> String {
 }
 
 /// Renders the time since `since_ms`. The script keeps that time up to date.
-pub(super) fn ago(since_ms: Option<u64>) -> Markup {
+pub(super) fn render_age(since_ms: Option<u64>) -> Markup {
     let Some(since) = since_ms else { return html! { span.quiet { "–" } } };
-    let age = span(now_ms().saturating_sub(since));
-    html! { time datetime=[iso(since)] data-since=(since) title=[iso(since)] { (age) } }
+    let age = format_span(now_ms().saturating_sub(since));
+    html! { time datetime=[format_iso(since)] data-since=(since) title=[format_iso(since)] { (age) } }
 }
 
 /// Renders a point in time.
-pub(super) fn at(ms: u64) -> Markup {
-    html! { time datetime=[iso(ms)] title=[iso(ms)] { (time_of_day(ms)) } }
+pub(super) fn render_time(ms: u64) -> Markup {
+    html! { time datetime=[format_iso(ms)] title=[format_iso(ms)] { (time_of_day(ms)) } }
 }
 
 /// Formats a rate per second, with one decimal below 10.
@@ -49,7 +49,7 @@ pub(super) fn rate(rate: Option<f64>) -> String {
 }
 
 /// Formats a number with narrow spaces between groups of three digits, which people of all languages understand.
-pub(super) fn count(number: usize) -> String {
+pub(super) fn format_count(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -62,42 +62,42 @@ pub(super) fn count(number: usize) -> String {
 }
 
 /// Formats a number with the singular or plural of a noun.
-pub(super) fn counted(number: usize, one: &str, more: &str) -> String {
-    format!("{} {}", count(number), if number == 1 { one } else { more })
+pub(super) fn format_counted(number: usize, one: &str, more: &str) -> String {
+    format!("{} {}", format_count(number), if number == 1 { one } else { more })
 }
 
 /// Describes the role of a contender.
 pub(super) fn role(entry: &Entry) -> String {
-    crate::render::text::role(entry)
+    crate::render::text::describe_role(entry)
 }
 
 /// Formats the host and process of a contender.
 pub(super) fn host(entry: &Entry) -> String {
     match (&entry.host, entry.pid) {
-        (Some(host), Some(pid)) => printable(&format!("{host} · {pid}")),
-        (Some(host), None) => printable(host),
+        (Some(host), Some(pid)) => escape_unprintable(&format!("{host} · {pid}")),
+        (Some(host), None) => escape_unprintable(host),
         (None, Some(pid)) => format!("pid {pid}"),
         (None, None) => "–".to_owned(),
     }
 }
 
 /// Formats the title of a contender: its note or identifier and its program, or else its client library.
-pub(super) fn title(entry: &Entry) -> String {
+pub(super) fn describe_entry(entry: &Entry) -> String {
     match (entry.note.as_ref().or(entry.identifier.as_ref()), &entry.program) {
-        (Some(said), Some(program)) => printable(&format!("{said} ({program})")),
-        (Some(one), None) | (None, Some(one)) => printable(one),
+        (Some(said), Some(program)) => escape_unprintable(&format!("{said} ({program})")),
+        (Some(one), None) | (None, Some(one)) => escape_unprintable(one),
         (None, None) => crate::render::status::library_name(entry).to_owned(),
     }
 }
 
 /// Renders how a hold ended, as a coloured word.
-pub(super) fn ending(how: &str) -> Markup {
+pub(super) fn render_ending(how: &str) -> Markup {
     html! {
         @match how {
             "clean" => span.badge.good { "clean" },
             "crashed" | "panicked" | "broken" => span.badge.bad { (how) },
             "unseen" => span.quiet title="other holders in between, or no release marker" { "not seen" },
-            _ => span.quiet { (printable(how)) },
+            _ => span.quiet { (escape_unprintable(how)) },
         }
     }
 }
@@ -157,7 +157,7 @@ impl PageSlice {
             nav.pages aria-label="Parts of the list" {
                 (to(1, "First"))
                 (to(self.page - 1, "Previous"))
-                span { "Page " (count(self.page)) " of " (count(self.pages)) }
+                span { "Page " (format_count(self.page)) " of " (format_count(self.pages)) }
                 (to(self.page + 1, "Next"))
                 (to(if self.page == self.pages { 0 } else { self.pages }, "Last"))
             }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn quoted_text_is_percent_encoded() {
-        assert_eq!(quoted("/locks/a b&c=\"<ä>"), "/locks/a%20b%26c%3D%22%3C%C3%A4%3E");
+        assert_eq!(percent_encode("/locks/a b&c=\"<ä>"), "/locks/a%20b%26c%3D%22%3C%C3%A4%3E");
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         let rates = [None, Some(0.0), Some(0.017), Some(1.25), Some(123.4)];
         assert_eq!(rates.map(rate), ["–", "0", "< 0.1", "1.2", "123"]);
         assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(count),
+            [0, 999, 1_000, 1_234_567].map(format_count),
             ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]
         );
     }

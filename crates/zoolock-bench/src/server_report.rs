@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::process::machine;
-use crate::server::{Piped, Samples, ServerFigures};
+use crate::process::describe_machine;
+use crate::server_measurement::{Piped, Samples, ServerFigures};
 use crate::stats::{median, spread as spread_of, three_digits};
 use crate::{Outcome, page};
 
@@ -19,12 +19,15 @@ pub(crate) fn write(figures: &ServerFigures, dry_run: bool) -> Outcome<()> {
         return Err("run it at the root of the project, or with --dry-run".into());
     }
     fs::create_dir_all("bench/results")?;
-    page::write(Path::new("bench/results/server.json"), &(serde_json::to_string_pretty(figures)? + "\n"))?;
-    page::put(Path::new(crate::PAGE), "server", &table)
+    page::write_atomically(
+        Path::new("bench/results/server.json"),
+        &(serde_json::to_string_pretty(figures)? + "\n"),
+    )?;
+    page::replace_table(Path::new(crate::PAGE), "server", &table)
 }
 
 fn table(figures: &ServerFigures) -> String {
-    let mut lines = format!("\n{}.\n\n", machine());
+    let mut lines = format!("\n{}.\n\n", describe_machine());
     lines += "| work | zoolock serve | Apache ZooKeeper 3.8.0 | ratio | at most | |\n|-|-|-|-|-|-|\n";
     let mut row = |what: &str, pick: &dyn Fn(&Samples) -> &Vec<f64>, unit: &str, bound: FigureBound| {
         let (ours, theirs) = (median(pick(&figures.ours)), median(pick(&figures.apache)));

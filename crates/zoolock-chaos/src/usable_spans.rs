@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use zoolock_client::{Host, Os, Requests, SessionConfig};
+use zoolock_client::{Host, Os, RequestSession, SessionConfig};
 use zoolock_tests::lock;
 use zoolock_wire::Request;
 
@@ -28,14 +28,14 @@ pub(crate) type TimeSpan = (i64, i64);
 /// The spans in which each node was usable, and in which the link of each worker to each node was
 /// broken.
 #[derive(Default)]
-pub(crate) struct Reach {
+pub(crate) struct UsableSpans {
     /// The spans in which each node was usable, by node.
     pub(crate) usable: Vec<Vec<TimeSpan>>,
     /// The spans in which each link was broken, by worker and node.
     pub(crate) broken: Vec<Vec<Vec<TimeSpan>>>,
 }
 
-impl Reach {
+impl UsableSpans {
     /// Returns a node that was usable, and that the worker reached, for the whole span.
     pub(crate) fn usable_node(&self, worker: usize, span: TimeSpan) -> Option<usize> {
         let broken = self.broken.get(worker)?;
@@ -80,8 +80,8 @@ async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<TimeSpan>>>>) 
     let write = Request::Multi(vec![Request::Check { path: "/".to_owned(), version: -1 }]);
     loop {
         sleep(PAUSE).await;
-        let platform = Os::on(&tokio::runtime::Handle::current());
-        let opening = Requests::open(SessionConfig::new(SESSION), vec![host.clone()], platform);
+        let platform = Os::with_runtime(&tokio::runtime::Handle::current());
+        let opening = RequestSession::open(SessionConfig::new(SESSION), vec![host.clone()], platform);
         let Ok(Ok(requests)) = timeout(OPENED, opening).await else { continue };
         let mut is_first = true;
         loop {
@@ -92,7 +92,7 @@ async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<TimeSpan>>>>) 
                 Ok(Ok(_)) if now() - sent <= i64::try_from(IN_TIME.as_nanos()).unwrap_or(i64::MAX) => {}
                 _ => break,
             }
-            record(&mut lock(&usable)[node], sent, is_first);
+            extend_usable_span(&mut lock(&usable)[node], sent, is_first);
             is_first = false;
             sleep(PAUSE).await;
         }
@@ -100,7 +100,7 @@ async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<TimeSpan>>>>) 
 }
 
 /// Records that a probe that was sent at `sent` was answered in time. The first answer on a session begins a new span.
-fn record(spans: &mut Vec<TimeSpan>, sent: i64, is_first: bool) {
+fn extend_usable_span(spans: &mut Vec<TimeSpan>, sent: i64, is_first: bool) {
     match spans.last_mut().filter(|_| !is_first) {
         Some(span) => span.1 = sent,
         None => spans.push((sent, sent)),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn node_must_be_usable_and_reachable_all_the_time() {
-        let reach = Reach {
+        let reach = UsableSpans {
             usable: vec![vec![(0, 10), (20, 40)], vec![(0, 15)]],
             broken: vec![vec![vec![(30, 35)], vec![(2, 3)]]],
         };

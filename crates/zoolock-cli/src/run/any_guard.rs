@@ -14,7 +14,7 @@ use crate::base::reporter::Reporter;
 use crate::plan::{AcquireTimeout, WantedLocks};
 
 /// The guard of a lock of any kind.
-pub(crate) enum Holder {
+pub(crate) enum AnyGuard {
     Exclusive(Guard),
     Shared(ReadGuard),
     Write(WriteGuard),
@@ -23,16 +23,16 @@ pub(crate) enum Holder {
     SeveralShared(MultiReadGuard),
 }
 
-/// Evaluates an expression with the guard in a `Holder`, for any type of guard.
+/// Evaluates an expression with the guard in an `AnyGuard`, for any type of guard.
 macro_rules! with_guard {
     ($holder:expr, $guard:ident => $what:expr) => {
         match $holder {
-            Holder::Exclusive($guard) => $what,
-            Holder::Shared($guard) => $what,
-            Holder::Write($guard) => $what,
-            Holder::Permits($guard) => $what,
-            Holder::Several($guard) => $what,
-            Holder::SeveralShared($guard) => $what,
+            AnyGuard::Exclusive($guard) => $what,
+            AnyGuard::Shared($guard) => $what,
+            AnyGuard::Write($guard) => $what,
+            AnyGuard::Permits($guard) => $what,
+            AnyGuard::Several($guard) => $what,
+            AnyGuard::SeveralShared($guard) => $what,
         }
     };
 }
@@ -50,40 +50,40 @@ macro_rules! acquire_with {
     }};
 }
 
-impl Holder {
+impl AnyGuard {
     /// Acquires the lock. Returns `None` if the lock is busy and `wanted` does not allow a wait.
     pub(crate) async fn acquire(
         zoolock: &Zoolock,
         wanted: &WantedLocks,
         until: Option<Instant>,
         reporter: &Arc<Reporter>,
-    ) -> Result<Option<Holder>, Error> {
+    ) -> Result<Option<AnyGuard>, Error> {
         let (limit, delay) = ((wanted.patience, until), wanted.lock_delay);
         if let [name] = wanted.names.as_slice() {
             return match wanted.kind {
                 WantedKind::Exclusive => {
                     let lock = zoolock.mutex(name).lock_delay(delay).tell_previous();
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    acquire_with!(lock, reporter, limit, Holder::Exclusive, try_lock, lock_deadline, lock)
+                    acquire_with!(lock, reporter, limit, AnyGuard::Exclusive, try_lock, lock_deadline, lock)
                 }
                 WantedKind::Write => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    acquire_with!(lock, reporter, limit, Holder::Write, try_write, write_deadline, write)
+                    acquire_with!(lock, reporter, limit, AnyGuard::Write, try_write, write_deadline, write)
                 }
                 WantedKind::Shared => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
-                    acquire_with!(lock, reporter, limit, Holder::Shared, try_read, read_deadline, read)
+                    acquire_with!(lock, reporter, limit, AnyGuard::Shared, try_read, read_deadline, read)
                 }
                 WantedKind::Permits { size, take } => {
                     let lock = zoolock.semaphore(name, size);
                     tokio::spawn(warn_of_clashes(lock.events(), Arc::clone(reporter)));
                     match limit {
-                        (AcquireTimeout::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
+                        (AcquireTimeout::Try, _) => Ok(lock.try_acquire(take).await?.map(AnyGuard::Permits)),
                         (_, Some(until)) => {
-                            Ok(Some(Holder::Permits(lock.acquire_deadline(take, until).await?)))
+                            Ok(Some(AnyGuard::Permits(lock.acquire_deadline(take, until).await?)))
                         }
-                        (_, None) => Ok(Some(Holder::Permits(lock.acquire_many(take).await?))),
+                        (_, None) => Ok(Some(AnyGuard::Permits(lock.acquire_many(take).await?))),
                     }
                 }
             };
@@ -92,19 +92,19 @@ impl Holder {
         let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
         match wanted.kind {
             WantedKind::Shared => {
-                acquire_with!(lock, reporter, limit, Holder::SeveralShared, try_read, read_deadline, read)
+                acquire_with!(lock, reporter, limit, AnyGuard::SeveralShared, try_read, read_deadline, read)
             }
-            _ => acquire_with!(lock, reporter, limit, Holder::Several, try_lock, lock_deadline, lock),
+            _ => acquire_with!(lock, reporter, limit, AnyGuard::Several, try_lock, lock_deadline, lock),
         }
     }
 
     /// Returns the fencing token, or `None` if other clients can hold the lock at the same time.
     pub(crate) fn token(&self) -> Option<String> {
         match self {
-            Holder::Exclusive(guard) => Some(guard.token().to_string()),
-            Holder::Write(guard) => Some(guard.token().to_string()),
-            Holder::Several(guard) => Some(guard.token().to_string()),
-            Holder::Shared(_) | Holder::Permits(_) | Holder::SeveralShared(_) => None,
+            AnyGuard::Exclusive(guard) => Some(guard.token().to_string()),
+            AnyGuard::Write(guard) => Some(guard.token().to_string()),
+            AnyGuard::Several(guard) => Some(guard.token().to_string()),
+            AnyGuard::Shared(_) | AnyGuard::Permits(_) | AnyGuard::SeveralShared(_) => None,
         }
     }
 
@@ -120,12 +120,12 @@ impl Holder {
     /// Returns how the previous holder left the lock: `clean`, `crashed` or `unknown`.
     pub(crate) fn previous(&self) -> &'static str {
         let previous = match self {
-            Holder::Exclusive(guard) => guard.previous(),
-            Holder::Shared(guard) => guard.previous(),
-            Holder::Write(guard) => guard.previous(),
-            Holder::Several(guard) => guard.previous(),
-            Holder::SeveralShared(guard) => guard.previous(),
-            Holder::Permits(_) => Previous::Unknown,
+            AnyGuard::Exclusive(guard) => guard.previous(),
+            AnyGuard::Shared(guard) => guard.previous(),
+            AnyGuard::Write(guard) => guard.previous(),
+            AnyGuard::Several(guard) => guard.previous(),
+            AnyGuard::SeveralShared(guard) => guard.previous(),
+            AnyGuard::Permits(_) => Previous::Unknown,
         };
         match previous {
             Previous::Clean => "clean",

@@ -11,19 +11,19 @@ use zookeeper_client::{Acls, CreateMode, Error};
 
 use crate::four_letter::{watch_count, watches_below};
 use crate::skip::Availability;
-use crate::wait::eventually;
+use crate::wait::retry_until_ok;
 use crate::{Apache, Authority, Embedded, Result, ServerOptions, TestFailure, apache, tree};
 
 /// The kind of server on which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Arm {
+pub enum ServerKind {
     /// The embedded server, in the test process.
     Embedded,
     /// Apache ZooKeeper.
     Apache,
 }
 
-impl Arm {
+impl ServerKind {
     /// Returns whether this server can run on this machine.
     pub fn availability(self) -> Availability {
         match self {
@@ -33,7 +33,7 @@ impl Arm {
     }
 }
 
-impl fmt::Display for Arm {
+impl fmt::Display for ServerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Embedded => "embedded",
@@ -66,18 +66,18 @@ impl AnyServer {
     ///
     /// # Errors
     /// Fails if the server does not start.
-    pub async fn start(arm: Arm, options: ServerOptions) -> Result<Self> {
-        match arm {
-            Arm::Embedded => Embedded::start(options).await.map(Self::Embedded),
-            Arm::Apache => Apache::start(options).await.map(Self::Apache),
+    pub async fn start(server_kind: ServerKind, options: ServerOptions) -> Result<Self> {
+        match server_kind {
+            ServerKind::Embedded => Embedded::start(options).await.map(Self::Embedded),
+            ServerKind::Apache => Apache::start(options).await.map(Self::Apache),
         }
     }
 
     /// Returns the kind of this server.
-    pub fn arm(&self) -> Arm {
+    pub fn server_kind(&self) -> ServerKind {
         match self {
-            Self::Embedded(_) => Arm::Embedded,
-            Self::Apache(_) | Self::SharedApache(..) => Arm::Apache,
+            Self::Embedded(_) => ServerKind::Embedded,
+            Self::Apache(_) | Self::SharedApache(..) => ServerKind::Apache,
         }
     }
 
@@ -190,8 +190,8 @@ pub struct Place {
 
 impl Place {
     /// Returns the kind of the server.
-    pub fn arm(&self) -> Arm {
-        self.server.arm()
+    pub fn server_kind(&self) -> ServerKind {
+        self.server.server_kind()
     }
 
     /// Returns the server.
@@ -224,7 +224,7 @@ impl Place {
 
     /// Returns the connect string of the test: the address of the server and the chroot.
     pub fn connect_string(&self) -> String {
-        self.through(&self.addr())
+        self.connect_string_through(&self.addr())
     }
 
     /// Waits until no connection watches a znode of this test.
@@ -237,7 +237,7 @@ impl Place {
     /// # Panics
     /// Panics if a watch is left after 15 s.
     pub async fn assert_no_watches(&self) {
-        let checked = eventually("every watch is removed", Duration::from_secs(15), async || {
+        let checked = retry_until_ok("every watch is removed", Duration::from_secs(15), async || {
             let left = match &*self.server {
                 AnyServer::SharedApache(addr, _) => watches_below(*addr, &self.chroot).await?,
                 server => server.watch_count().await?,
@@ -253,29 +253,29 @@ impl Place {
     }
 
     /// Returns the connect string for a proxy at `addr`: this address and the chroot.
-    pub fn through(&self, addr: &str) -> String {
+    pub fn connect_string_through(&self, addr: &str) -> String {
         format!("{addr}{}", self.chroot)
     }
 }
 
-/// Starts or shares a server, creates the chroot and calls a test body, for [`on_both_arms!`](crate::on_both_arms).
+/// Starts or shares a server, creates the chroot and calls a test body, for [`on_both_servers!`](crate::on_both_servers).
 ///
 /// # Panics
 /// Panics if the server does not start, and if the body panics.
 pub async fn run<F: Future<Output = ()>>(
-    arm: Arm,
+    server_kind: ServerKind,
     sharing: Sharing,
     name: &str,
     body: impl FnOnce(Place) -> F,
 ) {
-    let name = format!("{name}::{arm}");
-    if !arm.availability().or_skip(&name) {
+    let name = format!("{name}::{server_kind}");
+    if !server_kind.availability().or_skip(&name) {
         return;
     }
     let set_up = async {
         let server = match sharing {
-            Sharing::Private(options) => Arc::new(AnyServer::start(arm, options).await?),
-            Sharing::Shared => shared(arm).await?,
+            Sharing::Private(options) => Arc::new(AnyServer::start(server_kind, options).await?),
+            Sharing::Shared => shared_server(server_kind).await?,
         };
         let chroot = create_chroot(&server.addr(), &name).await?;
         Ok(Place { server, test: name.clone(), chroot })
@@ -298,23 +298,23 @@ pub enum Sharing {
 /// If [`SHARED_APACHE`] is set, all processes share the Apache ZooKeeper at that address.
 /// Otherwise, each process has its own shared servers, at most one of each kind. Such a server ends
 /// with the last test that uses it. Under nextest, each test is a process.
-async fn shared(arm: Arm) -> Result<Arc<AnyServer>> {
+async fn shared_server(server_kind: ServerKind) -> Result<Arc<AnyServer>> {
     static EMBEDDED: Mutex<Weak<AnyServer>> = Mutex::const_new(Weak::new());
     static APACHE: Mutex<Weak<AnyServer>> = Mutex::const_new(Weak::new());
-    if let (Arm::Apache, Ok(addr)) = (arm, std::env::var(SHARED_APACHE)) {
+    if let (ServerKind::Apache, Ok(addr)) = (server_kind, std::env::var(SHARED_APACHE)) {
         let addr = addr
             .parse()
             .map_err(|error| TestFailure::during(format_args!("reading {SHARED_APACHE}"), error))?;
         return Ok(Arc::new(AnyServer::SharedApache(addr, ServerOptions::default())));
     }
-    let mut running = match arm {
-        Arm::Embedded => EMBEDDED.lock().await,
-        Arm::Apache => APACHE.lock().await,
+    let mut running = match server_kind {
+        ServerKind::Embedded => EMBEDDED.lock().await,
+        ServerKind::Apache => APACHE.lock().await,
     };
     if let Some(server) = running.upgrade() {
         return Ok(server);
     }
-    let server = Arc::new(AnyServer::start(arm, ServerOptions::default()).await?);
+    let server = Arc::new(AnyServer::start(server_kind, ServerOptions::default()).await?);
     *running = Arc::downgrade(&server);
     Ok(server)
 }
@@ -342,55 +342,55 @@ async fn create_chroot(addr: &str, test: &str) -> Result<String> {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use zoolock_tests::{ServerOptions, on_both_arms};
+/// use zoolock_tests::{ServerOptions, on_both_servers};
 ///
-/// on_both_arms!(server_answers, |place| async move {
+/// on_both_servers!(server_answers, |place| async move {
 ///     assert!(!place.connect_string().is_empty());
 /// });
 ///
-/// on_both_arms!(private server_restarts, |place| async move {
+/// on_both_servers!(private server_restarts, |place| async move {
 ///     place.server().restart().await.expect("the server restarts");
 /// });
 ///
-/// on_both_arms!(private(ServerOptions { tick: Duration::from_secs(2), ..Default::default() }) server_ticks_slowly,
+/// on_both_servers!(private(ServerOptions { tick: Duration::from_secs(2), ..Default::default() }) server_ticks_slowly,
 ///     |place| async move { drop(place) });
 /// # fn main() {}
 /// ```
 #[macro_export]
-macro_rules! on_both_arms {
+macro_rules! on_both_servers {
     ($(#[$attribute:meta])* private($options:expr) $name:ident, |$place:pat_param| $body:expr $(,)?) => {
-        $crate::on_both_arms!(@tests [$(#[$attribute])*] $name, $crate::arm::Sharing::Private($options), $place, $body);
+        $crate::on_both_servers!(@tests [$(#[$attribute])*] $name, $crate::both_servers::Sharing::Private($options), $place, $body);
     };
     ($(#[$attribute:meta])* private $name:ident, |$place:pat_param| $body:expr $(,)?) => {
-        $crate::on_both_arms!(
+        $crate::on_both_servers!(
             @tests [$(#[$attribute])*] $name,
-            $crate::arm::Sharing::Private($crate::ServerOptions::default()),
+            $crate::both_servers::Sharing::Private($crate::ServerOptions::default()),
             $place, $body
         );
     };
     ($(#[$attribute:meta])* $name:ident, |$place:pat_param| $body:expr $(,)?) => {
-        $crate::on_both_arms!(@tests [$(#[$attribute])*] $name, $crate::arm::Sharing::Shared, $place, $body);
+        $crate::on_both_servers!(@tests [$(#[$attribute])*] $name, $crate::both_servers::Sharing::Shared, $place, $body);
     };
     (@tests [$($attribute:tt)*] $name:ident, $sharing:expr, $place:pat_param, $body:expr) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
 
-            async fn on(arm: $crate::Arm) {
+            async fn on(server_kind: $crate::ServerKind) {
                 let body = |$place: $crate::Place| $body;
-                $crate::arm::run(arm, $sharing, module_path!(), body).await;
+                $crate::both_servers::run(server_kind, $sharing, module_path!(), body).await;
             }
 
             $($attribute)*
             #[tokio::test(flavor = "multi_thread")]
             async fn embedded() {
-                on($crate::Arm::Embedded).await;
+                on($crate::ServerKind::Embedded).await;
             }
 
             $($attribute)*
             #[tokio::test(flavor = "multi_thread")]
             async fn apache() {
-                on($crate::Arm::Apache).await;
+                on($crate::ServerKind::Apache).await;
             }
         }
     };

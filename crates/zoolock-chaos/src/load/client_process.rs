@@ -8,12 +8,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::pair::SessionPair;
+use super::session_pair::SessionPair;
 use super::settings::LoadBug;
 use super::tally::{ChurnPhase, SharedTally};
 use crate::Outcome;
 use crate::orders::Orders;
-use crate::process::allow_files;
+use crate::process::raise_open_file_limit;
 
 /// Number of pairs that are opened at once.
 const AT_ONCE: usize = 16;
@@ -42,19 +42,19 @@ pub(crate) struct ChurnArgs {
 }
 
 /// Carries out the orders of the parent process, up to `end`.
-pub(crate) async fn churn(settings: ChurnArgs) -> Outcome<()> {
-    allow_files();
+pub(crate) async fn run_client_process(settings: ChurnArgs) -> Outcome<()> {
+    raise_open_file_limit();
     let mut orders = Orders::listen();
     let shared = Arc::new(SharedTally::default());
     shared.set_phase(ChurnPhase::Ready)?;
     orders.wait_for("open").await?;
-    let pairs = open(&settings, &shared).await?;
+    let pairs = open_pairs(&settings, &shared).await?;
     shared.set_phase(ChurnPhase::Open)?;
     orders.wait_for("churn").await?;
     let (stop, stopped) = watch::channel(false);
     let mut working = JoinSet::new();
     for pair in pairs {
-        working.spawn(pair.work(stopped.clone()));
+        working.spawn(pair.take_turns(stopped.clone()));
     }
     shared.set_phase(ChurnPhase::Churning)?;
     let reporting = tokio::spawn({
@@ -84,7 +84,7 @@ pub(crate) async fn churn(settings: ChurnArgs) -> Outcome<()> {
     ended
 }
 
-async fn open(settings: &ChurnArgs, shared: &Arc<SharedTally>) -> Outcome<Vec<SessionPair>> {
+async fn open_pairs(settings: &ChurnArgs, shared: &Arc<SharedTally>) -> Outcome<Vec<SessionPair>> {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     let mut opening = JoinSet::new();
     for number in 0..settings.pairs {

@@ -12,7 +12,7 @@ pub(crate) struct TaskId {
 
 /// A message of a task to the referee.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Note {
+pub(crate) enum TaskMessage {
     /// The task begins to acquire locks.
     Asks { who: TaskId, locks: Vec<String> },
     /// The task has checked its guard, and will write this number of milliseconds later.

@@ -11,7 +11,7 @@ pub(crate) use zoolock_tests::binary::path;
 use crate::Outcome;
 
 /// Returns a command with its own home directory and without the `ZOOLOCK_*` variables of this process.
-pub(crate) fn command(zoolock: &Path, home: &Path) -> Command {
+pub(crate) fn zoolock_command(zoolock: &Path, home: &Path) -> Command {
     let mut command = zoolock_tests::binary::command(zoolock, home);
     // In its own process group, the command gets no interrupt from the terminal. This process ends
     // the command.

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use zoolock_tests::locks::{connect, connect_through, queue};
-use zoolock_tests::{Proxy, on_both_arms, opcode};
+use zoolock_tests::locks::{connect, connect_through, queue_waiters};
+use zoolock_tests::{Proxy, on_both_servers, opcode};
 
 const BOUND: Duration = Duration::from_secs(60);
 
-on_both_arms!(queue_position_costs_one_listing, |place| async move {
+on_both_servers!(queue_position_costs_one_listing, |place| async move {
     let zl = connect(&place).await;
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let shown = connect_through(&place, &proxy).await;
     let _guard = zl.mutex("x").lock().await.expect("lock acquired");
-    let waiting = queue(&zl, "x", 40).await;
+    let waiting = queue_waiters(&zl, "x", 40).await;
     let ours = tokio::spawn({
         let mutex = shown.mutex("x");
         async move { mutex.lock().await.map(drop) }
     });
-    let mut glances = shown.mutex("x").glances(0).with_position();
+    let mut poller = shown.mutex("x").poller(0).with_position();
     let before_us = waiting.len();
     let reached = async {
-        while glances.look().await.expect("read succeeds").place != Some(before_us) {
+        while poller.snapshot().await.expect("read succeeds").place != Some(before_us) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -34,7 +34,7 @@ on_both_arms!(queue_position_costs_one_listing, |place| async move {
     for _ in 0..5 {
         let before = reads.map(count);
         for _ in 0..10 {
-            let seen = glances.look().await.expect("read succeeds");
+            let seen = poller.snapshot().await.expect("read succeeds");
             assert_eq!((seen.place, seen.lock.waiting), (Some(before_us), before_us + 1));
             assert!(seen.lock.holder.is_some() && seen.lock.waiters.is_empty());
         }

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use maud::{Markup, html};
 use zoolock::{Deadlock, QueueEntry, WaitingOwner};
 
-use super::parts::{count, title};
+use super::elements::{describe_entry, format_count};
 use super::pictures::cut;
-use crate::base::reporter::printable;
+use crate::base::reporter::escape_unprintable;
 
 /// Maximum number of owners in the picture.
 const MAX_DRAWN: usize = 40;
@@ -105,19 +105,19 @@ impl<'a> DrawnGraph<'a> {
         html! {
             @if self.more_edges {
                 p.alert {
-                    "This page is not complete. It shows the first waiters, up to " (count(MAX_EDGES))
+                    "This page is not complete. It shows the first waiters, up to " (format_count(MAX_EDGES))
                     " lines, and every cycle."
                 }
             }
             @if self.more_holders {
-                p.alert { "If a lock has many holders, only the first " (count(MAX_HOLDERS_PER_WAITER)) " of them are shown." }
+                p.alert { "If a lock has many holders, only the first " (format_count(MAX_HOLDERS_PER_WAITER)) " of them are shown." }
             }
         }
     }
 
     /// Returns the owners to draw, in this order: owners in a cycle, owners that wait for a cycle,
     /// owners in the middle of a chain, and owners that many wait for.
-    fn chosen(&self) -> Vec<usize> {
+    fn choose_owners(&self) -> Vec<usize> {
         let mut in_cycle = vec![false; self.owners.len()];
         let mut waited_for = vec![0_usize; self.owners.len()];
         for edge in &self.edges {
@@ -167,7 +167,7 @@ impl<'a> DrawnGraph<'a> {
     /// cycles are at the top, with space below them for edges that lead to the right. The other
     /// owners are below, near the owners that they wait for.
     fn layout(&self) -> (HashMap<usize, (usize, usize)>, usize, usize) {
-        let chosen = self.chosen();
+        let chosen = self.choose_owners();
         let (layers, owners_in_cycles) = (&self.layers(&chosen), self.owners_in_cycles());
         let in_layer = |layer: usize| chosen.iter().copied().filter(move |at| layers[at] == layer);
         let cycles = |layer: usize| in_layer(layer).filter(|at| owners_in_cycles.contains(at)).count();
@@ -201,7 +201,7 @@ impl<'a> DrawnGraph<'a> {
     }
 }
 
-pub(super) fn picture(web: &DrawnGraph<'_>) -> Markup {
+pub(super) fn draw_graph(web: &DrawnGraph<'_>) -> Markup {
     let (places, width, down) = web.layout();
     let shown: Vec<_> = web
         .edges
@@ -228,7 +228,7 @@ pub(super) fn picture(web: &DrawnGraph<'_>) -> Markup {
             }
             figcaption {
                 "Arrows lead from a waiter to the holder it waits for. Cycles are drawn thick and dashed, with a ⚠."
-                @if hidden > 0 { " " (count(hidden)) " more owners are not drawn." }
+                @if hidden > 0 { " " (format_count(hidden)) " more owners are not drawn." }
             }
         }
     }
@@ -241,20 +241,20 @@ fn draw_owner(party: &WaitingOwner, x: usize, y: usize, in_cycle: bool) -> Marku
         (false, false) => "box waits",
     };
     let Some(place) = party.holds.first().or(party.waits.first()) else { return html! {} };
-    let host = place.entry.host.as_deref().map_or_else(|| "–".to_owned(), printable);
+    let host = place.entry.host.as_deref().map_or_else(|| "–".to_owned(), escape_unprintable);
     let host = match place.entry.pid {
         Some(pid) => format!("{host} · {pid}"),
         None => host,
     };
     html! {
         g {
-            title { (title(&place.entry)) }
+            title { (describe_entry(&place.entry)) }
             rect class=(class) x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
             // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="21" {
                     @if in_cycle { "⚠ " }
-                    (cut(&title(&place.entry), LETTERS - 2 * usize::from(in_cycle)))
+                    (cut(&describe_entry(&place.entry), LETTERS - 2 * usize::from(in_cycle)))
                 }
                 text.host x="0" y="38" { (cut(&host, LETTERS + 5)) }
             }
@@ -287,10 +287,10 @@ fn line(edge: &DrawnEdge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (u
     };
     html! {
         g {
-            title { (printable(&edge.waiter.lock)) }
+            title { (escape_unprintable(&edge.waiter.lock)) }
             path class=(class) d=(path) fill="none" {}
             path class={ (class) " tip" } d=(tip) fill="none" {}
-            text.label x=(label.0) y=(label.1) text-anchor="middle" { (cut_beginning(&printable(&edge.waiter.lock), LETTERS)) }
+            text.label x=(label.0) y=(label.1) text-anchor="middle" { (cut_beginning(&escape_unprintable(&edge.waiter.lock), LETTERS)) }
         }
     }
 }

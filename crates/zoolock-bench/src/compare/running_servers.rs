@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::plan::Network;
 use crate::Outcome;
-use crate::delay::Delay;
+use crate::delay::DelayingProxy;
 use crate::servers::{RunningServer, ServerKind};
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ pub(super) struct Fleet {
     dir: PathBuf,
     rtt: Duration,
     // Declared before the servers, so that the proxies are dropped first.
-    delays: BTreeMap<ServerKind, Delay>,
+    delays: BTreeMap<ServerKind, DelayingProxy>,
     servers: BTreeMap<ServerKind, RunningServer>,
 }
 
@@ -37,7 +37,7 @@ impl Fleet {
             return Ok(addr);
         }
         if !self.delays.contains_key(&kind) {
-            self.delays.insert(kind, Delay::start(addr, self.rtt)?);
+            self.delays.insert(kind, DelayingProxy::start(addr, self.rtt)?);
         }
         Ok(self.delays[&kind].addr)
     }

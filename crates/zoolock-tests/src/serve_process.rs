@@ -53,7 +53,7 @@ impl ServeProcess {
     ///
     /// # Errors
     /// Fails if no second server starts. The error contains the command's standard error.
-    pub async fn next(&mut self) -> Result<String> {
+    pub async fn wait_for_second_server(&mut self) -> Result<String> {
         let next = timeout(BOUND, read_address(&mut self.stderr)).await;
         let (output, addr) =
             next.unwrap_or_else(|_| Err(TestFailure::new(format!("no second server within {BOUND:?}"))))?;
@@ -83,14 +83,14 @@ impl ServeProcess {
     /// Fails if the server does not end in time.
     pub async fn terminate(self) -> Result<Ended> {
         kill_process(self.pid(), Signal::TERM).map_err(|error| TestFailure::during("signalling", error))?;
-        self.ended().await
+        self.wait_for_end().await
     }
 
     /// Waits until the server has ended.
     ///
     /// # Errors
     /// Fails if the server does not end in time.
-    pub async fn ended(mut self) -> Result<Ended> {
+    pub async fn wait_for_end(mut self) -> Result<Ended> {
         let ended = timeout(BOUND, async {
             let mut notes = String::new();
             self.stderr.read_to_string(&mut notes).await?;
