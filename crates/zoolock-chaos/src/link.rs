@@ -129,7 +129,7 @@ impl Link {
     }
 
     /// Waits until bytes of a client are forwarded.
-    pub(crate) async fn next_forwarded(&self) {
+    pub(crate) async fn wait_until_forwarded(&self) {
         let mut forwarded = self.state.forwarded.subscribe();
         forwarded.changed().await.expect("the sender is in self");
     }

@@ -36,8 +36,8 @@ use judge::HolderCase;
 pub(crate) use settings::LossArgs;
 use settings::{LossFault, SESSION, SHORTER};
 
-/// The number of ticks after which the leader gives up a follower. With ten seconds, as by ZooKeeper's default, a
-/// follower that is cut off serves its clients for longer than their session timeout.
+/// The number of ticks after which the leader drops a silent follower: ten seconds, ZooKeeper's default. So a follower
+/// that is cut off serves its clients for longer than their session timeout, as this run needs.
 pub(crate) const SYNC_LIMIT: u32 = 20;
 /// Every fourth holder is `zoolock run`.
 const RUNS: usize = 4;
@@ -166,7 +166,7 @@ impl Drill {
                 }
             }
             LossFault::Killed => {
-                let renewed = holders[self.rng.usize(..holders.len())].next_forwarded();
+                let renewed = holders[self.rng.usize(..holders.len())].wait_until_forwarded();
                 timeout(READY, renewed).await.map_err(|_| "a holder sends nothing")?;
                 sleep(Duration::from_micros(self.rng.u64(..FORWARDED))).await;
                 self.ensemble.signal(follower, Signal::KILL);

@@ -69,7 +69,7 @@ impl TaskKind {
         }
     }
 
-    /// Returns the names of the locks of this kind. Mutexes and multi-locks have the same names.
+    /// Returns the names of the locks that tasks of this kind acquire. Multi-locks acquire the locks of the mutexes.
     pub(crate) fn locks(self) -> &'static [&'static str] {
         match self {
             TaskKind::Mutex | TaskKind::Multi => &["m0", "m1", "m2", "m3", "m4", "m5"],

@@ -29,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, ColorWhen};
 use crate::args::{completions, manual};
 use crate::base::exit::{Exit, Failure, cannot_start};
-use crate::base::reporter::Reporter;
+use crate::base::reporter::{Reporter, use_color};
 use crate::base::start::start_threads_or_exit;
 use crate::base::terminal;
 use crate::plan::Plan;
@@ -157,20 +157,9 @@ fn start_logging(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
         _ => "trace",
     };
     let filter = EnvFilter::new(level);
+    let colors = use_color(color, std::io::stderr().is_terminal());
     // This writer drops lines when its buffer is full, so a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colored(color)).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colors).init();
     Some(guard)
-}
-
-/// Returns whether log lines have colors.
-fn colored(when: ColorWhen) -> bool {
-    match when {
-        ColorWhen::Always => true,
-        ColorWhen::Never => false,
-        ColorWhen::Auto => {
-            std::io::stderr().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        }
-    }
 }

@@ -9,136 +9,135 @@
 #[repr(u32)]
 pub enum Rule {
     /// A release marker counts only if it has the czxid of the directory from which it was read.
-    /// Without it, an old marker in a directory that was copied or created again grants the lock to
-    /// the wrong contender.
+    /// Without this rule, an old marker in a directory that was copied or created again grants the lock
+    /// to the wrong contender.
     MarkerOfThisDirectory = 1,
     /// A contender is alone if the directory has one child *and* the last change of the children
     /// was its own create.
-    /// Without it, that child may be another contender's, and the contender's own znode may be
+    /// Without this rule, that child may be another contender's, and the contender's own znode may be
     /// deleted already.
     AloneByPzxid = 1 << 1,
     /// After a wait a contender reads the directory first and its own znode after it.
-    /// Without it, a marker may grant the lock to a contender whose znode is deleted.
+    /// Without this rule, a marker may grant the lock to a contender whose znode is deleted.
     OwnNodeAfterDirectory = 1 << 2,
     /// A contender identifies its znode by czxid and owner, not by name.
-    /// Without it, in a directory that was created again, the contender takes another contender's
-    /// znode of that name for its own.
+    /// Without this rule, in a directory that was created again, the contender takes another
+    /// contender's znode of that name for its own.
     IdentityByCzxid = 1 << 3,
     /// If the release transaction is refused, the znode is deleted without a marker.
-    /// Without it, the znode stays, and blocks all other contenders until the holder's session
+    /// Without this rule, the znode stays, and blocks all other contenders until the holder's session
     /// ends.
     ReleaseWithoutRecord = 1 << 5,
     /// A delete is never repeated without a sync and a read that returns the contender's own czxid.
-    /// Without it, the second delete may delete another contender's znode of the same name.
+    /// Without this rule, the second delete may delete another contender's znode of the same name.
     NoBlindDelete = 1 << 6,
     /// A directory near the end of its sequence numbers is retired: contenders leave it, and it is
     /// deleted when it is empty.
-    /// Without it, names repeat, numbers turn negative, or creates are refused for ever.
+    /// Without this rule, names repeat, numbers turn negative, or creates are refused for ever.
     RetireNearTheEnd = 1 << 7,
     /// A reader leaves no marker when it releases, and neither does a writer that has become a
     /// reader.
-    /// Without it, the marker of a reader grants the lock to the next contender, while other
+    /// Without this rule, the marker of a reader grants the lock to the next contender, while other
     /// readers still read.
     ReadersLeaveNoMarker = 1 << 8,
     /// When a waiter is granted permits, it writes this to its own znode.
-    /// Without it, the waiters behind it are never woken, because a grant deletes no znode.
+    /// Without this rule, the waiters behind it are never woken, because a grant deletes no znode.
     GrantIsTold = 1 << 9,
     /// A holder that tracks crashes writes its `held` marker in one transaction with a check of its
     /// own znode.
-    /// Without it, a contender whose znode is deleted overwrites the record of the next holder.
+    /// Without this rule, a contender whose znode is deleted overwrites the record of the next holder.
     HeldWithOwnNode = 1 << 10,
     /// A crash is concluded only from a record that was read after the deletion of the predecessors
     /// was seen.
-    /// Without it, a holder that releases after the read of the record is reported as crashed.
+    /// Without this rule, a holder that releases after the read of the record is reported as crashed.
     CrashedAfterDeletion = 1 << 11,
     /// All znodes of a multi-lock are read again before its grant, unless no queue has changed
     /// since the create.
-    /// Without it, the deletion of one znode during the wait for another lock goes unnoticed.
+    /// Without this rule, the deletion of one znode during the wait for another lock goes unnoticed.
     VerifyAll = 1 << 12,
     /// If one znode of a multi-lock is missing at its release, the other znodes are deleted one by
     /// one.
-    /// Without it, they stay until the end of the session.
+    /// Without this rule, they stay until the end of the session.
     ReleaseTheRest = 1 << 13,
     /// A contender whose predecessor is younger reads whether its own znode still exists.
-    /// Without it, in a directory that was created again, the contender waits for a newer
-    /// contender. If the newer contender waits for this contender in another queue, both wait for
-    /// ever.
+    /// Without this rule, in a directory that was created again, the contender waits for a newer
+    /// contender. If the newer contender waits for this contender in another queue, both wait for ever.
     WaitForOlder = 1 << 14,
     /// If the predecessor is deleted before it could be watched, the waiter reads the queue again.
-    /// Without it, nothing ever wakes the waiter.
+    /// Without this rule, nothing ever wakes the waiter.
     LookWhenGone = 1 << 15,
     /// If the predecessor is deleted, the waiter reads the queue again.
-    /// Without it, a waiter that gives up grants a lock that it never held.
+    /// Without this rule, a waiter that gives up grants a lock that it never held.
     LookAfterWait = 1 << 16,
     /// After a reconnect every waiter reads the queue again.
-    /// Without it, a deletion during the disconnect wakes no waiter, unless the client sets its
+    /// Without this rule, a deletion during the disconnect wakes no waiter, unless the client sets its
     /// watches again.
     LookAfterReconnect = 1 << 17,
     /// After a create whose reply was lost, the contender searches for the znodes that this create
     /// may have made.
-    /// Without it, an unknown znode blocks all contenders, this one included, until the end of the
-    /// session.
+    /// Without this rule, an unknown znode blocks all contenders, this one included, until the end of
+    /// the session.
     SearchAfterLostReply = 1 << 18,
     /// Before the search for the znodes of a create whose reply was lost, another create is sent.
     /// No earlier request can arrive after that create.
-    /// Without it, the create whose reply was lost may arrive after the search.
+    /// Without this rule, the create whose reply was lost may arrive after the search.
     CreateBeforeSearch = 1 << 19,
     /// A grant needs a lease that is valid now.
-    /// Without it, a waiter whose session has expired meanwhile may be granted the lock.
+    /// Without this rule, a waiter whose session has expired meanwhile may be granted the lock.
     GrantOnLease = 1 << 20,
     /// A contender that gives up restores the record only if the record is still its own `held`
     /// marker.
-    /// Without it, an upgrade that gives up overwrites the marker that the next holder has written
-    /// meanwhile.
+    /// Without this rule, an upgrade that gives up overwrites the marker that the next holder has
+    /// written meanwhile.
     UndoWhatIsThere = 1 << 21,
     /// If the deletion of the predecessor will grant the lock to a waiter, the waiter watches its
     /// own znode.
-    /// Without it, the znodes of both may be deleted, and the waiter is granted a lock that another
-    /// contender holds.
+    /// Without this rule, the znodes of both may be deleted, and the waiter is granted a lock that
+    /// another contender holds.
     AheadWithOwnNode = 1 << 22,
     /// The deletion of the predecessor grants the lock only if no contender can be before the
     /// predecessor.
-    /// Without it, a predecessor that gives up grants the lock, although others wait or hold before
-    /// it.
+    /// Without this rule, a predecessor that gives up grants the lock, although others wait or hold
+    /// before it.
     AheadByProof = 1 << 23,
     /// The deletion of the predecessor grants the lock only if the predecessor writes no `held`
     /// marker.
-    /// Without it, the new holder writes no `held` marker either, and its crash is taken for a
-    /// clean release.
+    /// Without this rule, a waiter behind a predecessor that does write a `held` marker is granted the
+    /// lock without a read of the record. So it does not know that it must write one, too, and its
+    /// crash is taken for a clean release.
     AheadUntracked = 1 << 24,
     /// Look-ahead ends when the connection is interrupted. What was proven on one connection grants
     /// nothing on the next connection.
-    /// Without it, a waiter may be granted the lock although its own znode is already deleted,
+    /// Without this rule, a waiter may be granted the lock although its own znode is already deleted,
     /// because watches fire in any order after a reconnect.
     AheadOnOneConnection = 1 << 25,
     /// A holder that leaves no marker writes to its znode before it deletes the znode, in the same
     /// transaction.
-    /// Without it, a waiter that is granted the lock by the deletion assumes that the record is a
-    /// release marker. Its own release then overwrites what a third party has written to the
-    /// record.
+    /// Without this rule, a waiter that is granted the lock by the deletion assumes that the record is
+    /// a release marker. Its own release then overwrites what a third party has written to the record.
     LeaveAloud = 1 << 26,
     /// The size of a semaphore is applied to a listing only if the children did not change between
     /// the two reads.
-    /// Without it, a contender whose own znode was deleted may be granted permits, because the
+    /// Without this rule, a contender whose own znode was deleted may be granted permits, because the
     /// semaphore was enlarged after that.
     SizeOfThatMoment = 1 << 27,
     /// A writer becomes a reader only in the directory in which it wrote.
-    /// Without it, in a directory that was created again, the writer takes the position of another
-    /// writer with the same number. Then it reads beside other holders.
+    /// Without this rule, in a directory that was created again, the writer takes the position of
+    /// another writer with the same number. Then it reads beside other holders.
     DowngradeInPlace = 1 << 28,
     /// A refusal by the connected server alone does not count as the create before a search
     /// ([`Rule::CreateBeforeSearch`]).
-    /// Without it, the create whose reply was lost may arrive after the search, and nothing finds
-    /// its znode.
+    /// Without this rule, the create whose reply was lost may arrive after the search, and nothing
+    /// finds its znode.
     BarrierPassesLeader = 1 << 29,
     /// A multi-lock writes its `held` markers in all directories at once, when it is the head of
     /// all queues.
-    /// Without it, a contender that waits in another queue and dies is taken for a holder that
+    /// Without this rule, a contender that waits in another queue and dies is taken for a holder that
     /// crashed.
     BeginTogether = 1 << 30,
     /// A contender that gives up after a wait reads its own znode before it deletes the znode.
-    /// Without it, a contender whose znode was deleted during the wait deletes another contender's
-    /// znode of that name.
+    /// Without this rule, a contender whose znode was deleted during the wait deletes another
+    /// contender's znode of that name.
     ReadAfterWait = 1 << 31,
 }
 

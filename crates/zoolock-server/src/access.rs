@@ -69,7 +69,7 @@ impl fmt::Debug for Users {
 
 impl Access {
     /// Returns whether a connection with these identities is admitted without further authentication.
-    pub(crate) fn admits(&self, identities: &[Identity]) -> bool {
+    pub(crate) fn admits_without_auth(&self, identities: &[Identity]) -> bool {
         if self.secret.is_some() {
             return false;
         }
@@ -128,12 +128,16 @@ mod tests {
         let digest = [acl::digest_identity(b"me:pw")];
         let x509 = [Identity::new("x509", "CN=a")];
         let open = Access::default();
-        assert!(open.admits(&[]));
+        assert!(open.admits_without_auth(&[]));
         let required = Access { required: true, ..Access::default() };
-        assert!(required.admits(&x509) && !required.admits(&digest) && !required.admits(&[]));
+        assert!(
+            required.admits_without_auth(&x509)
+                && !required.admits_without_auth(&digest)
+                && !required.admits_without_auth(&[])
+        );
         let users = Users::parse(&digest[0].id).expect("an account");
         let required = Access { users: Some(users), ..required };
-        assert!(required.admits(&digest) && required.verify_digest(b"me:pw").is_some());
+        assert!(required.admits_without_auth(&digest) && required.verify_digest(b"me:pw").is_some());
         assert!(required.verify_digest(b"me:wp").is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! scheme `super` has all permissions on every znode.
 
 use std::cell::LazyCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
@@ -118,14 +118,14 @@ fn has_two_parts(id: &str) -> bool {
 pub fn check_permission(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     let addresses = LazyCell::new(|| {
         let identities = client.iter().filter(|identity| identity.scheme == "ip");
-        identities.filter_map(|identity| identity.id.parse().ok()).map(octets).collect::<Vec<_>>()
+        identities.filter_map(|identity| identity.id.parse().ok()).collect::<Vec<IpAddr>>()
     });
     let allowed = |acl: &Acl| {
         acl.perms & perm != 0
             && match acl.identity.scheme.as_str() {
                 "world" => acl.identity.id == "anyone",
                 "ip" => Subnet::parse(&acl.identity.id)
-                    .is_some_and(|net| addresses.iter().any(|address| net.contains(address))),
+                    .is_some_and(|net| addresses.iter().any(|address| net.contains(*address))),
                 _ => client.contains(&acl.identity),
             }
     };
@@ -149,59 +149,44 @@ pub fn mask_digests(list: &[Acl]) -> Vec<Acl> {
     list.iter().map(mask).collect()
 }
 
-/// The bytes of an IP address. Stored without an allocation, because each check parses the subnets again.
-struct Octets {
-    bytes: [u8; 16],
-    len: usize,
-}
-
 struct Subnet {
-    octets: Octets,
-    bits: usize,
+    addr: IpAddr,
+    bits: u32,
 }
 
 impl Subnet {
     fn parse(text: &str) -> Option<Self> {
         let (addr, bits) = match text.split_once('/') {
-            Some((addr, bits)) => (addr, Some(bits.parse::<usize>().ok()?)),
+            Some((addr, bits)) => (addr, Some(bits.parse().ok()?)),
             None => (text, None),
         };
-        let octets = parse_ipv4(addr).or_else(|| addr.parse().ok().map(octets))?;
-        let all = octets.len * 8;
+        let addr = parse_ipv4(addr).map(IpAddr::V4).or_else(|| addr.parse().ok())?;
+        let all = if addr.is_ipv4() { 32 } else { 128 };
         let bits = bits.unwrap_or(all);
-        (bits <= all).then_some(Subnet { octets, bits })
+        (bits <= all).then_some(Subnet { addr, bits })
     }
 
-    fn contains(&self, other: &Octets) -> bool {
-        let whole = self.bits / 8;
-        let mask = !(0xff_u8.checked_shr(u32::try_from(self.bits % 8).unwrap_or(0)).unwrap_or(0));
-        let rest = |octets: &Octets| octets.bytes.get(whole).map_or(0, |byte| byte & mask);
-        other.len == self.octets.len
-            && other.bytes[..whole] == self.octets.bytes[..whole]
-            && rest(other) == rest(&self.octets)
+    fn contains(&self, other: IpAddr) -> bool {
+        match (self.addr, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros() >= self.bits
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros() >= self.bits
+            }
+            _ => false,
+        }
     }
 }
 
 /// Parses an IPv4 address as ZooKeeper does, with Java's `parseInt` for each number. "+127.00.0.1" is an address, too.
-fn parse_ipv4(addr: &str) -> Option<Octets> {
-    let mut octets = Octets { bytes: [0; 16], len: 0 };
-    for part in addr.split('.') {
-        if octets.len == 4 {
-            return None;
-        }
-        octets.bytes[octets.len] = u8::try_from(part.parse::<i32>().ok()?).ok()?;
-        octets.len += 1;
+fn parse_ipv4(addr: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0; 4];
+    let mut parts = addr.split('.');
+    for octet in &mut octets {
+        *octet = u8::try_from(parts.next()?.parse::<i32>().ok()?).ok()?;
     }
-    (octets.len == 4).then_some(octets)
-}
-
-fn octets(addr: IpAddr) -> Octets {
-    let mut octets = Octets { bytes: [0; 16], len: if addr.is_ipv4() { 4 } else { 16 } };
-    match addr {
-        IpAddr::V4(v4) => octets.bytes[..4].copy_from_slice(&v4.octets()),
-        IpAddr::V6(v6) => octets.bytes = v6.octets(),
-    }
-    octets
+    parts.next().is_none().then(|| Ipv4Addr::from(octets))
 }
 
 #[cfg(test)]
@@ -232,7 +217,7 @@ mod tests {
     #[test]
     fn subnet_contains_only_its_addresses() {
         let within = |net: &str, addr: &str| {
-            Subnet::parse(net).is_some_and(|net| net.contains(&octets(addr.parse().expect("an address"))))
+            Subnet::parse(net).is_some_and(|net| net.contains(addr.parse().expect("an address")))
         };
         assert!(within("10.1.0.0/16", "10.1.2.3"));
         assert!(!within("10.1.0.0/16", "10.2.2.3"));

@@ -52,7 +52,7 @@ impl<'a> PendingState<'a> {
         })
     }
 
-    pub(crate) fn set(&mut self, path: &str, znode: impl FnOnce() -> Option<PendingZnode>) {
+    pub(crate) fn record_change(&mut self, path: &str, znode: impl FnOnce() -> Option<PendingZnode>) {
         if let Some(changed) = &mut self.changed {
             changed.insert(path::normalize(path).to_owned(), znode());
         }

@@ -107,8 +107,8 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
                 return Err(Code::NotEmpty);
             }
             parent.children = parent.children.saturating_sub(1);
-            pending.set(parent_path, || Some(parent));
-            pending.set(&path, || None);
+            pending.record_change(parent_path, || Some(parent));
+            pending.record_change(&path, || None);
             Ok(Change::Delete { path: path.into() })
         }
         Request::SetData { path, data, version } => {
@@ -118,7 +118,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             acl::check_permission(&node.acl, perms::WRITE, asker.identities)?;
             let version = check_version(node.version, version)?;
             node.version = version;
-            pending.set(&path, || Some(node));
+            pending.record_change(&path, || Some(node));
             Ok(Change::SetData { path: path.into(), data, version })
         }
         Request::SetAcl { path, acl, version } => {
@@ -128,7 +128,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             acl::check_permission(&node.acl, perms::ADMIN, asker.identities)?;
             let version = check_version(node.aversion, version)?;
             (node.aversion, node.acl) = (version, acl.clone());
-            pending.set(&path, || Some(node));
+            pending.record_change(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
         }
         Request::Check { path, version } => {
@@ -185,9 +185,9 @@ fn decide_create(
     let parent_created = parent.created.wrapping_add(1);
     parent.created = parent_created;
     parent.children += 1;
-    pending.set(path::parent(&path)?, || Some(parent));
+    pending.record_change(path::parent(&path)?, || Some(parent));
     let znode = PendingZnode { version: 0, created: 0, aversion: 0, owner, children: 0, acl: acl.clone() };
-    pending.set(&path, || Some(znode));
+    pending.record_change(&path, || Some(znode));
     let with_stat = op != op::CREATE;
     Ok(Change::Create(Create { path: path.into(), data, acl, owner, parent_created, with_stat }))
 }

@@ -24,7 +24,7 @@
 #![cfg_attr(not(feature = "embedded"), doc = "```ignore")]
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), zoolock::Error> {
-//! use zoolock::{Hold, LocalLocker, Locker, Owner, Previous, Zoolock};
+//! use zoolock::{ExclusiveGuard, LocalLocker, Locker, Owner, Previous, Zoolock};
 //!
 //! let zl = Zoolock::embedded().await?; // starts a server in this process; use `connect` for an ensemble
 //!

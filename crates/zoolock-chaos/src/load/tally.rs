@@ -28,7 +28,7 @@ pub(crate) enum ChurnPhase {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ChurnTally {
     pub(crate) phase: ChurnPhase,
-    /// Number of successful turns, by the name of their `TurnKind` (`pair.rs`). In a turn, a task
+    /// Number of successful turns, by the name of their `TurnKind` (`session_pair.rs`). In a turn, a task
     /// uses one lock or reopens one session.
     pub(crate) turns: BTreeMap<String, u64>,
     /// Number of failed turns, by the name of their `TurnKind` and the error.
@@ -57,7 +57,7 @@ impl ChurnTally {
     }
 }
 
-/// The tally of a client process. Each of its session pairs (`pair.rs`) adds its own counts.
+/// The tally of a client process. Each of its session pairs (`session_pair.rs`) adds its own counts.
 #[derive(Default)]
 pub(super) struct SharedTally(Mutex<ChurnTally>);
 

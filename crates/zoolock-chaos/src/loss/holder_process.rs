@@ -121,8 +121,8 @@ impl HolderProcess {
     }
 
     /// Waits until a request of the holder is forwarded to its node.
-    pub(crate) async fn next_forwarded(&self) {
-        self.link.next_forwarded().await;
+    pub(crate) async fn wait_until_forwarded(&self) {
+        self.link.wait_until_forwarded().await;
     }
 
     /// Shuts the link of the holder. With `reset`, its connections are also closed. Otherwise they only become silent.

@@ -40,9 +40,9 @@ pub(crate) struct Global {
     )]
     pub(crate) connect_timeout: String,
 
-    /// Credentials, as digest:@FILE
+    /// Credentials, for example digest:@FILE
     ///
-    /// FILE (mode 0600) contains USER:PASSWORD. digest:env:NAME reads USER:PASSWORD from the environment variable NAME,
+    /// The file (mode 0600) contains USER:PASSWORD. digest:env:NAME reads USER:PASSWORD from the environment variable NAME,
     /// and digest:command:COMMAND from the output of COMMAND. With sasl instead of digest, zoolock authenticates with
     /// SASL DIGEST-MD5. With kerberos[:SERVICE[/HOST]], in a build with the feature gssapi, zoolock authenticates to
     /// SERVICE (default: zookeeper) with the ticket of kinit.

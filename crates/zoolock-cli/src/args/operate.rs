@@ -5,8 +5,8 @@ use clap::Args as ClapArgs;
 const REVOKE_HELP: &str = "\
 Revoking only asks the holder. `zoolock run` sends TERM to its command, and releases the lock when the command has \
 ended. `zoolock hold` releases the lock at once. Other programs decide for themselves. A holder that uses Curator can \
-be asked only if it has made its lock revocable. Holders that use other client libraries cannot be asked: use `zoolock \
-break`.";
+be asked only if it has made its lock revocable. Holders that use other client libraries cannot be asked to release \
+the lock; use `zoolock break` instead.";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -21,10 +21,11 @@ pub(crate) struct RevokeArgs {
 }
 
 const BREAK_HELP: &str = "\
-Deletes the znode of the holder or waiter with this token. If there is none, changes nothing and exits with 75. After \
-the break of a holder, the next waiter acquires the lock at once. The former holder learns of this a moment later, if \
-it uses zoolock and can reach the server. If the holder writes to a resource that does not check fencing tokens, stop \
-it before the break. Each break is recorded in a znode below ROOT/.audit, where ROOT is the path of --root.";
+Deletes the znode of the holder or waiter with this token. If no holder or waiter has it, changes nothing and exits \
+with 75. After the break of a holder, the next waiter acquires the lock at once. The former holder learns of this a \
+moment later, if it uses zoolock and can reach the server. If the holder writes to a resource that does not check \
+fencing tokens, stop it before the break. Each break is recorded in a znode below ROOT/.audit, where ROOT is the path \
+of --root.";
 
 /// `zoolock break`.
 #[derive(Debug, ClapArgs)]

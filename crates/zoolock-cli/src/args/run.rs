@@ -46,8 +46,8 @@ that another program started for CMD. If both are killed at once, the kernel kil
 
 With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
-lost or revoked, zoolock waits for it again, at the end of the queue. INT or TERM to zoolock, or ^C, ends CMD and \
-zoolock, with the exit code of CMD.";
+lost or revoked, zoolock waits for it again, at the end of the queue. On INT, TERM or ^C, zoolock ends CMD, and then \
+exits with the exit code of CMD.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]

@@ -96,7 +96,7 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 
-    /// Demand for client certificates [default: required with --tls-client-ca, none without it]
+    /// Certificates that clients need [default: required with --tls-client-ca, none without it]
     #[arg(long, value_name = "WHEN", requires = "tls_client_ca")]
     pub(crate) tls_clients: Option<TlsClients>,
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zoolock::Tls;
+use zoolock::{ConnectString, Tls};
 use zoolock_client::RequestSession;
 
 use self::acl::{WorldClients, request_failure};
@@ -163,19 +163,8 @@ async fn servers_of(service: &ConnectionSettings) -> Result<(Vec<String>, Option
             let server = local::find_or_start_server(service.connect_timeout).await?;
             Ok((vec![server.address()?], None))
         }
-        Endpoint::Remote { hosts, .. } if servers::is_socket(hosts) => Ok((vec![hosts.clone()], None)),
-        Endpoint::Remote { hosts, tls, .. } => {
-            let hosts = hosts.split('/').next().unwrap_or_default().split(',');
-            Ok((hosts.map(with_port).collect(), tls.clone()))
-        }
+        Endpoint::Remote { hosts, tls, .. } => Ok((ConnectString::parse(hosts)?.servers(), tls.clone())),
     }
-}
-
-/// Adds the default port if `host` has no port. An IPv6 address in brackets contains colons.
-fn with_port(host: &str) -> String {
-    let has_port =
-        host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok() && !host.ends_with(']'));
-    if has_port { host.to_owned() } else { format!("{host}:2181") }
 }
 
 /// Returns the deepest existing znode on the path to the root. Reports a missing chroot or root.
@@ -212,17 +201,4 @@ async fn deepest_existing(
         }
     }
     Ok("/".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_port_is_2181() {
-        assert_eq!(with_port("zk1"), "zk1:2181");
-        assert_eq!(with_port("zk1:2182"), "zk1:2182");
-        assert_eq!(with_port("[::1]"), "[::1]:2181");
-        assert_eq!(with_port("[::1]:2182"), "[::1]:2182");
-    }
 }

@@ -239,7 +239,7 @@ impl ServerFacts {
 }
 
 /// Returns whether a connect string names a Unix socket. A server behind a socket is not asked four-letter words.
-pub(super) fn is_socket(hosts: &str) -> bool {
+fn is_socket(hosts: &str) -> bool {
     hosts.starts_with("unix:/")
 }
 

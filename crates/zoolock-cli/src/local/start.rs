@@ -96,7 +96,7 @@ pub(super) async fn ensure_started(
                         // A crashed server leaves this file behind. Commands could mistake it for
                         // the file of the new server.
                         remove(dir, "server")?;
-                        start(dir, deadline).await?;
+                        launch_and_wait(dir, deadline).await?;
                     }
                 }
             }
@@ -107,7 +107,7 @@ pub(super) async fn ensure_started(
 }
 
 /// Starts a server, and waits until it listens, has ended, or the deadline has passed.
-async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
+async fn launch_and_wait(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"));
     let log = log.map_err(|error| dir.file_failure("open", "log", &error))?;
     let written = log::size(dir);

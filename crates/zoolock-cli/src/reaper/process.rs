@@ -164,7 +164,7 @@ impl Reaper {
         self.check_children();
         loop {
             // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
-            while !self.zoolock_ended && has_message() {
+            while !self.zoolock_ended && has_message_or_eof() {
                 if self.handle_order() {
                     // Reaps the command's process and orphans. Otherwise they could stay zombies,
                     // because pid 1 of a container may not reap its children.
@@ -389,7 +389,7 @@ impl Reaper {
 }
 
 /// Returns whether a message from zoolock is waiting, or zoolock has closed its end of the socket.
-fn has_message() -> bool {
+fn has_message_or_eof() -> bool {
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)

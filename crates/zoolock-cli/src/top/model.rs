@@ -57,7 +57,7 @@ pub(super) enum TopCommand {
 
 /// The subject of reads: all locks, or the lock at this path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum ReadScope {
     All,
     One(String),
 }
@@ -214,10 +214,10 @@ impl ScreenModel {
     }
 
     /// Returns the subject that the screen shows, and that the reader has to read.
-    pub(super) fn subject(&self) -> Subject {
+    pub(super) fn subject(&self) -> ReadScope {
         match &self.queue {
-            Some(queue) => Subject::One(queue.lock.path.clone()),
-            None => Subject::All,
+            Some(queue) => ReadScope::One(queue.lock.path.clone()),
+            None => ReadScope::All,
         }
     }
 

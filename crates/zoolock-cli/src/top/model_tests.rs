@@ -116,9 +116,9 @@ fn filter_is_typed_kept_and_restored() {
 #[test]
 fn queue_is_opened_read_and_left() {
     let mut model = model();
-    assert_eq!(model.subject(), Subject::All);
+    assert_eq!(model.subject(), ReadScope::All);
     assert_eq!(model.handle_key(KeyPress::Enter), None);
-    assert_eq!(model.subject(), Subject::One("/locks/db/main".to_owned()));
+    assert_eq!(model.subject(), ReadScope::One("/locks/db/main".to_owned()));
     keys(&mut model, "jj");
     let on = |model: &ScreenModel| model.queue.as_ref().expect("the queue is open").cursor.at;
     assert_eq!(on(&model), 2);
@@ -130,7 +130,7 @@ fn queue_is_opened_read_and_left() {
     model.handle_read(ReadResult::Queue(Box::new(lock("nightly", &[])), pace()));
     assert_eq!(model.selected_lock().map(|lock| lock.waiting), Some(1));
     assert_eq!(model.handle_key(KeyPress::Esc), None);
-    assert_eq!(model.subject(), Subject::All);
+    assert_eq!(model.subject(), ReadScope::All);
     assert_eq!(model.handle_key(KeyPress::Char('q')), Some(TopCommand::Quit));
 }
 
@@ -318,7 +318,7 @@ fn keys_are_safe_in_any_order() {
             ),
             2 => model.handle_read(ReadResult::NoAnswer("no answer".to_owned())),
             3 => {
-                if let Subject::One(path) = model.subject() {
+                if let ReadScope::One(path) = model.subject() {
                     let lock = lock(path.trim_start_matches("/locks/"), &vec![contender(1, 1); pick % 30]);
                     model.handle_read(ReadResult::Queue(Box::new(lock), pace()));
                 }

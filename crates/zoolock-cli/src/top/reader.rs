@@ -7,7 +7,7 @@ use zoolock::observe::{All, Queue, ReadOutcome, ReadTime};
 use zoolock::{Error, Snapshot, Zoolock};
 
 use super::lock::LockRow;
-use super::model::{ReadPace, ReadResult, Subject};
+use super::model::{ReadPace, ReadResult, ReadScope};
 use crate::base::rates::{HandOverRates, HolderRead};
 use crate::plan::TopPlan;
 
@@ -18,7 +18,7 @@ const WAITERS: usize = 1;
 /// Instructions from the event loop to the reader.
 #[derive(Debug, Clone)]
 pub(super) struct Instructions {
-    pub(super) subject: Subject,
+    pub(super) subject: ReadScope,
     /// Counter of requests for an immediate read.
     pub(super) read_requests: u64,
 }
@@ -38,7 +38,7 @@ impl ScreenReader {
         let TopPlan { service, prefix, interval, .. } = &self.plan;
         let mut all = self.zoolock.observe(prefix.as_deref(), WAITERS).every(*interval);
         let mut queue: Option<Queue> = None;
-        let mut last = Instructions { subject: Subject::All, read_requests: 0 };
+        let mut last = Instructions { subject: ReadScope::All, read_requests: 0 };
         loop {
             let new = self.instructions.borrow_and_update().clone();
             if new.subject != last.subject {
@@ -46,8 +46,8 @@ impl ScreenReader {
                 // which the list is read next does not change.
                 all.cancel_read();
                 queue = match &new.subject {
-                    Subject::All => None,
-                    Subject::One(path) => {
+                    ReadScope::All => None,
+                    ReadScope::One(path) => {
                         let poller = self.zoolock.mutex(path).poller(usize::MAX).with_rereads();
                         Some(Queue::polled(poller, *interval))
                     }

@@ -15,8 +15,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::http::StreamFlag;
-use super::lock_poller::LockRead;
-use super::overview::{Overview, ViewerGuard};
+use super::overview::ViewerGuard;
 use super::{Site, wait_until_stopped};
 
 /// Maximum number of event streams.
@@ -32,23 +31,6 @@ pub(super) struct EventsParams {
     /// Set if the page needs a deep read of all locks: a read with many waiters of each lock.
     #[serde(default)]
     deep: bool,
-}
-
-/// The result of a read, with a number that rises when the result changes.
-trait HasNumber: Send + Sync + 'static {
-    fn number(&self) -> u64;
-}
-
-impl HasNumber for Overview {
-    fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-impl HasNumber for LockRead {
-    fn number(&self) -> u64 {
-        self.number
-    }
 }
 
 /// One of [`MAX_STREAMS`] slots for event streams. Dropping this value frees the slot.
@@ -85,40 +67,43 @@ pub(super) async fn events(
                 return (StatusCode::BAD_REQUEST, "invalid lock name\n").into_response();
             };
             match site.lock_pollers.watch(&path) {
-                Some(reads) => stream_response(reads, stop, (slot, None)),
+                Some(reads) => stream_response(reads, |read| read.number, stop, (slot, None)),
                 None => full(),
             }
         }
         None => {
             let (overview, guard) = site.overview.watch(params.deep);
-            stream_response(overview, stop, (slot, Some(guard)))
+            stream_response(overview, |overview| overview.number, stop, (slot, Some(guard)))
         }
     }
 }
 
-/// Returns an event stream of the current number and every new one.
-fn stream_response<T: HasNumber>(
+/// Returns an event stream of the current number of a result and every new one. `number_of` returns the number, which
+/// rises when the result changes.
+fn stream_response<T: Send + Sync + 'static>(
     mut news: watch::Receiver<Arc<T>>,
+    number_of: fn(&T) -> u64,
     stop: watch::Receiver<bool>,
     guards: (StreamSlot, Option<ViewerGuard>),
 ) -> Response {
     news.mark_changed();
-    let stream = number_events(news, stop, guards);
+    let stream = number_events(news, number_of, stop, guards);
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
-fn number_events<T: HasNumber>(
+fn number_events<T: Send + Sync + 'static>(
     news: watch::Receiver<Arc<T>>,
+    number_of: fn(&T) -> u64,
     stop: watch::Receiver<bool>,
     guards: (StreamSlot, Option<ViewerGuard>),
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-    stream::unfold((news, stop, guards, None), |(mut news, mut stop, guards, last)| async move {
+    stream::unfold((news, stop, guards, None), move |(mut news, mut stop, guards, last)| async move {
         loop {
             tokio::select! {
                 () = wait_until_stopped(&mut stop) => return None,
                 changed = news.changed() => changed.ok()?,
             }
-            let number = news.borrow_and_update().number();
+            let number = number_of(&news.borrow_and_update());
             if number > 0 && last != Some(number) {
                 let event = Event::default().event("news").data(number.to_string());
                 return Some((Ok(event), (news, stop, guards, Some(number))));

@@ -55,7 +55,7 @@ pub(super) enum LoginError {
 }
 
 /// The logins of the operators.
-pub(super) struct Logins {
+pub(super) struct LoginManager {
     /// Token to log in with. `None` if logins are disabled.
     token: Option<Token>,
     /// Name of the cookie.
@@ -66,18 +66,18 @@ pub(super) struct Logins {
 #[derive(Default)]
 struct LoginState {
     /// Logins by cookie. A cookie has 256 random bits, so the time of a lookup reveals nothing useful.
-    logins: HashMap<String, Login>,
+    logins: HashMap<String, LoginRecord>,
     /// Number of wrong tokens by address, and the time of the first one.
     wrong: HashMap<IpAddr, (u32, Instant)>,
 }
 
-struct Login {
+struct LoginRecord {
     csrf: String,
     started: Instant,
     last_used: Instant,
 }
 
-impl Logins {
+impl LoginManager {
     pub(super) fn new(token: Option<Token>) -> Self {
         let cookie = format!("{COOKIE_PREFIX}{}", &random_hex()[..8]);
         Self { token, cookie, state: Mutex::default() }
@@ -168,7 +168,7 @@ impl LoginState {
         {
             self.logins.remove(&oldest);
         }
-        self.logins.insert(cookie, Login { csrf: random_hex(), started: now, last_used: now });
+        self.logins.insert(cookie, LoginRecord { csrf: random_hex(), started: now, last_used: now });
     }
 
     fn remove_expired(&mut self, now: Instant) {
@@ -201,8 +201,8 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const OTHER_PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
-    fn logins_with_token() -> Logins {
-        Logins::new(Some(Token(TOKEN.as_bytes().to_vec().into())))
+    fn logins_with_token() -> LoginManager {
+        LoginManager::new(Some(Token(TOKEN.as_bytes().to_vec().into())))
     }
 
     fn with_cookie(set: &str) -> HeaderMap {

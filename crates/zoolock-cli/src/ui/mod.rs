@@ -32,7 +32,7 @@ use zoolock::{LockPath, Zoolock};
 
 use self::history::HoldHistory;
 use self::lock_poller::LockPollers;
-use self::login::{Logins, Viewer};
+use self::login::{LoginManager, Viewer};
 use self::overview::OverviewReader;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
@@ -57,7 +57,7 @@ struct SiteState {
     overview: OverviewReader,
     history: Arc<Mutex<HoldHistory>>,
     lock_pollers: LockPollers,
-    logins: Logins,
+    logins: LoginManager,
     /// Number of open event streams.
     stream_slots: Arc<AtomicUsize>,
     stop: watch::Receiver<bool>,
@@ -144,7 +144,7 @@ fn site(plan: UiPlan, zoolock: Zoolock, stop: watch::Receiver<bool>, reporter: &
         zoolock: zoolock.clone(),
         overview: OverviewReader::start(zoolock.clone(), Arc::clone(&history)),
         lock_pollers: LockPollers::new(zoolock, Arc::clone(&history)),
-        logins: Logins::new(plan.token),
+        logins: LoginManager::new(plan.token),
         service: plan.service,
         hosts: plan.hosts,
         history,

@@ -42,7 +42,7 @@ pub struct RequestNumber(pub(super) u64);
 /// An action for the caller, or a change of the session. Outputs must be handled in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Connect to the next server. Report [`Session::dial_succeeded`](crate::Session::connected) or
+    /// Connect to the next server. Report [`Session::dial_succeeded`](crate::Session::dial_succeeded) or
     /// [`Session::dial_failed`](crate::Session::dial_failed).
     Dial {
         /// The number of the dial.

@@ -212,7 +212,7 @@ impl Machine {
                 if directory.is_some_and(|directory| proof.is_in(&directory)) {
                     // The predecessor gave up, or its znode does not have the name that we computed.
                     // No other contender has a reason to list now, so list without a pause.
-                    self.list(lock_index, false, step);
+                    self.send_listing(lock_index, false, step);
                 } else {
                     self.read_queue(lock_index, step);
                 }

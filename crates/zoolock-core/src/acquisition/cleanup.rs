@@ -82,7 +82,13 @@ impl Machine {
     /// marker. Also restores the record, unless another contender has written to it since. That can
     /// happen to an upgrade: once the reader's znode is deleted, a contender between the reader's
     /// znode and the writer's may be granted the lock.
-    pub(super) fn clean_up_and_undo(&mut self, lock_index: usize, node: Node, undo: Undo, step: &mut Step) {
+    pub(super) fn clean_up_and_restore_record(
+        &mut self,
+        lock_index: usize,
+        node: Node,
+        undo: Undo,
+        step: &mut Step,
+    ) {
         let mut cleanup = self.new_cleanup(lock_index, node, None);
         match self.config.rules.undoes_what_is_there() {
             true => cleanup.undo = Some(undo),

@@ -370,8 +370,8 @@ impl Machine {
             Purpose::WriteSize => self.handle_size_answer(lock_index, main_answer(answers), step),
             Purpose::Begin => self.handle_held_record_answer(lock_index, main_answer(answers), step),
             Purpose::LookPause => self.read_queue(lock_index, step),
-            Purpose::Spread => self.list(lock_index, false, step),
-            Purpose::Delay => self.delay_ended(lock_index, step),
+            Purpose::Spread => self.send_listing(lock_index, false, step),
+            Purpose::Delay => self.handle_delay_end(lock_index, step),
             Purpose::WatchOwn => {
                 if let Some(watch) = own {
                     self.handle_own_watch_answer(lock_index, watch, &answers, step);

@@ -25,8 +25,8 @@ impl Machine {
 
     pub(super) fn handle_create_answer(&mut self, mut answers: Answers, step: &mut Step) {
         match answers.main.take().unwrap_or(Err(RequestFailure::Unknown)) {
-            Ok(Reply::Joined(node)) => self.continue_with_created(&[node], answers, step),
-            Ok(Reply::AllJoined(nodes)) => self.continue_with_created(&nodes, answers, step),
+            Ok(Reply::Joined(node)) => self.handle_created(&[node], answers, step),
+            Ok(Reply::AllJoined(nodes)) => self.handle_created(&nodes, answers, step),
             Ok(_) | Err(RequestFailure::Unknown) => {
                 self.create_in_doubt = self.config.rules.may_exist_after_lost_reply();
                 let after = if self.config.rules.creates_before_search() {
@@ -80,7 +80,7 @@ impl Machine {
 
     /// Continues with the znodes that were created. `first`: the answers to the reads of the first
     /// directory, which were sent together with the create.
-    fn continue_with_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
+    fn handle_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
         if nodes.len() != self.seats.len() {
             self.phase = Phase::Leaving;
             return self.fail(Reason::Refused(RequestFailure::Unknown), step);

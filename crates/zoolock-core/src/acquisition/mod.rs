@@ -276,7 +276,7 @@ impl Machine {
                 self.end_look_ahead(&mut step);
             }
             Event::Reconnected => self.set_watches_again(&mut step),
-            Event::LeaseRenewed => self.lease_renewed(&mut step),
+            Event::LeaseRenewed => self.handle_lease_renewal(&mut step),
             Event::LeaseLost => self.lease_lost(&mut step),
             Event::SessionOver(end) => self.session_over(end, &mut step),
             Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut step),
@@ -419,7 +419,7 @@ impl Machine {
         if let Some(undo) = self.seats[lock_index].undo.take() {
             // The record may contain our `held` marker, which the next holder would take for a
             // crash. So restore the record.
-            self.clean_up_and_undo(lock_index, me, undo, step);
+            self.clean_up_and_restore_record(lock_index, me, undo, step);
         } else {
             self.clean_up(lock_index, me, None, is_old, step);
         }

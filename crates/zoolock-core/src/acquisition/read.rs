@@ -81,7 +81,7 @@ impl Machine {
     /// queue instead if no marker grants this kind of lock.
     pub(super) fn read_queue(&mut self, lock_index: usize, step: &mut Step) {
         if !self.config.kind.properties().is_granted_by_marker {
-            return self.list(lock_index, false, step);
+            return self.send_listing(lock_index, false, step);
         }
         let Some(me) = self.start_reading(lock_index) else { return };
         self.seats[lock_index].is_fresh = false;
@@ -132,7 +132,7 @@ impl Machine {
                 let moment = (me.sequence.0 as u32).wrapping_mul(0x9e37_79b9) % range;
                 self.sleep(lock_index, Purpose::Spread, moment, step);
             }
-            _ => self.list(lock_index, false, step),
+            _ => self.send_listing(lock_index, false, step),
         }
     }
 
@@ -140,7 +140,7 @@ impl Machine {
     /// together. The record is newer than the listing, so it covers every predecessor that the
     /// listing no longer shows. Our own znode is read last, so it existed during the other two
     /// reads.
-    pub(super) fn list(&mut self, lock_index: usize, is_watching: bool, step: &mut Step) {
+    pub(super) fn send_listing(&mut self, lock_index: usize, is_watching: bool, step: &mut Step) {
         // Choose the id before the state changes: the watch that the seat waits for may still be
         // set.
         let watch = is_watching.then(|| self.new_watch(lock_index));
@@ -268,7 +268,7 @@ impl Machine {
             Ok(QueueDecision::WaitFor(before)) => self.watch_contender(lock_index, before, step),
             Ok(QueueDecision::WatchChildren) => match watch {
                 Some(watch) => self.start_waiting(lock_index, None, watch),
-                None => self.list(lock_index, true, step),
+                None => self.send_listing(lock_index, true, step),
             },
             Ok(QueueDecision::NotQueued) if self.config.kind.reader().is_some() => {
                 self.fail_without_reader(lock_index, step);
@@ -287,7 +287,7 @@ impl Machine {
         let (me, undo) = (seat.node, seat.undo.take());
         self.fail_after_removal(lock_index, step);
         match (me, undo) {
-            (Some(me), Some(undo)) => self.clean_up_and_undo(lock_index, me, undo, step),
+            (Some(me), Some(undo)) => self.clean_up_and_restore_record(lock_index, me, undo, step),
             (Some(me), None) => self.clean_up_if_ours(lock_index, me, step),
             (None, _) => {}
         }

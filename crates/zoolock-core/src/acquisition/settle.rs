@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn delay_ended(&mut self, lock_index: usize, step: &mut Step) {
+    pub(super) fn handle_delay_end(&mut self, lock_index: usize, step: &mut Step) {
         if self.seats[lock_index].state == SeatState::Delaying {
             self.seats[lock_index].delayed = true;
             self.read_queue(lock_index, step);
@@ -113,7 +113,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn lease_renewed(&mut self, step: &mut Step) {
+    pub(super) fn handle_lease_renewal(&mut self, step: &mut Step) {
         if self.phase != Phase::AwaitingLease {
             return;
         }
@@ -263,8 +263,8 @@ impl Machine {
     }
 
     /// Handles a failed write of `held` markers. Fails if the server refuses the write for good.
-    /// Otherwise reads the queues again: another client wrote a record, one of our znodes is
-    /// missing, the server is busy, or the reply is lost.
+    /// After any other failure, reads the queues again. Another client may have written a record,
+    /// one of our znodes may be missing, the server may be busy, or the reply may be lost.
     fn handle_held_record_failure(&mut self, places: &[usize], failure: RequestFailure, step: &mut Step) {
         self.phase = Phase::Queued;
         self.mark_reads_stale();
@@ -302,8 +302,8 @@ impl Machine {
         })
     }
 
-    /// Returns whether no contender that we must wait for can be between sequence number `theirs`
-    /// and ours.
+    /// Returns true if it is certain that we need not wait for any contender between sequence
+    /// number `theirs` and ours.
     fn is_right_before(&self, lock_index: usize, theirs: Sequence, me: Node) -> bool {
         let reads = me.prefix.reads();
         me.sequence.before() == Some(theirs)

@@ -41,7 +41,7 @@ impl Machine {
             Some(Ok(read)) if read.flags.granted && self.config.kind.is_permits() => {
                 step.actions.push(Action::Unwatch(watch));
                 self.seats[lock_index].permits.granted_before = Some(before);
-                self.list(lock_index, false, step);
+                self.send_listing(lock_index, false, step);
             }
             Some(Ok(read)) => {
                 self.start_waiting(lock_index, Some(before), watch);
@@ -107,7 +107,7 @@ impl Machine {
         }
         match &mut seat.state {
             SeatState::Waiting { before, watch } if *watch == fired => match before.take() {
-                None => self.list(lock_index, true, step),
+                None => self.send_listing(lock_index, true, step),
                 Some(_) if deleted && self.config.rules.end_of_wait_grants() => {
                     self.reach_head(lock_index, None, &[], step);
                 }
@@ -141,7 +141,7 @@ impl Machine {
                     let (before, old) = (before.clone(), *watch);
                     match before {
                         Some(before) => self.watch_contender(lock_index, before, step),
-                        None => self.list(lock_index, true, step),
+                        None => self.send_listing(lock_index, true, step),
                     }
                     step.actions.push(Action::Unwatch(old));
                 }

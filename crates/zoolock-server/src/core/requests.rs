@@ -162,8 +162,8 @@ impl Core {
                 state.identities.push(identity.clone());
             }
         }
-        let is_admitted =
-            access.admits(&state.identities) || scheme == "digest" && access.is_secret(credentials);
+        let is_admitted = access.admits_without_auth(&state.identities)
+            || scheme == "digest" && access.is_secret(credentials);
         let admitted = match &mut state.phase {
             HandshakePhase::Attached { admitted, .. } => {
                 *admitted |= is_admitted;

@@ -152,7 +152,7 @@ impl Core {
         self.longest_timeout_ms = self.longest_timeout_ms.max(timeout_ms);
         self.expiry.extend_session(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
-            let admitted = self.config.access.admits(&state.identities);
+            let admitted = self.config.access.admits_without_auth(&state.identities);
             state.phase = HandshakePhase::Attached { session, timeout_ms, began_session, admitted };
             state.counts.last_op = op::CREATE_SESSION;
             state.counts.last_answer_ms = now.mono_ms;

@@ -38,7 +38,7 @@ use bytes::{BufMut as _, BytesMut};
 
 pub use self::disk::{Disk, DiskFile, Nonce, RealDisk};
 pub use self::error::LogError;
-use self::names::{SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, parse_zxids, segment_name, snapshot_name};
+use self::names::{SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, segment_name, snapshot_name, sorted_zxids};
 pub use self::recover::DroppedEnd;
 use self::recover::{OpenSegment, Recovery, recover};
 pub use self::replay::replay;
@@ -309,11 +309,11 @@ impl Log {
     pub fn remove_old_files(&self) -> Result<(), LogError> {
         let failed = |what, name: &str| LogError::io(what, self.disk.describe(name));
         let names = self.disk.list().map_err(failed("list the directory of", "log.*"))?;
-        let snapshots = parse_zxids(&names, snapshot_name);
+        let snapshots = sorted_zxids(&names, snapshot_name);
         let Some(oldest) = snapshots.len().checked_sub(KEPT_SNAPSHOTS) else { return Ok(()) };
         let remove = |name: String| self.disk.remove(&name).map_err(failed("remove", &name));
         snapshots[..oldest].iter().try_for_each(|&zxid| remove(snapshot_name(zxid)))?;
-        let segments = parse_zxids(&names, segment_name);
+        let segments = sorted_zxids(&names, segment_name);
         let needed = segments.iter().rposition(|&after| after <= snapshots[oldest]).unwrap_or(0);
         // Snapshots are removed first: a snapshot without its segments is useless, but an extra segment is harmless.
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))?;

@@ -23,7 +23,7 @@ pub(super) fn damaged_name(zxid: Zxid) -> String {
 }
 
 /// Returns the transaction numbers of the file names that `of` can build, in ascending order. Skips other names.
-pub(super) fn parse_zxids(names: &[String], of: fn(Zxid) -> String) -> Vec<Zxid> {
+pub(super) fn sorted_zxids(names: &[String], of: fn(Zxid) -> String) -> Vec<Zxid> {
     let number = |name: &String| {
         let digits = name.rsplit_once('.')?.1;
         let zxid = Zxid(i64::from_str_radix(digits, 16).ok()?);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::codec;
 use super::disk::{Disk, DiskFile};
 use super::error::LogError;
-use super::names::{parse_zxids, segment_name, snapshot_name};
+use super::names::{segment_name, snapshot_name, sorted_zxids};
 use super::replay::replay;
 use super::segment::{BatchHeader, ScannedPart, Scanner, SegmentHeader};
 use super::snapshot::{self, SnapshotFile, SyncedPosition};
@@ -78,8 +78,8 @@ impl OpenSegment {
 /// Recovers the state. Returns `None` if there is neither a log nor a snapshot.
 pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     let names = disk.list().map_err(LogError::io("list the directory of", disk.describe("log.*")))?;
-    let segments = parse_zxids(&names, segment_name);
-    let snapshots = parse_zxids(&names, snapshot_name);
+    let segments = sorted_zxids(&names, segment_name);
+    let snapshots = sorted_zxids(&names, snapshot_name);
     if segments.is_empty() && snapshots.is_empty() {
         return Ok(None);
     }

@@ -14,7 +14,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -75,24 +74,13 @@ pub struct SnapshotWriter {
     chain: u64,
     end: u64,
     synced: u64,
-    lists: HashMap<AclKey, u32>,
+    lists: HashMap<AclList, u32>,
     new_lists: BytesMut,
     new_list_count: usize,
     nodes: BytesMut,
     node_count: usize,
     all_nodes: u64,
     all_sessions: u64,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct AclKey(AclList);
-
-impl Hash for AclKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for acl in self.0.iter() {
-            (acl.perms, &acl.identity).hash(state);
-        }
-    }
 }
 
 impl fmt::Debug for SnapshotWriter {
@@ -152,7 +140,7 @@ impl SnapshotWriter {
     pub fn add(&mut self, records: impl IntoIterator<Item = NodeRecord>) -> Result<(), LogError> {
         for record in records {
             let next = self.lists.len() as u32;
-            let list = *self.lists.entry(AclKey(Arc::clone(&record.acl))).or_insert(next);
+            let list = *self.lists.entry(Arc::clone(&record.acl)).or_insert(next);
             if list == next {
                 codec::encode_acl(&record.acl, &mut Writer::new(&mut self.new_lists));
                 self.new_list_count += 1;

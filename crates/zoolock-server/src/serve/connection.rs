@@ -57,7 +57,7 @@ pub(super) async fn serve_connection<S: ClientStream>(
 ) {
     let waker = Arc::new(Notify::new());
     let conn = shared.add_connection(peer, identity, Arc::clone(&waker));
-    let guard = CloseGuard { shared: &shared, conn };
+    let guard = RemoveConnectionOnDrop { shared: &shared, conn };
     let (result, linger_timeout) = {
         let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker));
         tokio::select! {
@@ -82,12 +82,12 @@ pub(super) async fn serve_connection<S: ClientStream>(
 }
 
 /// A guard that reports the end of the connection to the core, even if the task panics.
-struct CloseGuard<'a> {
+struct RemoveConnectionOnDrop<'a> {
     shared: &'a SharedServer,
     conn: ConnId,
 }
 
-impl Drop for CloseGuard<'_> {
+impl Drop for RemoveConnectionOnDrop<'_> {
     fn drop(&mut self) {
         self.shared.remove_connection(self.conn);
     }
@@ -130,7 +130,7 @@ async fn serve<S: ClientStream>(
         tracing::debug!(%conn, "first frame too long; closing the connection");
         return Ok(());
     }
-    serve_session(shared, conn, socket, waker, input, admit_deadline).await
+    serve_requests(shared, conn, socket, waker, input, admit_deadline).await
 }
 
 /// Returns the name of another protocol, if `input` starts like that protocol. Such a start cannot
@@ -172,7 +172,7 @@ impl Drop for UnhandledInput<'_> {
     }
 }
 
-async fn serve_session<S: ClientStream>(
+async fn serve_requests<S: ClientStream>(
     shared: &SharedServer,
     conn: ConnId,
     socket: &mut S,

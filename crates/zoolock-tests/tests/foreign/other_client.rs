@@ -432,11 +432,9 @@ fn as_set(mut fired: Vec<Fired>) -> Vec<Fired> {
 }
 
 on_both_servers!(clients_agree_on_random_calls, |place| async move {
-    let long = std::env::var_os("ZOOLOCK_LONG").is_some();
+    let long = zoolock_tests::skip::is_long();
     let most: usize = if long { 100_000 } else { 3_000 };
-    let seed = std::env::var("ZOOLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("seed {seed}");
+    let seed = zoolock_tests::locks::seed();
     let mut rng = Rng::with_seed(seed);
     let proxy = Proxy::start(&place.addr()).await.expect("the proxy starts");
     let (mut ours, mut theirs) = (Ours::open(&place, &proxy).await, Theirs::open(&place, &proxy).await);

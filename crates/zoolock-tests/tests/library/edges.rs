@@ -1,6 +1,5 @@
 //! Regression tests for rare conditions.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock::{Connection, Error, Zoolock};
@@ -12,30 +11,11 @@ use zoolock_tests::locks::{
 use zoolock_tests::wait::retry_until_ok;
 use zoolock_tests::{Direction, Place, Proxy, TestFailure, on_both_servers, opcode, tree};
 
-/// Runs a future on a thread without a tokio runtime.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        if let std::task::Poll::Ready(output) =
-            future.as_mut().poll(&mut std::task::Context::from_waker(&waker))
-        {
-            return output;
-        }
-        std::thread::park();
-    }
-}
-
 on_both_servers!(async_api_works_without_a_tokio_runtime, |place| async move {
     let address = place.connect_string();
     let program = std::thread::spawn(move || {
-        block_on(async {
+        // This thread has no tokio runtime.
+        futures_lite::future::block_on(async {
             let zl = settings().connect(&address).await.expect("session starts");
             let guard = zl.mutex("a").lock_timeout(Duration::from_secs(3)).await.expect("lock acquired");
             let error =

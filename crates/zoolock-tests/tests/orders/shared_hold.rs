@@ -20,7 +20,7 @@ use std::time::Duration;
 use shuttle::sync::Mutex;
 use zoolock_core::tenure::TenureLimits;
 
-pub(crate) use self::share::{Share, TurnLeft};
+pub(crate) use self::share::Share;
 use self::shared::{RequestOutcome, SharedHold};
 use crate::base::error::Error;
 use crate::toy::{Acquisition, Context, Held, Lock, Names, Options, Server, WaitLimit, lock};

@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use zoolock::LossReason;
 use zoolock_core::acquisition::{Loss, SessionEnd};
 use zoolock_core::record::HolderState;
+use zoolock_core::tenure::ReleaseKind;
 use zoolock_core::{Instant, Kind};
 
-use crate::shared_hold::{Share, TurnLeft};
+use crate::shared_hold::Share;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -413,14 +414,14 @@ impl Held {
     }
 
     pub(crate) fn release_untouched(&self) {
-        self.leave(TurnLeft::Untouched);
+        self.leave(ReleaseKind::Untouched);
     }
 
     pub(crate) fn release_as(&self, _: HolderState) {
-        self.leave(TurnLeft::Released);
+        self.leave(ReleaseKind::Released);
     }
 
-    fn leave(&self, left: TurnLeft) {
+    fn leave(&self, left: ReleaseKind) {
         match &self.share {
             Some(share) => share.end_turn(left, &self.options),
             None => self.acquisition.session.server.remove(self.acquisition.node),
@@ -430,7 +431,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.leave(TurnLeft::Released);
+        self.leave(ReleaseKind::Released);
     }
 }
 

@@ -289,7 +289,7 @@ impl Builder {
     #[doc(hidden)]
     pub async fn requests(self, address: &str) -> Result<zoolock_client::RequestSession, Error> {
         let connect = ConnectString::parse(address)?;
-        let transport = self.transport(&connect)?;
+        let transport = self.build_transport(&connect)?;
         let parameters = SessionParameters {
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
@@ -346,8 +346,8 @@ impl Builder {
             ));
         }
         check_grace(self.grace, self.session_timeout, self.tick)?;
-        let access = self.access()?;
-        let transport = self.transport(&connect)?;
+        let access = self.build_access()?;
+        let transport = self.build_transport(&connect)?;
         crate::base::metrics::describe();
         let thread = thread()?;
         // The library itself adds the chroot to each path. If the ZooKeeper client added it, the library could not
@@ -389,7 +389,7 @@ impl Builder {
     }
 
     #[cfg(feature = "sasl")]
-    fn sasl(&self, connect: &ConnectString) -> Result<Option<SaslIdentity>, Error> {
+    fn build_sasl(&self, connect: &ConnectString) -> Result<Option<SaslIdentity>, Error> {
         match (&self.sasl, &self.mechanism) {
             (None, None) => Ok(None),
             (Some((user, password)), None) => {
@@ -406,10 +406,10 @@ impl Builder {
     }
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
-    fn transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
+    fn build_transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
         Ok(Transport {
             #[cfg(feature = "sasl")]
-            sasl: self.sasl(connect)?,
+            sasl: self.build_sasl(connect)?,
             #[cfg(feature = "tls")]
             certificates: match &self.tls {
                 None => None,
@@ -444,7 +444,7 @@ impl Builder {
         !self.auth.is_empty()
     }
 
-    fn access(&self) -> Result<ZnodeAccess, Error> {
+    fn build_access(&self) -> Result<ZnodeAccess, Error> {
         let Some((scheme, id)) = self.readers.first() else {
             let everybody = self.world_writable || !self.has_credentials();
             return Ok(if everybody {

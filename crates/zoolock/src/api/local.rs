@@ -25,7 +25,7 @@ use crate::base::sync::lock;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use zoolock::{Error, Hold, LocalLocker, Locker, LossReason};
+/// use zoolock::{Error, ExclusiveGuard, LocalLocker, Locker, LossReason};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

@@ -18,7 +18,7 @@ use crate::base::error::{Error, LossReason};
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use zoolock::{Error, Hold, LocalLocker, Locker};
+/// use zoolock::{Error, ExclusiveGuard, LocalLocker, Locker};
 ///
 /// /// Stops when the lock is lost. Returns whether the copy was completed.
 /// async fn back_up<L: Locker>(locker: &L) -> Result<bool, Error> {

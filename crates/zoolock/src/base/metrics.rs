@@ -181,13 +181,13 @@ static RECONNECTED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(
 static RENEWAL: Series = Series(LazyLock::new(|| keys_by_label(RENEWALS, "outcome", &RENEWED)));
 
 /// Counts a new session.
-pub(crate) fn session_opened() {
+pub(crate) fn count_opened_session() {
     OPENED.counter(0, &None).increment(1);
     ALIVE.gauge(0, &None).increment(1.0);
 }
 
 /// Counts the end of a session.
-pub(crate) fn session_ended(end: SessionEnd) {
+pub(crate) fn count_ended_session(end: SessionEnd) {
     let reason = match end {
         SessionEnd::Expired => 0,
         SessionEnd::Closed => 1,
@@ -198,17 +198,17 @@ pub(crate) fn session_ended(end: SessionEnd) {
 }
 
 /// Counts a reconnect.
-pub(crate) fn reconnected() {
+pub(crate) fn count_reconnect() {
     RECONNECTED.counter(0, &None).increment(1);
 }
 
 /// Counts an answered renewal. `confirmed`: set if the renewal has succeeded.
-pub(crate) fn renewed(confirmed: bool) {
+pub(crate) fn count_renewal(confirmed: bool) {
     RENEWAL.counter(usize::from(!confirmed), &None).increment(1);
 }
 
 /// Counts a failed delete after which the znode exists or may exist.
-pub(crate) fn cleanup_failed(failure: RequestFailure) {
+pub(crate) fn count_failed_cleanup(failure: RequestFailure) {
     // The other failures mean that the znode is deleted, or that only the lock directory's record
     // has another version than expected.
     if matches!(failure, RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::Refused(_)) {
@@ -301,13 +301,13 @@ impl AcquireMetrics {
     }
 
     /// Records a watch event.
-    pub(crate) fn woken(&mut self) {
+    pub(crate) fn count_wakeup(&mut self) {
         if self.stage == AcquireStage::Waiting {
             self.woken = Some(clock::now());
         }
     }
 
-    pub(crate) fn granted(&mut self) {
+    pub(crate) fn record_grant(&mut self) {
         let now = clock::now();
         self.end_waiting(AcquireOutcome::Acquired, now);
         if let Some(woken) = self.woken {
@@ -318,7 +318,7 @@ impl AcquireMetrics {
     }
 
     /// Records a failure. `was_busy`: set if the server has shown that the lock is busy.
-    pub(crate) fn failed(&mut self, reason: Reason, was_busy: bool) {
+    pub(crate) fn record_failure(&mut self, reason: Reason, was_busy: bool) {
         let outcome = match reason {
             Reason::TimedOut if !was_busy => AcquireOutcome::Unavailable,
             reason => reason.into(),
@@ -327,16 +327,16 @@ impl AcquireMetrics {
     }
 
     /// Records a failure before any request was sent.
-    pub(crate) fn refused(&mut self, error: &Error) {
+    pub(crate) fn record_refusal(&mut self, error: &Error) {
         self.end_waiting(error.into(), clock::now());
     }
 
     /// Records that the caller dropped the acquisition.
-    pub(crate) fn cancelled(&mut self) {
+    pub(crate) fn record_cancellation(&mut self) {
         self.end_waiting(AcquireOutcome::Cancelled, clock::now());
     }
 
-    pub(crate) fn revoked(&self) {
+    pub(crate) fn count_revocation(&self) {
         REVOKED.counter(self.kind, &self.of).increment(1);
     }
 
@@ -349,7 +349,7 @@ impl AcquireMetrics {
         self.stage = AcquireStage::Holding(clock::now());
     }
 
-    pub(crate) fn lost(&mut self, loss: Loss) {
+    pub(crate) fn record_loss(&mut self, loss: Loss) {
         let reason = match loss {
             Loss::SessionOver(SessionEnd::Expired | SessionEnd::AuthFailed) => 0,
             Loss::Broken => 1,
@@ -361,7 +361,7 @@ impl AcquireMetrics {
     }
 
     /// Records the end of the release. The znode is deleted, or stays until the session ends.
-    pub(crate) fn released(&mut self) {
+    pub(crate) fn record_release(&mut self) {
         self.end_holding();
     }
 
@@ -394,7 +394,7 @@ fn kind_index(kind: &str) -> usize {
 impl Drop for AcquireMetrics {
     /// Ends the wait or the hold in the gauges, if no other method has done so.
     fn drop(&mut self) {
-        self.cancelled();
+        self.record_cancellation();
         self.end_holding();
     }
 }
@@ -455,9 +455,9 @@ mod tests {
                 for _ in 0..turns {
                     let mut metrics = AcquireMetrics::begin("mutex", None);
                     metrics.record_queue(1);
-                    metrics.woken();
-                    metrics.granted();
-                    metrics.released();
+                    metrics.count_wakeup();
+                    metrics.record_grant();
+                    metrics.record_release();
                 }
                 begun.elapsed() / turns
             })

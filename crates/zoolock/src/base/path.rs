@@ -212,9 +212,14 @@ impl ConnectString {
         &self.chroot
     }
 
-    /// Returns the hosts without the chroot, for messages.
+    /// Returns the servers, each as `host:port` or `unix:/path`.
+    pub fn servers(&self) -> Vec<String> {
+        self.hosts.iter().map(Host::to_string).collect()
+    }
+
+    /// Returns the servers without the chroot, for messages.
     pub(crate) fn endpoints(&self) -> String {
-        self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
+        self.servers().join(",")
     }
 }
 
@@ -350,6 +355,7 @@ mod tests {
         assert_eq!(c.endpoints(), "zk1:2181,zk2:2182,[::1]:2183");
         assert_eq!(ConnectString::parse("h:1/").expect("valid connect string").chroot(), "");
         let each = ConnectString::parse("zk1:1/app,zk2:2/app").expect("the same chroot behind each host");
+        assert_eq!(each.servers(), ["zk1:1", "zk2:2"]);
         assert_eq!((each.endpoints().as_str(), each.chroot()), ("zk1:1,zk2:2", "/app"));
         assert_eq!(ConnectString::parse("zk1:1/a;b").expect("valid connect string").chroot(), "/a;b");
         let socket = ConnectString::parse("unix:/run/a,b/socket").expect("valid connect string");

@@ -135,7 +135,7 @@ impl NodeData {
         text
     }
 
-    /// Returns the owner, for the data of another znode of the same owner.
+    /// Returns the owner, to be written into another znode of the same owner.
     pub(crate) fn owner_id(&self) -> OwnerId {
         OwnerId { owner: self.owner.clone(), task: self.task.clone() }
     }

@@ -245,7 +245,7 @@ impl Acquisition {
             self.drop_in_flight(state);
         }
         if gave_up {
-            state.metrics.cancelled();
+            state.metrics.record_cancellation();
             self.listeners.tell(LockEvent::GaveUp);
         }
     }
@@ -465,7 +465,7 @@ impl Acquisition {
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
-                    state.metrics.granted();
+                    state.metrics.record_grant();
                     self.report(state, LockEvent::Acquired);
                     self.start_foreign_contender_monitor(state);
                 }
@@ -473,24 +473,24 @@ impl Acquisition {
                 Action::Failed(reason) => {
                     state.was_busy = state.is_busy && self.session.is_up();
                     state.progress = Progress::Failed(reason);
-                    state.metrics.failed(reason, state.was_busy);
+                    state.metrics.record_failure(reason, state.was_busy);
                     self.listeners.tell(LockEvent::GaveUp);
                 }
                 Action::Lost(loss) => {
                     state.lost = Some(loss);
-                    state.metrics.lost(loss);
+                    state.metrics.record_loss(loss);
                     self.report(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                 }
                 Action::Released(how) => {
                     state.departed = Some(how);
-                    state.metrics.released();
+                    state.metrics.record_release();
                     if how == ReleaseOutcome::Clean {
                         self.report(state, LockEvent::Released);
                     }
                 }
                 Action::Revoked => {
                     state.revoked = true;
-                    state.metrics.revoked();
+                    state.metrics.count_revocation();
                     self.report(state, LockEvent::Revoked);
                 }
                 Action::Downgraded(node) => {

@@ -135,7 +135,7 @@ impl Acquisition {
             let state = &*lock(&self.state);
             let first = state.in_flight.front().filter(|first| first.id == id);
             if let (Some(true), Err(error)) = (first.map(|first| first.deletes_own_znode), &result) {
-                metrics::cleanup_failed(error.failure);
+                metrics::count_failed_cleanup(error.failure);
             }
             first.filter(|first| first.writes).and_then(|first| first.sent)
         };
@@ -191,7 +191,7 @@ impl Acquisition {
     ) {
         let sets = |sent: &SentRequest| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
         if let Some(watch) = state.watches.remove_fired(number) {
-            state.metrics.woken();
+            state.metrics.count_wakeup();
             self.step(state, Event::Fired { watch, deleted });
         } else if state.in_flight.iter().any(sets) {
             // The reply to the request that set this watch has arrived. It is not handled yet,

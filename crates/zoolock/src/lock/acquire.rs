@@ -174,7 +174,7 @@ impl Lock {
                 refused => {
                     let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
                     let error = refused.err().unwrap_or_else(|| self.no_answer());
-                    metrics.refused(&error);
+                    metrics.record_refusal(&error);
                     // After its session has expired, a waiter tries again: the outage may end
                     // before the wait ends.
                     if !may_retry {

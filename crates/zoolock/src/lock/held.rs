@@ -8,6 +8,7 @@ use tracing::Instrument as _;
 use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Refusal, ReleaseOutcome, RequestFailure};
 use zoolock_core::names::Prefix;
 use zoolock_core::record::HolderState;
+use zoolock_core::tenure::ReleaseKind;
 use zoolock_core::{Event, FencingToken};
 
 use crate::base::check::Check;
@@ -19,7 +20,7 @@ use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
 use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
-use crate::lock::shared_hold::{Share, TurnEnd, TurnLeft, TurnResult};
+use crate::lock::shared_hold::{Share, TurnEnd, TurnResult};
 use crate::session::Connection;
 
 /// A lock that is held. Dropping it releases the lock in the background.
@@ -231,7 +232,7 @@ impl Held {
     pub(crate) fn release_as_panicked(&self) {
         match &self.share {
             Some(_) if self.is_forked() => {}
-            Some(share) => share.end_turn(TurnLeft::Panicked, &self.options),
+            Some(share) => share.end_turn(ReleaseKind::Panicked, &self.options),
             None => self.release_as(HolderState::Panicked),
         }
     }
@@ -253,7 +254,7 @@ impl Held {
             return;
         }
         if let Some(share) = &self.share {
-            return share.end_turn(TurnLeft::Untouched, &self.options);
+            return share.end_turn(ReleaseKind::Untouched, &self.options);
         }
         for acquisition in self.acquisitions() {
             acquisition.handle_event(Event::Cancel);
@@ -341,7 +342,7 @@ impl Drop for Held {
             return;
         }
         if let Some(share) = &self.share {
-            let left = if std::thread::panicking() { TurnLeft::Panicked } else { TurnLeft::Released };
+            let left = if std::thread::panicking() { ReleaseKind::Panicked } else { ReleaseKind::Released };
             return share.end_turn(left, &self.options);
         }
         if let Some(upgrade) = &self.upgrade {

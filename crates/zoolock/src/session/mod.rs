@@ -286,7 +286,7 @@ impl LockSession {
             }
             *known = Some(end);
         }
-        metrics::session_ended(end);
+        metrics::count_ended_session(end);
         self.connection.send_replace(Connection::Ended);
         // Every holder must learn of the end before the ZooKeeper session is dropped. Dropping the
         // session closes it. The server then deletes the session's znodes, and other clients can

@@ -50,7 +50,7 @@ pub(super) async fn run_keep_alive(
                         session.report_suspect();
                     }
                     ConnectionState::Up => {
-                        metrics::reconnected();
+                        metrics::count_reconnect();
                         beats = self::beat_interval(session.timeout());
                     }
                     ConnectionState::Ended(end) => return session.end_session(end),
@@ -145,7 +145,7 @@ impl Renewer {
         let (answer, missing) = (zk.check(&path), self.missing.clone());
         self.session.tasks.spawn(async move {
             let outcome = answer.await;
-            metrics::renewed(outcome.is_ok());
+            metrics::count_renewal(outcome.is_ok());
             match outcome {
                 Ok(()) => session.record_confirmed_write(sent),
                 Err(error) => {

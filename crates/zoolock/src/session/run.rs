@@ -58,7 +58,7 @@ impl LockSession {
                 }
             }));
         }
-        metrics::session_opened();
+        metrics::count_opened_session();
         // These tasks end when the session ends. The session client reports the end of the session
         // as the last connection state.
         tasks.spawn(run_session_task(session.clone()));
@@ -104,7 +104,7 @@ async fn run_session_task(session: Arc<LockSession>) {
         };
         tokio::select! {
             biased;
-            () = session_task.arrivals.arrived() => {}
+            () = session_task.arrivals.wait_for_arrival() => {}
             () = sleep => {}
         }
     }

@@ -75,7 +75,7 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
                 table.reflow role="table" {
                     caption { "Owners that hold and wait come first" }
                     (column_headers(&["Owner", "Host · process", "Identified by", "Holds", "Waits for", "Oldest"]))
-                    tbody role="rowgroup" { @for owner in &found[slice.first..slice.end] { (render_row(owner)) } }
+                    tbody role="rowgroup" { @for owner in &found[slice.first..slice.end] { (render_owner_row(owner)) } }
                 }
             }
             (slice.links(href))
@@ -103,7 +103,7 @@ fn matches(owner: &OwnerRow<'_>, wanted: &str) -> bool {
 }
 
 /// Returns the table row of an owner.
-fn render_row(owner: &OwnerRow<'_>) -> Markup {
+fn render_owner_row(owner: &OwnerRow<'_>) -> Markup {
     let oldest = owner.holds.iter().chain(&owner.waits).filter_map(|(_, entry)| entry.since_ms).min();
     let key = owner
         .holds

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output,
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -156,9 +156,7 @@ pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid =
-            Pid::from_raw(i32::try_from(self.0.id()).expect("valid process id")).expect("nonzero process id");
-        kill_process(pid, signal).expect("signal sent to our child");
+        process_tree::signal(&self.0.id().to_string(), signal);
     }
 
     pub(crate) fn write(&mut self, text: &str) {

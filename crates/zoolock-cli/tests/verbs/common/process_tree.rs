@@ -130,10 +130,22 @@ pub(crate) fn wait_until_no_zombie_of(parent: &str) {
     wait_until("no child is a zombie", || zombies().iter().all(|(_, its_parent)| its_parent != parent));
 }
 
-/// Sends a signal. Does nothing if the process has ended.
+/// Sends a signal. Does nothing if the process has ended. STOP takes effect before this returns.
 pub(crate) fn signal(pid: &str, signal: Signal) {
-    let pid = pid.parse().ok().and_then(Pid::from_raw).expect("valid process id");
-    let _ = kill_process(pid, signal);
+    let id = pid.parse().ok().and_then(Pid::from_raw).expect("valid process id");
+    if kill_process(id, signal).is_ok() && signal == Signal::STOP {
+        // One thread of the process gets the signal, and stops the others. On a busy machine they run on until then.
+        wait_until("the process is stopped", || !is_running(pid));
+    }
+}
+
+/// Returns whether a thread of the process is neither stopped nor a zombie.
+fn is_running(pid: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    threads
+        .filter_map(|thread| state(std::fs::read_to_string(thread.path().join("stat")).ok()?))
+        .any(|state| !matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
 /// Runs `round` three times, or a hundred times with ZOOLOCK_LONG=1, on several threads. Each call gets its own number.

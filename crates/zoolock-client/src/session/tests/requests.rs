@@ -185,8 +185,9 @@ fn window_follows_the_pace_of_the_replies() {
     }
 }
 
-/// Fewer requests in flight do not make a slow network faster. With a window of 4, the requests of
-/// calls that have timed out would delay all later calls.
+/// Only the time beyond a round trip shrinks the window. On a slow network, replies do not come
+/// sooner if fewer requests are in flight. A window of 4 would fill with requests whose callers have
+/// timed out, and delay all later requests.
 #[test]
 fn window_stays_on_a_slow_network() {
     let round_trip = T / 10;

@@ -86,8 +86,8 @@ impl Scenario {
         ContenderId(i as u128)
     }
 
-    /// Returns whether the scenario has names of two libraries whose contenders do not see each
-    /// other's znodes.
+    /// Returns whether two clients of the scenario use naming schemes that ignore each other's
+    /// znodes. Then both may hold the lock at once.
     pub(crate) fn may_clash(&self) -> bool {
         // Curator's mutexes and Curator's read/write locks do not see each other's znodes.
         let is_mutex = |plan: &Plan| matches!(plan, Plan::Mutex | Plan::Next(_));

@@ -9,7 +9,7 @@ mod script;
 mod server;
 mod tally;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fastrand::Rng;
 use zoolock_server::{Limits, ServerHandle};
@@ -27,18 +27,6 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 /// Number of steps in a round. In a short round, znodes have few children, and few steps precede a
 /// mismatch.
 const ROUND: usize = 2_000;
-
-fn seed() -> u64 {
-    let seed = match std::env::var("ZOOLOCK_SEED") {
-        Ok(seed) => seed.parse().expect("ZOOLOCK_SEED is a number"),
-        Err(_) => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
-            Rng::with_seed(u64::from(now.subsec_nanos()) ^ now.as_secs()).u64(..) % 1_000_000_000
-        }
-    };
-    eprintln!("ZOOLOCK_SEED={seed}");
-    seed
-}
 
 /// Starts this server and Apache ZooKeeper with the same options.
 async fn servers(container_check: Duration, extended_types: bool) -> (ServerHandle, Apache) {
@@ -78,8 +66,8 @@ async fn random_calls_are_answered_as_by_apache_zookeeper() {
     if !apache::availability().or_skip("random_calls_are_answered_as_by_apache_zookeeper") {
         return;
     }
-    let seed = seed();
-    let wanted = if std::env::var_os("ZOOLOCK_LONG").is_some() { 1_000_000 } else { 100_000 };
+    let seed = zoolock_tests::locks::seed();
+    let wanted = if zoolock_tests::skip::is_long() { 1_000_000 } else { 100_000 };
     let (server, apache) = servers(NEVER, true).await;
     let mut pair = Pair::new(server.local_addr(), apache.socket_addr());
     let mut random = Rng::with_seed(seed);
@@ -106,7 +94,7 @@ async fn znodes_expire_as_on_apache_zookeeper() {
     if !apache::availability().or_skip("znodes_expire_as_on_apache_zookeeper") {
         return;
     }
-    let seed = seed();
+    let seed = zoolock_tests::locks::seed();
     let (server, apache) = servers(Duration::from_millis(150), true).await;
     let ours = expiry::play("ours", server.local_addr(), seed, 8);
     let theirs = expiry::play("theirs", apache.socket_addr(), seed, 8);

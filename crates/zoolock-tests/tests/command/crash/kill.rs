@@ -1,22 +1,12 @@
 //! Servers that are killed, or terminated, in the middle of writes.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use tempfile::TempDir;
+use zoolock_tests::locks::seed;
 use zoolock_tests::{Result, TestFailure, ZoolockBinary};
 
 use crate::crash::world::{End, Totals, World};
-
-/// Returns `ZOOLOCK_SEED` or a random seed, and prints it.
-fn seed() -> u64 {
-    let seed = match std::env::var("ZOOLOCK_SEED") {
-        Ok(seed) => seed.parse().expect("ZOOLOCK_SEED is a number"),
-        Err(_) => RandomState::new().build_hasher().finish(),
-    };
-    println!("ZOOLOCK_SEED={seed}");
-    seed
-}
 
 /// Returns the number of snapshots in the data directory.
 fn snapshots(data: &Path) -> usize {
@@ -52,7 +42,7 @@ fn totals_or_panic(data: TempDir, seed: u64, result: Result<Totals>) -> Totals {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_kills() {
-    let kills = if std::env::var("ZOOLOCK_LONG").is_ok_and(|long| long == "1") { 2_000 } else { 200 };
+    let kills = if zoolock_tests::skip::is_long() { 2_000 } else { 200 };
     let seed = seed();
     let data = tempfile::tempdir().expect("directory created");
     let result = rounds(data.path(), seed, std::iter::repeat_n(End::Kill, kills)).await;

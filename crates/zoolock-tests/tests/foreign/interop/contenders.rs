@@ -137,7 +137,7 @@ impl Contender {
 /// Returns the number of sections of each contender. Sections with permits are long, so there are
 /// fewer of them.
 pub(crate) fn sections_each(roles: &[Role]) -> usize {
-    match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
+    match zoolock_tests::skip::is_long() {
         true => 2000,
         false if roles.iter().any(|role| role.kind.contains("semaphore")) => 30,
         false => 60,

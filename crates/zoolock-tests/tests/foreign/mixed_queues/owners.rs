@@ -249,7 +249,7 @@ on_both_servers!(survey_agrees_with_locks_for_every_waiter_limit, |place| async 
 
 /// Returns the number of locks for `survey_limits_requests_in_flight`.
 fn many() -> usize {
-    if std::env::var_os("ZOOLOCK_LONG").is_some() { 100_000 } else { 1_000 }
+    if zoolock_tests::skip::is_long() { 100_000 } else { 1_000 }
 }
 
 on_both_servers!(survey_limits_requests_in_flight, |place| async move {

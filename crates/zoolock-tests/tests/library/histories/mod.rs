@@ -27,7 +27,7 @@ use zoolock_tests::{Place, Proxy, on_both_servers, tree};
 const TASKS: usize = 5;
 
 fn duration() -> Duration {
-    Duration::from_secs(if std::env::var_os("ZOOLOCK_LONG").is_some() { 120 } else { 5 })
+    Duration::from_secs(if zoolock_tests::skip::is_long() { 120 } else { 5 })
 }
 
 fn lock_records() -> impl Iterator<Item = LockRecord> {

@@ -92,7 +92,7 @@ fn three_of_five(seed: &mut u64) -> Vec<usize> {
 }
 
 fn rounds() -> usize {
-    if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 640 }
+    if zoolock_tests::skip::is_long() { 10_000 } else { 640 }
 }
 
 const TASKS: usize = 16;

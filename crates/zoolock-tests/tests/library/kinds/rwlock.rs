@@ -92,7 +92,7 @@ on_both_servers!(downgraded_writer_admits_readers_only, |place| async move {
 
 /// Returns the number of rounds: 10,000 if `ZOOLOCK_LONG` is set, and otherwise 500.
 fn rounds() -> u64 {
-    if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
+    if zoolock_tests::skip::is_long() { 10_000 } else { 500 }
 }
 
 on_both_servers!(no_writer_intervenes_during_a_downgrade, |place| async move {
@@ -245,7 +245,7 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
 
 on_both_servers!(fifty_readers_do_not_starve_five_writers, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let long = if std::env::var_os("ZOOLOCK_LONG").is_some() { 60 } else { 4 };
+    let long = if zoolock_tests::skip::is_long() { 60 } else { 4 };
     crowd(zl, other, "crowd", 50, 5, Duration::from_secs(long)).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
 });

@@ -110,7 +110,7 @@ on_both_servers!(semaphores_and_locks_refuse_each_other, |place| async move {
 });
 
 fn rounds() -> u32 {
-    if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
+    if zoolock_tests::skip::is_long() { 10_000 } else { 500 }
 }
 
 on_both_servers!(requests_for_all_permits_never_deadlock, |place| async move {

@@ -11,7 +11,7 @@ mod background;
 mod share;
 mod shared;
 
-pub(crate) use share::{Share, TurnEnd, TurnLeft, TurnResult};
+pub(crate) use share::{Share, TurnEnd, TurnResult};
 pub(crate) use shared::SharedHold;
 
 use std::collections::HashMap;

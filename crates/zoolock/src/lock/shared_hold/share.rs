@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::oneshot;
-use zoolock_core::tenure::{LocalId, TenureInput};
+use zoolock_core::tenure::{LocalId, ReleaseKind, TenureInput};
 
 use super::shared::SharedHold;
 use crate::base::error::Error;
@@ -21,17 +21,6 @@ pub(crate) struct Share {
     /// Set once the task has received the grant.
     seen: bool,
     turn: Arc<TurnResult>,
-}
-
-/// The way in which a task ended its turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnLeft {
-    /// The task has finished its work.
-    Released,
-    /// The task unwinds from a panic.
-    Panicked,
-    /// The task has not worked under the lock.
-    Untouched,
 }
 
 /// The end of a turn; empty until the turn has ended. Callers that wait for the release of the
@@ -75,13 +64,13 @@ impl Share {
 
     /// Ends the turn, unless it has ended already. `options`: the options of the handle that acquired the
     /// lock.
-    pub(crate) fn end_turn(&self, left: TurnLeft, options: &Options) {
+    pub(crate) fn end_turn(&self, left: ReleaseKind, options: &Options) {
         if self.turn.end().is_none() {
             let input = match left {
                 _ if !self.seen => TenureInput::GiveUp(self.task),
-                TurnLeft::Untouched => TenureInput::GiveUp(self.task),
-                TurnLeft::Released => TenureInput::Done { who: self.task, panicked: false },
-                TurnLeft::Panicked => TenureInput::Done { who: self.task, panicked: true },
+                ReleaseKind::Untouched => TenureInput::GiveUp(self.task),
+                ReleaseKind::Released => TenureInput::Done { who: self.task, panicked: false },
+                ReleaseKind::Panicked => TenureInput::Done { who: self.task, panicked: true },
             };
             let end = self.shared.end_turn(self.task, input, options);
             // This cannot fail: no other code sets the end.

@@ -82,7 +82,7 @@ impl Arrivals {
     }
 
     /// Waits for an arrival, or for [`Arrivals::wake`].
-    pub(crate) async fn arrived(&self) {
+    pub(crate) async fn wait_for_arrival(&self) {
         self.wake.notified().await;
     }
 }

@@ -5,6 +5,7 @@ mod diagnose;
 use diagnose::describe_tls_error;
 pub(crate) use diagnose::{TlsFinding, diagnose, speaks_tls};
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -181,10 +182,11 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Pem {
-    fn name(&self) -> impl std::fmt::Display + '_ {
+    /// Returns the name of the source in errors.
+    fn name(&self) -> Cow<'_, str> {
         match self {
-            Pem::File(path) => SourceName::File(path),
-            Pem::Text(what, _) => SourceName::What(what),
+            Pem::File(path) => path.to_string_lossy(),
+            Pem::Text(what, _) => Cow::Borrowed(what),
         }
     }
 
@@ -243,21 +245,6 @@ fn read(path: &Path) -> io::Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
     file.take(MAX_FILE_SIZE + 1).read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// The name of a source in errors.
-enum SourceName<'a> {
-    File(&'a Path),
-    What(&'static str),
-}
-
-impl std::fmt::Display for SourceName<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SourceName::File(path) => path.display().fmt(f),
-            SourceName::What(what) => f.write_str(what),
-        }
-    }
 }
 
 /// The certificates of a client's sessions, which may change while the sessions live.
