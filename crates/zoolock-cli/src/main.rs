@@ -36,7 +36,7 @@ use crate::plan::Plan;
 use crate::reaper::{become_command, zombies};
 use crate::render::text;
 use crate::run::hold;
-use crate::verbs::{deadlocks, list, operate, serve, why};
+use crate::verbs::{deadlocks, history, list, operate, serve, why};
 
 fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
@@ -106,8 +106,8 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
             Plan::Hold(plan) => {
                 crate::metrics::export_while(plan.export.clone(), reporter, hold::hold(plan, reporter)).await
             }
-            Plan::Ls { service, prefix, json } => {
-                list::ls(&service, prefix.as_deref(), json, color, reporter).await
+            Plan::Ls { service, prefix, selection, json } => {
+                list::ls(&service, prefix.as_deref(), &selection, json, color, reporter).await
             }
             Plan::Show { service, name, json } => list::show(&service, &name, json, color, reporter).await,
             Plan::Watch { service, name, json } => watch::watch(&service, &name, json, color, reporter).await,
@@ -116,8 +116,11 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
             Plan::Deadlocks { service, prefix, json } => {
                 deadlocks::deadlocks(&service, prefix.as_deref(), json, color, reporter).await
             }
-            Plan::Revoke { service, name, ticket } => {
-                operate::revoke(&service, &name, ticket, reporter).await
+            Plan::History { service, name, last, json } => {
+                history::history(&service, name.as_deref(), last, json, color, reporter).await
+            }
+            Plan::Revoke { service, name, ticket, wait } => {
+                operate::revoke(&service, &name, ticket, wait, reporter).await
             }
             Plan::Break { service, name, ticket } => {
                 operate::break_lock(&service, &name, ticket, reporter).await

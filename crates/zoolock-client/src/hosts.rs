@@ -82,6 +82,11 @@ impl Hosts {
         order.map(|at| (at, self.hosts[at].clone())).collect()
     }
 
+    /// Returns the server at this position.
+    pub(crate) fn host(&self, at: usize) -> &Host {
+        &self.hosts[at]
+    }
+
     /// Records the server that was reached: the next dial starts with the server after it.
     pub(crate) fn record_reached(&mut self, at: usize) {
         self.last_reached = Some(at);

@@ -5,14 +5,15 @@
 //!
 //! ```text
 //! zoolock/1 lock 0x100000002 released 0000000017
-//! zoolock/1 lock 0x100000002 held 0000000018 tracked
+//! zoolock/1 lock 0x100000002 held 0000000018 tracked by=web-3:4711
 //! zoolock/1 semaphore 0x100000002 5
 //! ```
 //!
 //! The fields are: format, kind of lock, and czxid of the directory that the record was written
 //! for. Then follow the state and the sequence number of a holder, or the size of the semaphore.
 //! `tracked` means that crashes are tracked: every holder from then on writes a `held` marker
-//! before its grant. Other data, unless it is empty, counts as no record and is not overwritten.
+//! before its grant. `by=` names the holder for people; no decision depends on it. Other data,
+//! unless it is empty, counts as no record and is not overwritten.
 
 use std::fmt::Write as _;
 
@@ -22,6 +23,7 @@ const FORMAT: &str = "zoolock/1";
 const LOCK: &str = "lock";
 const SEMAPHORE: &str = "semaphore";
 const TRACKED: &str = "tracked";
+const BY: &str = "by=";
 
 /// The content of a lock directory's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,6 +121,25 @@ impl Marker {
         written.expect("writing to a string succeeds");
         text
     }
+
+    /// Returns the text to store, with a description of the holder for people. Leaves the description out if this is not
+    /// the `held` marker of a tracked lock, or if the description is no single word.
+    pub fn encode_with_holder(&self, holder: &str) -> String {
+        let mut text = self.encode();
+        let is_word = !holder.is_empty() && !holder.contains(char::is_whitespace);
+        if self.state == HolderState::Held && self.tracked && is_word {
+            text.push(' ');
+            text.push_str(BY);
+            text.push_str(holder);
+        }
+        text
+    }
+}
+
+/// Returns the description of the holder in the data of a directory, if the data is the `held` marker of that holder.
+pub fn holder_in(data: &[u8]) -> Option<&str> {
+    let holder = std::str::from_utf8(data).ok()?.rsplit(' ').next()?.strip_prefix(BY)?;
+    matches!(Record::parse(data), Record::Marker(_)).then_some(holder)
 }
 
 impl Size {
@@ -189,6 +210,13 @@ fn parse_own_record(text: &str) -> Option<Record> {
                 Some(TRACKED) => true,
                 Some(_) => return None,
             };
+            if tracked && state == HolderState::Held {
+                match words.next() {
+                    None => {}
+                    Some(holder) if holder.len() > BY.len() && holder.starts_with(BY) => {}
+                    Some(_) => return None,
+                }
+            }
             Record::Marker(Marker { directory, state, sequence, tracked })
         }
         SEMAPHORE => {
@@ -217,6 +245,25 @@ mod tests {
                     assert_eq!(record.marker_of(Zxid(3)), None);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn held_marker_names_its_holder() {
+        let marker = |state, tracked| Marker { directory: Zxid(2), state, sequence: Sequence(7), tracked };
+        let held = marker(HolderState::Held, true);
+        let text = held.encode_with_holder("web-3:4711");
+        assert_eq!(text, "zoolock/1 lock 0x2 held 0000000007 tracked by=web-3:4711");
+        assert_eq!(Record::parse(text.as_bytes()), Record::Marker(held));
+        assert_eq!(holder_in(text.as_bytes()), Some("web-3:4711"));
+        assert_eq!(holder_in(held.encode().as_bytes()), None);
+        for (marker, holder) in [
+            (held, ""),
+            (held, "two words"),
+            (marker(HolderState::Held, false), "web-3:4711"),
+            (marker(HolderState::Released, true), "web-3:4711"),
+        ] {
+            assert_eq!(marker.encode_with_holder(holder), marker.encode());
         }
     }
 
@@ -251,7 +298,7 @@ mod tests {
     #[test]
     fn foreign_data_is_not_writable() {
         assert_eq!(Record::parse(b""), Record::Empty);
-        let foreign: [&[u8]; 11] = [
+        let foreign: [&[u8]; 14] = [
             b"127.0.0.1",
             b"\xff\xfe",
             b"zoolock/2 lock 0x1 released 0000000001",
@@ -259,6 +306,9 @@ mod tests {
             b"zoolock/1 lock 0x1 vanished 0000000001",
             b"zoolock/1 lock 0x1 released 0000000001 more",
             b"zoolock/1 lock 0x1 released 0000000001 tracked more",
+            b"zoolock/1 lock 0x1 held 0000000001 tracked by=",
+            b"zoolock/1 lock 0x1 held 0000000001 by=web-3:4711",
+            b"zoolock/1 lock 0x1 released 0000000001 tracked by=web-3:4711",
             b"zoolock/1 lock 1 released 0000000001",
             b"zoolock/1 semaphore 5",
             b"zoolock/1 semaphore 0x1 0",

@@ -257,7 +257,7 @@ impl Core {
     /// every tick.
     pub fn expire_due_sessions(&mut self, now: Now) {
         for session in self.expiry.take_expired(now.mono_ms) {
-            tracing::info!(session = format_args!("{session:#x}"), "session expired");
+            tracing::info!(znodes = self.state.tree.ephemerals(session).len(), "session expired");
             self.totals.expired += 1;
             self.end_session(session, now);
         }

@@ -165,6 +165,7 @@ pub use base::events::{LockEvent, LockEvents};
 pub use base::metrics;
 pub use base::path::{ConnectString, DEFAULT_ROOT, LockPath};
 pub use base::ticket::Ticket;
+pub use lock::history::{HistoryEvent, Party};
 pub use session::Connection;
 #[cfg(feature = "sasl")]
 pub use zk::sasl;

@@ -5,14 +5,20 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
+use super::copied::CopiedFlags;
+
 /// Flags that are accepted before or after the subcommand.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
     /// Servers of the ensemble, as h1:2181,h2:2181
     ///
-    /// With a chroot, a prefix of all paths: h1:2181,h2:2181/chroot. Without --connect, zoolock uses
-    /// this user's own server on this machine. The files of that server are in ZOOLOCK_STATE_DIR,
-    /// $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, which must be on a disk of this machine.
+    /// A chroot after the servers is a prefix of all paths, as in h1:2181,h2:2181/team.
+    ///
+    /// Without --connect, zoolock uses this user's own server on this machine. Its locks exclude no other machine. Its
+    /// files are in ZOOLOCK_STATE_DIR, $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, which must be on a disk of
+    /// this machine.
+    ///
+    /// [default: this user's own server]
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
     pub(crate) connect: Option<String>,
 
@@ -28,7 +34,7 @@ pub(crate) struct Global {
     )]
     pub(crate) session_timeout: String,
 
-    /// Maximum time to connect to a server
+    /// Maximum time to connect to a server, such as 500ms or 10s; more than 0s
     #[arg(
         long,
         global = true,
@@ -46,6 +52,8 @@ pub(crate) struct Global {
     /// and digest:command:COMMAND from the output of COMMAND. With sasl instead of digest, zoolock authenticates with
     /// SASL DIGEST-MD5. With kerberos[:SERVICE[/HOST]], in a build with the feature gssapi, zoolock authenticates to
     /// SERVICE (default: zookeeper) with the ticket of kinit.
+    ///
+    /// [default: no credentials]
     #[arg(
         long,
         global = true,
@@ -56,19 +64,20 @@ pub(crate) struct Global {
     )]
     pub(crate) auth: Option<String>,
 
-    /// Connect with TLS; trust server certificates that an authority in this file has signed (PEM)
+    /// Connect with TLS; trust server certificates that an authority in this file has signed (PEM) [default: no TLS]
     #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = path_parser(), help_heading = "Connection")]
     pub(crate) cacert: Option<PathBuf>,
 
     /// Client certificate (PEM) and its intermediate certificates; created znodes belong to the certificate's subject
+    /// [default: none]
     #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = path_parser(), help_heading = "Connection")]
     pub(crate) cert: Option<PathBuf>,
 
-    /// Private key for --cert (PEM); refused if everyone can read the file
+    /// Private key for --cert (PEM); refused if everyone can read the file [default: none]
     #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = path_parser(), help_heading = "Connection")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Let this identity read the znodes that zoolock creates; needs --auth or --cert; can be repeated
+    /// Let this identity read the znodes that zoolock creates; needs --auth or --cert; can be repeated [default: none]
     #[arg(
         long,
         global = true,
@@ -106,7 +115,7 @@ pub(crate) struct Global {
 
     /// Print JSON on standard output
     ///
-    /// Works with hold, ls, show, watch, why, deadlocks, doctor and serve --status.
+    /// Works with hold, ls, show, watch, why, deadlocks, history, doctor and serve --status.
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
@@ -121,6 +130,10 @@ pub(crate) struct Global {
     /// When to use colors
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     pub(crate) color: ColorWhen,
+
+    /// The flags for commands to copy. [`Args::parse_line`](super::Args::parse_line) sets them.
+    #[arg(skip)]
+    pub(crate) copied: CopiedFlags,
 }
 
 /// Parses a path. Unlike clap's own parser, this parser accepts an empty path, because an empty environment variable

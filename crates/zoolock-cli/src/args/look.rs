@@ -1,12 +1,60 @@
 //! Arguments of the commands that read locks. `top` can also change locks, with two of its keys.
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 
 /// `zoolock ls`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LsArgs {
     /// List only the locks at and below this name
     pub(crate) prefix: Option<String>,
+
+    /// Order of the list; with held and longest, the longest time comes first
+    #[arg(long, value_name = "ORDER", default_value = "name")]
+    pub(crate) sort: ListOrder,
+
+    /// List only locks with waiters
+    #[arg(long)]
+    pub(crate) waiting: bool,
+
+    /// List only locks with a holder on this host
+    #[arg(long, value_name = "HOST")]
+    pub(crate) held_by: Option<String>,
+
+    /// List only locks that have been held, or may have been held, for this time or longer
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) older: Option<String>,
+}
+
+/// Order of the list of locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListOrder {
+    /// By name; numbers in names are compared as numbers.
+    Name,
+    /// By the number of waiters.
+    Waiting,
+    /// By the time since the grant.
+    Held,
+    /// By the longest wait.
+    Longest,
+}
+
+const HISTORY_HELP: &str = "\
+The events are: asked (an operator asked the holder or waiter to release), broken (an operator took the lock away from \
+it), crashed (the holder ended without a release) and panicked (a thread of the holder panicked). A crash is found only \
+with --crash-detection, by the next holder, and the time is that of the discovery. Clean releases are not recorded. The \
+history is kept in znodes below ROOT/.audit, where ROOT is the path of --root. The last 1000 crashes are kept, and \
+everything that operators did. Any client that may acquire locks may write there.";
+
+/// `zoolock history`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = HISTORY_HELP)]
+pub(crate) struct HistoryArgs {
+    /// Show only the events of this lock: a name below --root, or an absolute path
+    pub(crate) name: Option<String>,
+
+    /// Show at most this number of events, the last ones
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) last: usize,
 }
 
 /// `zoolock show`.
@@ -20,8 +68,8 @@ const WATCH_HELP: &str = "\
 Prints a line for each holder, with the word holds, and for each waiter, with the word waits. Then prints a line for each change. A client joins the \
 queue (queued), acquires the lock (granted), or gives up (left). When a holder leaves, the line is released, crashed, \
 panicked or broken. It is gone if nothing records how the holder left, as for readers, holders of permits, and holders \
-that use another library. Clients that join and leave between two reads are only counted (unseen). lost and back are \
-the beginning and the end of an outage. The lock need not exist yet. ^C ends the command, with exit code 0.";
+that use another library. Clients that join and leave between two reads are only counted (unseen). A holder or waiter that is asked to \
+release is asked. unreachable and back are the beginning and the end of an outage. The lock need not exist yet. ^C ends the command, with exit code 0.";
 
 /// `zoolock watch`.
 #[derive(Debug, ClapArgs)]
@@ -32,9 +80,12 @@ pub(crate) struct WatchArgs {
 }
 
 const TOP_HELP: &str = "\
-The key ? lists the keys. Enter shows the queue of a lock. r asks the holder to release the lock, and b breaks the \
-lock. Both need a confirmation, and act only on the holder or waiter that the confirmation names. Reading takes at \
-most a fifth of the time: if one read takes long, the next read begins later than --interval says.";
+The key ? lists the keys. Enter shows the queue of a lock. w shows why a lock is not free, as zoolock why does. 1, 2, 3 \
+and 4 sort by waiters, longest wait, hand-overs per second and time held; R reverses the order. r asks the holder to \
+release the lock, and b breaks the lock. Both need a confirmation, and act only on the holder or waiter that the \
+confirmation names. If no server answers, a line says unreachable, and the rows are old. Another line names the locks of \
+a deadlock. The search for deadlocks covers the waiters that top reads: all of them if there are at most 1000. Reading \
+takes at most a fifth of the time: if one read takes long, the next read begins later than --interval says.";
 
 /// `zoolock top`.
 #[derive(Debug, ClapArgs)]

@@ -8,10 +8,10 @@ use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::args::Args;
+use crate::args::{Args, short_help};
 
 /// Date of the last change to the pages. mandoc warns about a page without a date.
-const DATE: &str = "2026-11-26";
+const DATE: &str = "2026-11-27";
 
 /// Returns the page of `zoolock`, or of one of its commands. `None` if the command does not exist or is hidden.
 pub(crate) fn page(name: Option<&str>) -> Option<String> {
@@ -37,9 +37,7 @@ pub(crate) fn write_all_pages(directory: &Path) -> io::Result<()> {
 
 fn build_command() -> Command {
     // Leaves out the subcommand `help`, which only repeats --help.
-    let mut command = Args::command().disable_help_subcommand(true);
-    command.build();
-    command
+    short_help::build(Args::command().disable_help_subcommand(true))
 }
 
 fn names(zoolock: &Command) -> Vec<String> {

@@ -1,10 +1,11 @@
 //! The command line and its help. Nothing here reads files or connects.
 //!
 //! * `global.rs`: flags of every command; `waiting.rs`: flags of commands that acquire a lock.
-//! * `short_help.rs`: the flags that `-h` shows.
+//! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
 pub(crate) mod completions;
+mod copied;
 mod doctor;
 mod global;
 mod look;
@@ -24,27 +25,36 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub(crate) use copied::CopiedFlags;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use global::{ColorWhen, Global};
-pub(crate) use look::{DeadlocksArgs, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
+pub(crate) use look::{DeadlocksArgs, HistoryArgs, ListOrder, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
-pub(crate) use waiting::{AcquireArgs, ExportArgs, KindArgs, WantedKind};
+pub(crate) use waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};
 
 /// Notes after the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
 Exit codes:
   of CMD   run: exit code of CMD; 128+N if signal N ended CMD
+  1        deadlocks: found a deadlock
+           serve --status: no server runs
+           doctor --strict: the worst finding is a warning
+  2        doctor --strict: a finding is an error
   64       invalid command line, or an invalid value in it
+  66       show, why, revoke, break: no lock has this name: it is free, or misspelled
   69       the server cannot be reached, or a process or thread cannot be started
-  70       the lock was lost while it was held
+  70       the lock or the queue position was lost, or the lock could not be renewed in time
   74       the output cannot be written
-  75       run, hold: lock not acquired in time (--try, --timeout); revoke, break: no holder or waiter has the token
+  75       run, hold: lock not acquired in time (--try, --timeout)
+           revoke, break: no holder or waiter has the token
+  76       revoke --wait: a holder that was asked is still in the queue
   77       permission denied
+  78       revoke: the client libraries of the holders read no such requests
   126/127  run: CMD cannot be executed / CMD was not found
 
 Without --connect, zoolock starts an embedded server for this user, on this machine, when it needs one.";
@@ -64,7 +74,11 @@ impl Args {
     pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
         let mut matches =
             short_help::shorten_help(Args::command()).try_get_matches_from(line).map_err(correct_tip)?;
-        Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))
+        let copied = CopiedFlags::new(&matches);
+        let mut args =
+            Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;
+        args.global.copied = copied;
+        Ok(args)
     }
 }
 
@@ -108,6 +122,8 @@ pub(crate) enum Command {
     Why(WhyArgs),
     /// Find deadlocks, and name the lock to break in each
     Deadlocks(DeadlocksArgs),
+    /// Show what operators did, and the crashes that holders found
+    History(HistoryArgs),
     /// Ask the holder of a lock to release it
     Revoke(RevokeArgs),
     /// Take a lock away from the holder with the given token
@@ -155,6 +171,30 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn help_and_guide_list_every_exit_code() {
+        let constants = include_str!("../base/exit.rs").lines().filter_map(|line| {
+            let (name, code) = line.trim().strip_prefix("pub(crate) const ")?.split_once(": Self = Self(")?;
+            Some((name, code.strip_suffix(");")?))
+        });
+        let codes: Vec<_> = constants.filter(|(name, _)| *name != "OK").collect();
+        assert!(codes.len() > 10, "{codes:?}");
+        let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../guide/src/jobs.md"))
+            .expect("the guide is readable");
+        let (_, guide) = guide.split_once("\n## Exit codes\n").expect("a chapter");
+        // The first column of a line that lists codes, as in `126/127  run: …` and `| 126, 127 | …`.
+        let lists = |text: &str, code: &str| {
+            let first = |line: &str| {
+                line.trim_start_matches(['|', ' ']).split(['|', ' ']).take(2).collect::<Vec<_>>().join(" ")
+            };
+            text.lines().any(|line| first(line).split([' ', ',', '/']).any(|word| word == code))
+        };
+        for (name, code) in codes {
+            assert!(lists(EXIT_CODES, code), "--help does not list {name}, {code}");
+            assert!(lists(guide, code), "the guide does not list {name}, {code}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ const REVOKE_HELP: &str = "\
 Revoking only asks the holder. `zoolock run` sends TERM to its command, and releases the lock when the command has \
 ended. `zoolock hold` releases the lock at once. Other programs decide for themselves. A holder that uses Curator can \
 be asked only if it has made its lock revocable. Holders that use other client libraries cannot be asked to release \
-the lock; use `zoolock break` instead.";
+the lock; the exit code is then 78, and `zoolock break` is the way out. Each request is recorded, see `zoolock history`.";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -18,14 +18,18 @@ pub(crate) struct RevokeArgs {
     /// Ask only the holder or waiter with this token, which `zoolock show` prints [default: ask all holders]
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
+
+    /// Wait until all that were asked have left the queue, for at most this time, such as 30s or 5m. If one is left then,
+    /// the exit code is 76 [default: do not wait]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) wait: Option<String>,
 }
 
 const BREAK_HELP: &str = "\
 Deletes the znode of the holder or waiter with this token. If no holder or waiter has it, changes nothing and exits \
-with 75. After the break of a holder, the next waiter acquires the lock at once. The former holder learns of this a \
+with 75. After the break of its only holder, the next waiter acquires the lock at once. The former holder learns of this a \
 moment later, if it uses zoolock and can reach the server. If the holder writes to a resource that does not check \
-fencing tokens, stop it before the break. Each break is recorded in a znode below ROOT/.audit, where ROOT is the path \
-of --root.";
+fencing tokens, stop it before the break. Each break is recorded, see `zoolock history`.";
 
 /// `zoolock break`.
 #[derive(Debug, ClapArgs)]
@@ -34,9 +38,10 @@ pub(crate) struct BreakArgs {
     /// The lock: a name below --root, or an absolute path
     pub(crate) name: String,
 
-    /// Token of the holder or waiter, which `zoolock show` prints
+    /// Token of the holder or waiter, which `zoolock show` prints. Without it, nothing changes, and the command is printed
+    /// that breaks the lock of the holder
     #[arg(long, value_name = "TOKEN")]
-    pub(crate) token: String,
+    pub(crate) token: Option<String>,
 
     /// Reason to record with the break
     #[arg(long, value_name = "TEXT")]
@@ -44,7 +49,8 @@ pub(crate) struct BreakArgs {
 }
 
 const RESIZE_HELP: &str = "\
-Holders keep their permits. Afterwards, clients that give another number with --permits are refused.";
+Holders keep their permits. If the holders have more permits than the new number, the last of them are shown as waiters. \
+Afterwards, clients that give another number with --permits are refused.";
 
 /// `zoolock resize`.
 #[derive(Debug, ClapArgs)]

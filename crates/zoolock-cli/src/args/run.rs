@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::waiting::AcquireArgs;
+use super::waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs};
 
 const RUN_HELP: &str = "\
 CMD runs in its own process group, with the standard input of zoolock and with these environment variables:
@@ -12,7 +12,7 @@ CMD runs in its own process group, with the standard input of zoolock and with t
   ZOOLOCK_PATH      path of the lock in ZooKeeper, or several paths, separated by spaces
   ZOOLOCK_TOKEN     fencing token: rises with every holder, so that a service can reject late writes of earlier holders
   ZOOLOCK_TICKET    value that `zoolock revoke` and `zoolock break` need for --token to act on this holder
-  ZOOLOCK_PREVIOUS  how the previous holder released: clean, crashed, unknown
+  ZOOLOCK_PREVIOUS  how the hold of the previous holder ended: clean, crashed, unknown
   ZOOLOCK_OWNER     owner id (see --owner)
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
 ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
@@ -57,7 +57,33 @@ pub(crate) struct RunArgs {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// Time between TERM and KILL if the lock is about to be lost, or if CMD ends and leaves processes behind [default: 5s, at most a sixth of the negotiated session timeout]
+    /// Command and arguments, executed without a shell
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+
+    // The order of these fields is the order of the sections in the help. A heading also applies to the flags after it.
+    #[command(flatten)]
+    pub(crate) waiting: WaitingArgs,
+
+    #[command(flatten)]
+    pub(crate) child: ChildArgs,
+
+    #[command(flatten)]
+    pub(crate) kind: KindArgs,
+
+    #[command(flatten)]
+    pub(crate) description: DescriptionArgs,
+
+    #[command(flatten)]
+    pub(crate) export: ExportArgs,
+}
+
+/// Reactions of `run` to events, and the end of CMD.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Child")]
+pub(crate) struct ChildArgs {
+    /// Time between TERM and KILL, such as 2s, if the lock is about to be lost, or if CMD ends and leaves processes
+    /// behind [default: 5s, at most a sixth of the negotiated session timeout]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) grace: Option<String>,
 
@@ -73,14 +99,6 @@ pub(crate) struct RunArgs {
     /// Restart CMD when it ends, and wait for the lock again if it is lost: keeps CMD running on one host at a time
     #[arg(long, conflicts_with_all = ["try_once", "timeout", "on_busy_exit"])]
     pub(crate) keep: bool,
-
-    /// Command and arguments, executed without a shell
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-
-    // The last field, because the help headings of `AcquireArgs` would also apply to the flags after it.
-    #[command(flatten)]
-    pub(crate) waiting: AcquireArgs,
 }
 
 /// Action on CMD when the lock is lost.
@@ -115,7 +133,16 @@ pub(crate) struct HoldArgs {
     pub(crate) names: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) waiting: AcquireArgs,
+    pub(crate) waiting: WaitingArgs,
+
+    #[command(flatten)]
+    pub(crate) kind: KindArgs,
+
+    #[command(flatten)]
+    pub(crate) description: DescriptionArgs,
+
+    #[command(flatten)]
+    pub(crate) export: ExportArgs,
 }
 
 /// `zoolock become`: executes CMD in place of itself. lock-reaper starts it.

@@ -1,6 +1,6 @@
 //! `-h`: the most used flags, on one screen. `--help` shows all flags and the notes.
 
-use clap::Command;
+use clap::{Arg, Command};
 
 /// Last line of `-h`.
 const NOTE: &str = "See --help for all options.";
@@ -15,10 +15,25 @@ const SHOWN: [(&str, &[&str]); 3] = [
     ("serve", &["listen", "data", "tls_listen", "require_auth", "users", "metrics", "status", "stop"]),
 ];
 
-/// Hides all flags but the listed ones from the `-h` of each command, and moves the notes to `--help`.
-pub(super) fn shorten_help(mut command: Command) -> Command {
-    // Adds the global flags to the subcommands.
+/// Builds the command line: adds the global flags to the subcommands.
+pub(super) fn build(mut command: Command) -> Command {
     command.build();
+    group_help_flags(command).mut_subcommands(group_help_flags)
+}
+
+/// Lists `--help` and `--version` with the flags for the output, if all other flags of the command have a heading.
+fn group_help_flags(command: Command) -> Command {
+    let is_help = |arg: &Arg| ["help", "version"].contains(&arg.get_id().as_str());
+    let has_heading = |arg: &Arg| arg.get_help_heading().is_some() || arg.is_positional() || is_help(arg);
+    if command.get_name() == "help" || !command.get_arguments().all(has_heading) {
+        return command;
+    }
+    command.mut_args(|arg| if is_help(&arg) { arg.help_heading("Output") } else { arg })
+}
+
+/// Hides all flags but the listed ones from the `-h` of each command, and moves the notes to `--help`.
+pub(super) fn shorten_help(command: Command) -> Command {
+    let command = build(command);
     let commands = |command: Command| {
         if command.get_name() == "help" { command.hide(true) } else { shorten_command_help(command) }
     };

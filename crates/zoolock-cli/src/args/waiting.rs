@@ -3,46 +3,47 @@
 use clap::Args as ClapArgs;
 use zoolock_core::names::Role;
 
-/// Time to wait for a lock, and the description that other clients see.
+/// Time to wait for a lock.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct AcquireArgs {
-    /// Do not wait if the lock is held
+#[command(next_help_heading = "Waiting")]
+pub(crate) struct WaitingArgs {
+    /// Do not wait if the lock is held [default: wait]
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) try_once: bool,
 
-    /// Give up if the lock is not acquired within this time
+    /// Give up if the lock is not acquired within this time, such as 500ms, 30s or 1h30m [default: no limit]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<String>,
 
-    /// Exit code if the lock is not acquired in time; with 0, this is no error, and --quiet prints nothing about it
+    /// Exit code, 0 to 255, if the lock is not acquired in time; with 0, this is no error, and --quiet prints nothing
+    /// about it
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
+}
 
-    /// Text that `ls` and `show` print about this holder or waiter
+/// Description of this holder or waiter, for operators.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Monitoring")]
+pub(crate) struct DescriptionArgs {
+    /// Text that `ls` and `show` print about this holder or waiter [default: none]
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
     /// Owner id: `why` and `deadlocks` count all locks with the same id as locks of one job [default: `run` makes a new
-    /// id, which CMD inherits]
+    /// id, which CMD inherits; `hold` has none]
     #[arg(long, env = "ZOOLOCK_OWNER", value_name = "ID")]
     pub(crate) owner: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) kind: KindArgs,
-
-    #[command(flatten)]
-    pub(crate) export: ExportArgs,
 }
 
 /// Export of metrics while the command waits for a lock and holds it.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
-    /// Address to serve /metrics on for Prometheus, over HTTP and without authentication
+    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
 
-    /// OpenTelemetry collector to push metrics to, as http://HOST:4318
+    /// OpenTelemetry collector to push metrics to, as http://HOST:4318 [default: none]
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,
 
@@ -55,7 +56,7 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Kind of lock")]
 pub(crate) struct KindArgs {
-    /// Share the lock with other holders that use --shared; without this flag, hold the lock alone
+    /// Share the lock with other holders that use --shared [default: hold the lock alone]
     #[arg(long, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
 
@@ -63,7 +64,7 @@ pub(crate) struct KindArgs {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
 
-    /// Use a semaphore with this total number of permits; all clients of the semaphore must give the same number
+    /// Use a semaphore with N permits in total; all its clients must give the same number [default: no semaphore]
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<u32>,
 
@@ -84,7 +85,7 @@ pub(crate) struct KindArgs {
     #[arg(long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) crash_detection: bool,
 
-    /// Time to wait before the grant, unless the previous holder released the lock cleanly
+    /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly [default: 0s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<String>,
 }

@@ -27,22 +27,26 @@ pub(crate) fn format_duration(duration: Duration) -> String {
             tenth => format!("{}.{tenth}s", tenths / 10),
         };
     }
-    let seconds = duration.as_millis().saturating_add(500) / 1000;
-    match i64::try_from(seconds) {
-        Ok(seconds) => format!("{:#}", jiff::SignedDuration::from_secs(seconds)),
-        Err(_) => format!("{seconds}s"),
+    format_in_two_units(duration.saturating_add(Duration::from_millis(500)))
+}
+
+/// Formats a duration with at most two units and without a blank, such as `59m59s`, `1h01m` or `2d07h`. Cuts the rest of
+/// the duration. The text of a duration below a million days has at most seven columns. `span` in `ui/script.js` uses the
+/// same format.
+pub(crate) fn format_in_two_units(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        86_400..8_640_000 => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+        _ => format!("{}d", seconds / 86_400),
     }
 }
 
-/// Formats a duration with at most two units, such as `59m 59s`, `1h 1m` or `2d 7h`. Cuts the rest
-/// of the duration.
-pub(crate) fn format_in_two_units(duration: Duration) -> String {
-    let (seconds, hours) = (duration.as_secs(), duration.as_secs() / 3600);
-    match hours {
-        0 => format_duration(Duration::from_secs(seconds)),
-        1..24 => format_duration(Duration::from_secs(seconds - seconds % 60)),
-        _ => format!("{}d {}h", hours / 24, hours % 24),
-    }
+/// Formats a number of milliseconds like [`format_in_two_units`].
+pub(crate) fn format_milliseconds(milliseconds: u64) -> String {
+    format_in_two_units(Duration::from_millis(milliseconds))
 }
 
 #[cfg(test)]
@@ -52,17 +56,17 @@ mod tests {
     #[test]
     fn long_durations_have_two_units() {
         for (seconds, text) in
-            [(0, "0s"), (59, "59s"), (3599, "59m 59s"), (3661, "1h 1m"), (86_399, "23h 59m")]
+            [(0, "0s"), (59, "59s"), (3599, "59m59s"), (3661, "1h01m"), (86_399, "23h59m"), (86_400, "1d00h")]
         {
             assert_eq!(format_in_two_units(Duration::from_secs(seconds)), text);
         }
-        assert_eq!(format_in_two_units(Duration::from_secs(1_795_676_961)), "20783d 7h");
+        assert_eq!(format_in_two_units(Duration::from_secs(1_795_676_961)), "20783d");
     }
 
     #[test]
     fn durations_are_rounded_for_display() {
         assert_eq!(format_duration(Duration::from_millis(500)), "500ms");
-        assert_eq!(format_duration(Duration::from_secs(5400)), "1h 30m");
+        assert_eq!(format_duration(Duration::from_secs(5400)), "1h30m");
         assert_eq!(format_duration(Duration::from_millis(1_998)), "2s");
         assert_eq!(format_duration(Duration::from_millis(1_250)), "1.3s");
         assert_eq!(format_duration(Duration::from_millis(12_345)), "12s");

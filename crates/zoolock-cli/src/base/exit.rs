@@ -15,12 +15,16 @@ impl Exit {
     pub(crate) const OK: Self = Self(0);
     /// `serve --status` found no server.
     pub(crate) const NOT_RUNNING: Self = Self(1);
+    /// `deadlocks` found a deadlock.
+    pub(crate) const DEADLOCK: Self = Self(1);
     /// `doctor --strict` found a warning.
     pub(crate) const WARNING: Self = Self(1);
     /// `doctor --strict` found an error.
     pub(crate) const ERROR: Self = Self(2);
     /// The command line, or a value in it, is wrong.
     pub(crate) const USAGE: Self = Self(64);
+    /// No lock has this name.
+    pub(crate) const NO_SUCH_LOCK: Self = Self(66);
     /// The server cannot be reached, or does not speak ZooKeeper's protocol. This is also the code
     /// if a process or thread cannot be started.
     pub(crate) const UNAVAILABLE: Self = Self(69);
@@ -30,8 +34,12 @@ impl Exit {
     pub(crate) const OUTPUT: Self = Self(74);
     /// The lock was not acquired in time.
     pub(crate) const BUSY: Self = Self(75);
+    /// `revoke --wait`: a holder that was asked is still in the queue.
+    pub(crate) const STILL_HELD: Self = Self(76);
     /// Permission denied.
     pub(crate) const DENIED: Self = Self(77);
+    /// `revoke`: no holder can be asked, because their client libraries read no such requests.
+    pub(crate) const NOT_REVOCABLE: Self = Self(78);
     /// The command to run exists, but cannot be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     /// The command to run does not exist.
@@ -118,6 +126,7 @@ impl From<zoolock::Error> for Failure {
             | zoolock::Error::NoSuchHolder { .. } => Exit::BUSY,
             zoolock::Error::Lost { .. } | zoolock::Error::Removed { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
+            zoolock::Error::NotRevocable { .. } => Exit::NOT_REVOCABLE,
             zoolock::Error::Invalid { .. } | zoolock::Error::ForeignContender { .. } => Exit::USAGE,
             // Unavailable servers, servers with another protocol, and errors that later versions of
             // the library add.

@@ -10,6 +10,7 @@ pub(crate) mod input;
 pub(crate) mod proc;
 pub(crate) mod rates;
 pub(crate) mod reporter;
+pub(crate) mod shell;
 pub(crate) mod signals;
 pub(crate) mod start;
 pub(crate) mod terminal;

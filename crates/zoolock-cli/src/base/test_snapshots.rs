@@ -27,7 +27,7 @@ pub(crate) fn entry(node: &str, token: &str) -> Entry {
     entry
 }
 
-#[cfg(feature = "ui")]
+/// Creates a lock with this holder and these waiters.
 pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> zoolock::Snapshot {
     let mut lock = zoolock::Snapshot::default();
     (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");

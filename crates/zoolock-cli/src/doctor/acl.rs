@@ -9,7 +9,7 @@ use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::{Level, Report};
 use super::locks::{abbreviate_list, without_chroot};
-use super::servers::ServerFacts;
+use super::servers::{ServerFacts, ServerKind};
 use super::tree::{ListedTree, OWN_DIRECTORIES};
 use crate::base::exit::{Exit, Failure};
 use crate::plan::{ConnectionSettings, Endpoint};
@@ -30,8 +30,9 @@ pub(super) async fn check_access(
     place: &str,
     report: &mut Report,
 ) -> bool {
-    if facts.is_local_server {
-        report.ok("access", "only processes of this user and of root can connect".to_owned());
+    let kind = facts.kind();
+    if kind == ServerKind::Local {
+        report.ok("access", "only processes of the server's user and of root can connect");
         return false;
     }
     let open = match &service.endpoint {
@@ -47,42 +48,65 @@ pub(super) async fn check_access(
         );
         return true;
     };
-    let zoolock = facts.zoolock == Some(true);
     let level = if facts.loopback { Level::Note } else { Level::Warning };
     let clients = if facts.loopback { "any local user" } else { "any client that can connect" };
     let over = if facts.tls.is_some() { "over TLS" } else { "over a plain connection" };
-    let (level, what, remedy) = match (open, zoolock) {
-        (true, true) => (
-            level,
-            format!("{clients} has access without credentials, {over}"),
-            "`zoolock serve --require-auth` with --users or client certificates, or a firewall",
-        ),
-        (true, false) => (
+    let (level, what, remedy) = match (open, kind) {
+        (true, ServerKind::Local | ServerKind::Serve) => {
+            (level, format!("{clients} has access without credentials, {over}"), restrict_access(kind))
+        }
+        (true, ServerKind::Apache) => (
             level,
             format!(
                 "{clients} has access without credentials, {over}; a client that knows a session id, which every \
                  ephemeral znode shows, can take that session over"
             ),
-            "restrict access with a firewall, or with TLS and client certificates (secureClientPort alone)",
+            restrict_access(kind),
         ),
-        (false, true) => (Level::Ok, "no access without credentials".to_owned(), ""),
-        (false, false) if facts.tls.is_some() => (
+        (true, ServerKind::Unknown) => (
+            level,
+            format!(
+                "{clients} has access without credentials, {over}; if this is Apache ZooKeeper, a client that knows a \
+                 session id, which every ephemeral znode shows, can take that session over"
+            ),
+            restrict_access(kind),
+        ),
+        (false, ServerKind::Local | ServerKind::Serve) => {
+            (Level::Ok, "no access without credentials".to_owned(), "")
+        }
+        (false, _) if facts.tls.is_some() => (
             Level::Ok,
             "no access without a certificate or other credentials; an authenticated client that knows a session id can \
              take that session over, and on a plain port any client can: disable the plain port"
                 .to_owned(),
             "",
         ),
-        (false, false) => (
+        (false, _) => (
             Level::Note,
             "no access without credentials; but any client that can connect and knows a session id, which every \
              ephemeral znode shows, can take that session over"
                 .to_owned(),
-            "restrict access with a firewall, or with TLS and client certificates (secureClientPort alone)",
+            restrict_access(ServerKind::Apache),
         ),
     };
     report.add("access", level, what, (!remedy.is_empty()).then(|| remedy.to_owned()));
     open
+}
+
+/// Names the ways to restrict access to a server.
+fn restrict_access(kind: ServerKind) -> &'static str {
+    match kind {
+        ServerKind::Local | ServerKind::Serve => {
+            "`zoolock serve --require-auth` with --users or client certificates, or a firewall"
+        }
+        ServerKind::Apache => {
+            "restrict access with a firewall, or with TLS and client certificates (secureClientPort alone)"
+        }
+        ServerKind::Unknown => {
+            "restrict access with a firewall, or with TLS and client certificates (secureClientPort alone, or \
+             `zoolock serve --require-auth`)"
+        }
+    }
 }
 
 /// Returns whether a session without credentials has permission to read, or `None` if the test
@@ -117,9 +141,23 @@ fn was_admitted(result: &Result<(), Failure>) -> Option<bool> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorldClients {
     All,
+    /// All processes of this machine.
+    AllLocal,
     Authenticated,
-    /// Only processes of this user can connect.
-    ThisUser,
+    /// Only processes of the server's user and of root can connect.
+    OneUser,
+}
+
+impl WorldClients {
+    /// Returns the clients of these servers. `open`: set if clients without credentials are admitted.
+    pub(super) fn of(facts: &ServerFacts, open: bool) -> WorldClients {
+        match (open, facts.kind()) {
+            (_, ServerKind::Local) => WorldClients::OneUser,
+            (true, _) if facts.loopback => WorldClients::AllLocal,
+            (true, _) => WorldClients::All,
+            (false, _) => WorldClients::Authenticated,
+        }
+    }
 }
 
 /// Reports the directories that everyone may change.
@@ -128,15 +166,19 @@ pub(super) fn check_acls(
     chroot: &str,
     root: &str,
     world_clients: WorldClients,
+    kind: ServerKind,
     report: &mut Report,
 ) {
     let (clients, level) = match world_clients {
         WorldClients::All => ("any client", Level::Warning),
+        WorldClients::AllLocal => ("any local user", Level::Note),
         WorldClients::Authenticated => ("any authenticated client", Level::Note),
-        WorldClients::ThisUser => {
+        WorldClients::OneUser => {
             let count = tree.directories.len();
             if count > 0 {
-                let what = format!("{count} directories: only processes of this user may change them");
+                let what = format!(
+                    "{count} directories: only processes of the server's user and of root may change them"
+                );
                 report.ok("acl", what);
             }
             return;
@@ -158,11 +200,13 @@ pub(super) fn check_acls(
             WorldRights::None => closed += 1,
         }
     }
-    let remedy = "restrict access (a firewall, `zoolock serve --require-auth`), or give all clients --auth: new znodes \
-                  then belong to them; existing znodes keep their lists";
+    let remedy = format!(
+        "{}; or give all clients --auth: new znodes then belong to them; existing znodes keep their lists",
+        restrict_access(kind)
+    );
     if !owned.is_empty() {
         let what = format!("{clients} may delete or change what is in {}", abbreviate_list(&owned));
-        report.add("acl", level, what, Some(remedy.to_owned()));
+        report.add("acl", level, what, Some(remedy.clone()));
     }
     if !writable.is_empty() {
         let what = format!(
@@ -171,7 +215,7 @@ pub(super) fn check_acls(
             tree.directories.len(),
             abbreviate_list(&writable)
         );
-        report.add("acl", level, what, Some(remedy.to_owned()));
+        report.add("acl", level, what, Some(remedy));
     }
     if !creatable.is_empty() {
         let what = format!("{clients} may queue in {}", abbreviate_list(&creatable));
@@ -224,6 +268,8 @@ pub(super) fn request_failure(path: &str, error: &RequestError) -> Failure {
 mod tests {
     use zoolock_wire::Identity;
 
+    use super::super::servers::local_server;
+    use super::super::tree::ListedDirectory;
     use super::*;
 
     #[test]
@@ -240,6 +286,32 @@ mod tests {
         ] {
             assert_eq!(was_admitted(&Err(other)), None);
         }
+    }
+
+    #[test]
+    fn open_directories_are_a_warning_beyond_this_machine() {
+        let finding = |facts: ServerFacts, open| {
+            let mut report = Report::new("h", "/locks");
+            let directory = ListedDirectory {
+                path: "/locks/x".to_owned(),
+                children: 0,
+                created_children: 0,
+                contenders: Vec::new(),
+                has_foreign_leases: false,
+                acl: Some(vec![Acl::anyone(perms::ALL)]),
+                unlisted: None,
+            };
+            let tree = ListedTree { directories: vec![directory], stopped: None };
+            check_acls(&tree, "", "/locks", WorldClients::of(&facts, open), facts.kind(), &mut report);
+            report.findings.pop().expect("one finding")
+        };
+        let facts = |loopback| ServerFacts { zoolock: Some(false), loopback, ..ServerFacts::default() };
+        let remote = finding(facts(false), true);
+        assert_eq!(remote.level, Level::Warning);
+        assert!(!remote.remedy.expect("a warning has a remedy").contains("zoolock serve"));
+        assert_eq!(finding(facts(true), true).level, Level::Note);
+        assert_eq!(finding(facts(false), false).level, Level::Note);
+        assert_eq!(finding(local_server(Vec::new()), false).level, Level::Ok);
     }
 
     #[test]

@@ -42,13 +42,13 @@ pub(super) async fn report_missing_chroot(
     let beside = if others.is_empty() {
         String::new()
     } else {
-        format!("; locks are held in {}", abbreviate_list(&others))
+        format!("; locks have contenders in {}", abbreviate_list(&others))
     };
     report.warn(CHECK, format!("{chroot} does not exist, and the first lock creates it{beside}"), REMEDY);
 }
 
-/// Reports a new chroot. Also reports a chroot without contenders, if locks are held in another
-/// chroot. `tree` contains the locks of this chroot.
+/// Reports a new chroot. Also reports a chroot without contenders, if locks have contenders
+/// in another chroot. `tree` contains the locks of this chroot.
 pub(super) async fn check_chroot(
     client: &RequestSession,
     chroot: &str,
@@ -76,15 +76,18 @@ pub(super) async fn check_chroot(
         ),
         (Some(age), false) => {
             let what = format!(
-                "{here} was created {} ago, together with the directory of its locks; locks are also held in {}",
+                "{here} was created {} ago, together with the directory of its locks; locks also have \
+                 contenders in {}",
                 format_duration(age),
                 abbreviate_list(&others)
             );
             report.note(CHECK, what, REMEDY_FOR_NEW);
         }
         (None, false) => {
-            let what =
-                format!("{here} has no holder or waiter, and locks are held in {}", abbreviate_list(&others));
+            let what = format!(
+                "{here} has no holder or waiter, and locks have contenders in {}",
+                abbreviate_list(&others)
+            );
             // A chroot that has lock directories was used before, so it is probably right.
             if tree.directories.is_empty() {
                 report.warn(CHECK, what, REMEDY);

@@ -151,9 +151,15 @@ impl Report {
 
     /// Records the failure that ended the checks. Without this finding, the report would look like
     /// that of a healthy server.
-    pub(super) fn add_failure(&mut self, why: String) {
+    pub(super) fn add_failure(&mut self, why: String, is_local: bool) {
         self.complete = false;
-        self.error("service", why, "fix this, then run zoolock doctor again");
+        let remedy = if is_local {
+            "see `zoolock serve --status`; if the server hangs, stop it with `zoolock serve --stop`, and run zoolock \
+             doctor again"
+        } else {
+            "fix this, then run zoolock doctor again"
+        };
+        self.error("service", why, remedy);
     }
 
     /// Returns the exit code. It depends on the findings only if `strict` is set, and is 0 otherwise.

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use zoolock::Tls;
-use zoolock_client::resolve;
+use zoolock_client::{SocketPath, resolve};
 
 /// Maximum time to connect, and maximum time to wait for the answer after that.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -26,16 +27,26 @@ pub(super) enum NoAnswer {
     TooLong,
 }
 
-/// Connects to an address of the form HOST:PORT.
-async fn connect(address: &str) -> io::Result<TcpStream> {
+/// A connection to a server.
+enum WordStream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Connects to an address of the form HOST:PORT or `unix:PATH`.
+async fn connect(address: &str) -> io::Result<WordStream> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        let path = SocketPath::new(Path::new(path))?;
+        return UnixStream::connect(&path).await.map(WordStream::Unix);
+    }
     let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     let (host, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
     let addresses = resolve(host.trim_matches(['[', ']']), port).await.map_err(io::Error::other)?;
-    TcpStream::connect(&*addresses).await
+    TcpStream::connect(&*addresses).await.map(WordStream::Tcp)
 }
 
 /// Sends a four-letter word to a server, and returns the answer. Fails if the answer has more than
-/// `max_bytes` bytes.
+/// `max_bytes` bytes. Uses TLS over TCP only.
 pub(super) async fn ask_word(
     address: &str,
     tls: Option<&Tls>,
@@ -53,9 +64,10 @@ pub(super) async fn ask_word(
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut answer = Vec::new();
     let asked = async {
-        match tls {
-            None => exchange_word(stream, word, max_bytes, &mut answer).await,
-            Some(tls) => {
+        match (stream, tls) {
+            (WordStream::Unix(stream), _) => exchange_word(stream, word, max_bytes, &mut answer).await,
+            (WordStream::Tcp(stream), None) => exchange_word(stream, word, max_bytes, &mut answer).await,
+            (WordStream::Tcp(stream), Some(tls)) => {
                 exchange_word(tls.start_tls(host, stream).await?, word, max_bytes, &mut answer).await
             }
         }

@@ -74,8 +74,14 @@ pub(super) fn check_sequence_numbers(tree: &ListedTree, chroot: &str, report: &m
     }
 }
 
-/// Reads and checks the queues that have contenders.
-pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &str, report: &mut Report) {
+/// Reads the queues that have contenders. Leaves out the directories of other libraries' semaphores, which look like
+/// locks of their own.
+pub(super) async fn read_queues(
+    zoolock: &Zoolock,
+    tree: &ListedTree,
+    chroot: &str,
+    report: &mut Report,
+) -> Vec<Snapshot> {
     let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
     for directory in tree.directories.iter().filter(|it| it.has_contenders()) {
         let path = without_chroot(&directory.path, chroot).to_owned();
@@ -103,9 +109,6 @@ pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &
             Err(error) => report.note("queues", format!("{path}: {error}"), "see it with `zoolock show`"),
         }
     }
-    let unknown = tree.directories.iter().filter(|it| it.families().contains(&Family::Unknown));
-    let unknown: Vec<String> = unknown.map(|it| without_chroot(&it.path, chroot).to_owned()).collect();
-    report_queues(&locks, &unknown, report);
     if !crowded.is_empty() {
         report.add_incomplete(
             "queues",
@@ -117,12 +120,19 @@ pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &
         );
     }
     report_unlisted(&tree.directories, chroot, report);
+    let semaphore_parts: BTreeSet<String> = locks.iter().flat_map(semaphore_directories).cloned().collect();
+    locks.retain(|lock| !semaphore_parts.contains(&lock.path));
+    locks
+}
+
+/// Checks the contenders of the queues.
+pub(super) fn check_queues(locks: &[Snapshot], tree: &ListedTree, chroot: &str, report: &mut Report) {
+    let unknown = tree.directories.iter().filter(|it| it.families().contains(&Family::Unknown));
+    let unknown: Vec<String> = unknown.map(|it| without_chroot(&it.path, chroot).to_owned()).collect();
+    report_queues(locks, &unknown, report);
 }
 
 fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
-    // Leaves out the directories of other libraries' semaphores, which look like locks of their own.
-    let semaphore_parts: BTreeSet<&String> = locks.iter().flat_map(semaphore_directories).collect();
-    let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !semaphore_parts.contains(&lock.path)).collect();
     for lock in locks.iter().filter(|lock| lock.clash.is_some()) {
         report.error(
             "neighbours",
@@ -169,7 +179,7 @@ fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
              (`zoolock break`)",
         );
     }
-    let semaphores: Vec<String> = locks.iter().filter_map(|lock| describe_semaphore(lock)).collect();
+    let semaphores: Vec<String> = locks.iter().filter_map(describe_semaphore).collect();
     if !semaphores.is_empty() {
         report.note(
             "neighbours",
@@ -205,7 +215,10 @@ fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
         );
     }
     if !locks.is_empty() && unknown.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
-        report.ok("neighbours", format!("all contenders see each other, in {} queues", locks.len()));
+        report.ok(
+            "neighbours",
+            format!("all contenders that were read see each other, in {} queues", locks.len()),
+        );
     }
 }
 

@@ -1,11 +1,12 @@
 //! `zoolock doctor`: checks whether locks work on the servers, and whether the existing locks are in order.
 //!
-//! * `servers.rs`, `words.rs`: the answers of each server to four-letter words, without a session.
+//! * `servers.rs`, `four_letter_words.rs`: the answers of each server to four-letter words, without a session.
 //! * `session.rs`: the granted session timeout, compared with the needs of a lease.
 //! * `timing.rs`: the latency of requests, and the clock.
 //! * `acl.rs`: access without credentials, and access control lists.
 //! * `chroots.rs`: locks of clients with another chroot.
 //! * `tree.rs`, `locks.rs`: the lock directories, their sequence numbers and their queues.
+//! * `deadlocks.rs`: owners that wait for each other, and holders that do not react to a request to release.
 //! * `orphans.rs`: znodes of contenders whose session has ended.
 //! * `finding.rs`: the report.
 //!
@@ -13,6 +14,7 @@
 
 mod acl;
 mod chroots;
+mod deadlocks;
 mod finding;
 mod four_letter_words;
 mod locks;
@@ -26,11 +28,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zoolock::{ConnectString, Tls};
+use zoolock::{ConnectString, DEFAULT_ROOT, Tls};
 use zoolock_client::RequestSession;
 
 use self::acl::{WorldClients, request_failure};
 use self::finding::Report;
+use self::servers::ServerKind;
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
@@ -63,7 +66,8 @@ pub(crate) async fn doctor(
     };
     reporter.clear_status();
     if let Err(failure) = &examined {
-        report.add_failure(failure.to_string());
+        let is_local = matches!(plan.service.endpoint, Endpoint::Local);
+        report.add_failure(failure.to_string(), is_local);
     }
     let printed = match plan.json {
         true => print(&report.json()),
@@ -118,9 +122,9 @@ async fn run_session_checks(
     session::check_session(service.session_timeout, granted, facts, report);
     let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
     let root = if root.is_empty() { "/".to_owned() } else { root };
-    let existing = deepest_existing(client, chroot, &service.root, &root, report).await?;
+    let existing = deepest_existing(client, chroot, &service.root, &root, facts.kind(), report).await?;
     reporter.show_status("measuring");
-    timing::measure_latency(client, &existing, granted, report).await;
+    timing::measure_latency(client, &existing, granted, facts.kind(), report).await;
     let open = acl::check_access(service, facts, &existing, report).await;
     reporter.show_status("checking the locks");
     let tree = tree::read_tree(client, root.clone(), plan.limit)
@@ -130,29 +134,25 @@ async fn run_session_checks(
     if let Some(why) = &tree.stopped {
         report.add_incomplete("directories", why.clone(), "raise --limit, or name a --root with less in it");
     }
-    let world_clients = match (open, facts.is_local_server) {
-        (true, _) => WorldClients::All,
-        (false, false) => WorldClients::Authenticated,
-        (false, true) => WorldClients::ThisUser,
-    };
-    acl::check_acls(&tree, chroot, &service.root, world_clients, report);
+    let world_clients = WorldClients::of(facts, open);
+    acl::check_acls(&tree, chroot, &service.root, world_clients, facts.kind(), report);
     locks::check_sequence_numbers(&tree, chroot, report);
     if chroot.is_empty() || existing.starts_with(chroot) {
         chroots::check_chroot(client, chroot, &service.root, &tree, report).await;
     }
     match connect::connect(service, reporter).await {
         Ok(zoolock) => {
-            locks::check_queues(&zoolock, &tree, chroot, report).await;
+            let locks = locks::read_queues(&zoolock, &tree, chroot, report).await;
+            locks::check_queues(&locks, &tree, chroot, report);
+            deadlocks::check_deadlocks(&zoolock, &locks, service, report).await;
+            deadlocks::check_revocations(&locks, service, report);
             connect::close(zoolock).await;
         }
         // A failure is reported, but does not end the checks, because the checks so far used
         // another session.
         Err(failure) => report.error("locks", failure.to_string(), "see the findings about the session"),
     }
-    // This user's server leaves no orphans: it ends a session and deletes its ephemeral znodes in one transaction.
-    if !facts.is_local_server {
-        orphans::check_orphans(facts, &root, chroot, report).await;
-    }
+    orphans::check_orphans(facts, &root, chroot, report).await;
     Ok(())
 }
 
@@ -173,6 +173,7 @@ async fn deepest_existing(
     chroot: &str,
     root_in_chroot: &str,
     root: &str,
+    kind: ServerKind,
     report: &mut Report,
 ) -> Result<String, Failure> {
     let exists = async |path: &str| match client.exists(path).await {
@@ -182,14 +183,19 @@ async fn deepest_existing(
     if !chroot.is_empty() && !exists(chroot).await? {
         chroots::report_missing_chroot(client, chroot, root_in_chroot, report).await;
     } else if !exists(root).await? {
-        report.note(
-            "root",
-            format!(
-                "{} does not exist: no lock has been acquired there yet",
-                locks::without_chroot(root, chroot)
-            ),
-            "nothing; check the spelling of --root if there should be locks",
+        let what = format!(
+            "{} does not exist: no lock has been acquired there yet",
+            locks::without_chroot(root, chroot)
         );
+        // On a new server with the default root, there is nothing to check.
+        if chroot.is_empty()
+            && root_in_chroot == DEFAULT_ROOT
+            && matches!(kind, ServerKind::Local | ServerKind::Serve)
+        {
+            report.ok("root", what);
+        } else {
+            report.note("root", what, "nothing; check the spelling of --root if there should be locks");
+        }
     } else {
         return Ok(root.to_owned());
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::finding::Report;
 use super::four_letter_words::{NoAnswer, ask_word};
 use super::locks::{abbreviate_list, without_chroot};
-use super::servers::ServerFacts;
+use super::servers::{ServerFacts, ServerKind, name_words};
 
 const CHECK: &str = "orphans";
 /// Maximum size of the answer to `dump`: enough for 100,000 sessions with one ephemeral znode each.
@@ -38,10 +38,14 @@ pub(super) async fn check_orphans(facts: &ServerFacts, root: &str, chroot: &str,
         }
     }
     let Some((address, first)) = asked else {
+        if matches!(facts.kind(), ServerKind::Local | ServerKind::Serve) {
+            // It also ends a session and deletes its znodes in one transaction, so there is nothing to find.
+            return report.ok(CHECK, "`zoolock serve` deletes the znodes of a session when the session ends");
+        }
         return report.note(
             CHECK,
             "cannot check for znodes of ended sessions: no server answers `dump`",
-            "allow `dump` on one server for a moment (4lw.commands.whitelist; `zoolock serve --words`), and run doctor again",
+            format!("add `dump` to {} for a moment, and run doctor again", name_words(facts.kind())),
         );
     };
     let second = match request_dump(address, facts).await {

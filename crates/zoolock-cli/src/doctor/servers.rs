@@ -36,9 +36,43 @@ pub(super) struct ServerFacts {
     pub(super) loopback: bool,
     /// The TLS settings for connections to the servers. `None` for plain connections.
     pub(super) tls: Option<Tls>,
-    /// Set for this user's server in local mode. Only processes of this user can connect to its
-    /// socket.
+    /// Set if the server was found by local mode.
     pub(super) is_local_server: bool,
+    /// Set if all addresses are Unix sockets.
+    pub(super) is_socket: bool,
+}
+
+/// The program of the servers, which decides the words of a remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServerKind {
+    /// The server of local mode. It has no settings, and only processes of its user and of root can connect.
+    Local,
+    /// `zoolock serve` with options.
+    Serve,
+    /// Apache ZooKeeper, or another server that is not `zoolock serve`.
+    Apache,
+    /// No server tells its version.
+    Unknown,
+}
+
+impl ServerKind {
+    /// Names a setting. `apache` is its name in `zoo.cfg`, and `serve` is the option of `zoolock serve`.
+    pub(super) fn name_setting(self, apache: &str, serve: &str) -> String {
+        match self {
+            ServerKind::Local | ServerKind::Serve => format!("`zoolock serve {serve}`"),
+            ServerKind::Apache => format!("{apache} in zoo.cfg"),
+            ServerKind::Unknown => format!("{apache} in zoo.cfg, or `zoolock serve {serve}`"),
+        }
+    }
+
+    /// Names the log of the server.
+    pub(super) fn name_log(self) -> &'static str {
+        match self {
+            ServerKind::Local => "see the file `log` in the directory that `zoolock serve --status` prints",
+            ServerKind::Serve => "see the messages of `zoolock serve`",
+            ServerKind::Apache | ServerKind::Unknown => "see the server's log",
+        }
+    }
 }
 
 /// The answers of one server.
@@ -54,21 +88,21 @@ pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
     ServerFacts {
         reachable,
         tick: Some(Server::DEFAULT_TICK),
+        limits: (Some(Server::DEFAULT_TICK * 2), Some(Server::DEFAULT_TICK * 20)),
         zoolock: Some(true),
         loopback: true,
         is_local_server: true,
+        is_socket: true,
         ..ServerFacts::default()
     }
 }
 
 /// Asks the servers for their settings and their state, and reports findings about each.
 pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> ServerFacts {
-    let answers = join_all(
-        hosts.iter().filter(|host| !is_socket(host)).take(MAX_SERVERS).map(|host| query_server(host, tls)),
-    )
-    .await;
+    let answers = join_all(hosts.iter().take(MAX_SERVERS).map(|host| query_server(host, tls))).await;
     let loopback = hosts.iter().all(|host| is_loopback(host));
-    let mut facts = ServerFacts { loopback, tls: tls.cloned(), ..ServerFacts::default() };
+    let is_socket = hosts.iter().all(|host| is_socket(host));
+    let mut facts = ServerFacts { loopback, tls: tls.cloned(), is_socket, ..ServerFacts::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
     for ServerAnswers { host, version, conf, read_only } in answers {
@@ -96,12 +130,14 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
                 report.note(
                     CHECK,
                     format!("{host}: accepts connections, but does not tell its version and mode"),
-                    "allow it to answer `srvr` (4lw.commands.whitelist; `zoolock serve --words`)",
+                    format!("add `srvr` to {}", name_words(ServerKind::Unknown)),
                 );
             }
             Ok(Some(version)) => {
                 if let (Some(conf), Some(open)) = (&conf, version.connections) {
-                    check_connection_limit(&host, conf, open, report);
+                    let is_zoolock = version.zoolock_version().is_some();
+                    let kind = if is_zoolock { ServerKind::Serve } else { ServerKind::Apache };
+                    check_connection_limit(&host, conf, open, kind, report);
                 }
                 facts.zoolock = Some(facts.zoolock.unwrap_or(true) && version.zoolock_version().is_some());
                 if version.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
@@ -123,7 +159,7 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
         if read_only {
             report.warn(
                 CHECK,
-                format!("{host}: is read-only: it has lost its quorum"),
+                format!("{host}: is read-only: it has no quorum"),
                 "restore its connection to the ensemble; no lock can be acquired there",
             );
         }
@@ -179,11 +215,11 @@ async fn query_server(host: &str, tls: Option<&Tls>) -> ServerAnswers {
 }
 
 /// Reports the number of open connections, and the limit for one client address.
-fn check_connection_limit(host: &str, conf: &str, open: u32, report: &mut Report) {
+fn check_connection_limit(host: &str, conf: &str, open: u32, kind: ServerKind, report: &mut Report) {
     let limit = parse_configuration(conf).get("maxClientCnxns").and_then(|limit| limit.parse::<u32>().ok());
     let Some(limit) = limit.filter(|limit| *limit > 0) else { return };
     let what = format!(
-        "{host}: allows {limit} connections from one client address (maxClientCnxns); {open} are open from all addresses"
+        "{host}: allows {limit} connections from one client address; {open} are open from all addresses"
     );
     if u64::from(open) * 5 < u64::from(limit) * 4 {
         return report.ok(CONNECTIONS, what);
@@ -192,15 +228,34 @@ fn check_connection_limit(host: &str, conf: &str, open: u32, report: &mut Report
         "{what}; if most come from one host, it is near the limit, at which the server disconnects holders, too"
     );
     let remedy = format!(
-        "raise {CONNECTION_LIMIT_SETTINGS} above the number of clients on one host; 0 means no limit"
+        "raise {} above the number of clients on one host; 0 means no limit",
+        name_connection_limit(kind)
     );
     report.note(CONNECTIONS, what, remedy);
 }
 
-/// The settings that limit the connections of one client address.
-const CONNECTION_LIMIT_SETTINGS: &str = "maxClientCnxns (`zoolock serve --max-connections-per-address`)";
+/// Names the setting that lists the four-letter words to answer.
+pub(super) fn name_words(kind: ServerKind) -> String {
+    kind.name_setting("4lw.commands.whitelist", "--words")
+}
+
+/// Names the setting that limits the connections of one client address.
+fn name_connection_limit(kind: ServerKind) -> String {
+    kind.name_setting("maxClientCnxns", "--max-connections-per-address")
+}
 
 impl ServerFacts {
+    /// Returns the program of the servers. Returns `Apache` if some of them are `zoolock serve`.
+    pub(super) fn kind(&self) -> ServerKind {
+        match self.zoolock {
+            // `zoolock serve` listens on a Unix socket only in local mode.
+            Some(true) if self.is_socket => ServerKind::Local,
+            Some(true) => ServerKind::Serve,
+            Some(false) => ServerKind::Apache,
+            None => ServerKind::Unknown,
+        }
+    }
+
     /// Reports servers that accept connections, but answer no four-letter word and open no session.
     pub(super) fn report_without_answer(&self, report: &mut Report) {
         for host in &self.without_answer {
@@ -210,7 +265,10 @@ impl ServerFacts {
                     "{host}: accepts connections, but answers no words and opens no session; it may be at its limit \
                      of connections from this address (maxClientCnxns)"
                 ),
-                format!("end clients on this host, or raise {CONNECTION_LIMIT_SETTINGS}; otherwise see the server's log"),
+                format!(
+                    "end clients on this host, or raise {}; otherwise see the server's log",
+                    name_connection_limit(self.kind())
+                ),
             );
         }
     }
@@ -238,7 +296,7 @@ impl ServerFacts {
     }
 }
 
-/// Returns whether a connect string names a Unix socket. A server behind a socket is not asked four-letter words.
+/// Returns whether a connect string names a Unix socket.
 fn is_socket(hosts: &str) -> bool {
     hosts.starts_with("unix:/")
 }
@@ -264,6 +322,18 @@ mod tests {
         facts.add_configuration("tickTime=3000\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n");
         assert_eq!(facts.tick, Some(Duration::from_secs(3)));
         assert_eq!(facts.limits, (Some(Duration::from_secs(6)), Some(Duration::from_secs(40))));
+    }
+
+    #[test]
+    fn server_kind_follows_version_and_socket() {
+        let kind = |zoolock, is_socket| ServerFacts { zoolock, is_socket, ..ServerFacts::default() }.kind();
+        assert_eq!(kind(None, false), ServerKind::Unknown);
+        // A server behind a socket that does not tell its version may be any server.
+        assert_eq!(kind(None, true), ServerKind::Unknown);
+        assert_eq!(kind(Some(false), false), ServerKind::Apache);
+        assert_eq!(kind(Some(true), false), ServerKind::Serve);
+        assert_eq!(kind(Some(true), true), ServerKind::Local);
+        assert_eq!(local_server(Vec::new()).kind(), ServerKind::Local);
     }
 
     #[test]

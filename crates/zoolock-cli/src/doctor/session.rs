@@ -6,7 +6,7 @@ use zoolock_core::lease;
 use zoolock_core::pace::Pace;
 
 use super::finding::{GrantedSession, Report};
-use super::servers::ServerFacts;
+use super::servers::{ServerFacts, ServerKind, name_words};
 use crate::base::duration::format_duration;
 
 const CHECK: &str = "session";
@@ -26,11 +26,7 @@ pub(super) fn check_session(asked: Duration, granted: Duration, facts: &ServerFa
         report.warn(
             CHECK,
             format!("{} requested, {} granted{limits}", format_duration(asked), format_duration(granted)),
-            if granted < asked {
-                "raise maxSessionTimeout, which is 20 ticks by default, or request less with --session-timeout"
-            } else {
-                "lower minSessionTimeout, which is 2 ticks by default, or request more with --session-timeout"
-            },
+            remedy_for_other_timeout(facts.kind(), granted < asked),
         );
     }
     let shortest = facts.tick.unwrap_or(DEFAULT_TICK).max(DEFAULT_TICK) * 3;
@@ -42,7 +38,12 @@ pub(super) fn check_session(asked: Duration, granted: Duration, facts: &ServerFa
                 format_duration(granted),
                 format_duration(shortest)
             ),
-            format!("let the server grant {} or more (maxSessionTimeout)", format_duration(shortest)),
+            if asked < shortest {
+                format!("request {} or more with --session-timeout", format_duration(shortest))
+            } else {
+                let setting = name_longest_timeout(facts.kind());
+                format!("let the server grant {} or more: raise {setting}", format_duration(shortest))
+            },
         );
         return;
     }
@@ -68,13 +69,45 @@ pub(super) fn check_session(asked: Duration, granted: Duration, facts: &ServerFa
     check_tick(facts, report);
 }
 
+/// Returns the remedy if the server grants another timeout than the requested one.
+fn remedy_for_other_timeout(kind: ServerKind, is_shorter: bool) -> String {
+    let (setting, other) = if is_shorter {
+        (format!("raise {} (20 ticks by default)", name_longest_timeout(kind)), "less")
+    } else {
+        let setting = kind.name_setting("minSessionTimeout", "--min-session-timeout");
+        (format!("lower {setting} (2 ticks by default)"), "more")
+    };
+    match kind {
+        // This server has no such setting.
+        ServerKind::Local => format!("request {other} with --session-timeout"),
+        _ => format!("{setting}; or request {other} with --session-timeout"),
+    }
+}
+
+/// Names the setting of the longest session timeout that the server grants.
+fn name_longest_timeout(kind: ServerKind) -> String {
+    kind.name_setting("maxSessionTimeout", "--max-session-timeout")
+}
+
 /// Checks that the minimum session timeout is at least two ticks, because a lease assumes that.
+///
+/// The assumption matters only in an ensemble: a lease allows for the time in which a server reports its sessions to
+/// the leader. `zoolock serve` is always standalone.
 fn check_tick(facts: &ServerFacts, report: &mut Report) {
+    if matches!(facts.kind(), ServerKind::Local | ServerKind::Serve) {
+        let what = match facts.tick {
+            Some(tick) => {
+                format!("tickTime is {}, for which the lease is short enough", format_duration(tick))
+            }
+            None => "the server is standalone, so the lease does not depend on its tick".to_owned(),
+        };
+        return report.ok("ticks", what);
+    }
     let Some(tick) = facts.tick else {
         return report.note(
             "ticks",
             "tickTime is unknown; a lease assumes that minSessionTimeout is two ticks or more",
-            "allow a server to answer `conf`, or see its zoo.cfg",
+            format!("add `conf` to {}; or compare the two settings there", name_words(facts.kind())),
         );
     };
     match facts.limits.0 {
@@ -85,7 +118,10 @@ fn check_tick(facts: &ServerFacts, report: &mut Report) {
                 format_duration(least),
                 format_duration(tick)
             ),
-            format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", format_duration(tick * 2)),
+            format!(
+                "raise minSessionTimeout in zoo.cfg to {}, or use the library with Builder::tick_time",
+                format_duration(tick * 2)
+            ),
         ),
         _ => report.ok("ticks", format!("tickTime is {}, for which the lease is short enough", format_duration(tick))),
     }
@@ -128,6 +164,35 @@ mod tests {
         assert_eq!(worst(&judged(30, 40, &ticks(2000, 4000)), "session"), Some(Level::Warning));
         assert_eq!(worst(&judged(30, 4, &ticks(2000, 4000)), "session"), Some(Level::Error));
         assert_eq!(worst(&judged(30, 8, &ticks(3000, 6000)), "session"), Some(Level::Error));
+    }
+
+    #[test]
+    fn remedy_for_timeout_names_the_setting_of_the_server() {
+        let remedy = |zoolock, is_socket| {
+            let facts = ServerFacts { zoolock, is_socket, ..ServerFacts::default() };
+            let mut report = Report::new("h", "/locks");
+            check_session(Duration::from_secs(60), Duration::from_secs(40), &facts, &mut report);
+            report.findings[0].remedy.clone().expect("a warning has a remedy")
+        };
+        let (apache, serve) = (remedy(Some(false), false), remedy(Some(true), false));
+        assert!(
+            apache.contains("maxSessionTimeout in zoo.cfg") && !apache.contains("zoolock serve"),
+            "{apache}"
+        );
+        assert!(
+            serve.contains("`zoolock serve --max-session-timeout`") && !serve.contains("zoo.cfg"),
+            "{serve}"
+        );
+        assert_eq!(remedy(Some(true), true), "request less with --session-timeout");
+    }
+
+    #[test]
+    fn timeout_below_the_minimum_is_the_clients_to_raise() {
+        let mut report = Report::new("h", "/locks");
+        let (asked, facts) = (Duration::from_secs(5), ServerFacts::default());
+        check_session(asked, asked, &facts, &mut report);
+        let remedy = report.findings[0].remedy.as_deref();
+        assert_eq!(remedy, Some("request 6s or more with --session-timeout"));
     }
 
     #[test]

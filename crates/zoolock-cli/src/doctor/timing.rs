@@ -8,6 +8,7 @@ use zoolock_client::{RequestError, RequestSession};
 use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::{LatencyTimes, Report, RequestLatency};
+use super::servers::ServerKind;
 use crate::base::duration::{format_duration, format_in_two_units};
 
 const CHECK: &str = "latency";
@@ -27,6 +28,7 @@ pub(super) async fn measure_latency(
     client: &RequestSession,
     place: &str,
     granted: Duration,
+    kind: ServerKind,
     report: &mut Report,
 ) {
     let read = time_requests(async || client.exists(place).await.map(drop)).await;
@@ -60,15 +62,11 @@ pub(super) async fn measure_latency(
         }
         Err(error) => {
             let reason = error.map_or_else(|| "no reply in time".to_owned(), |error| error.to_string());
-            report.error(
-                "write",
-                format!("cannot create a znode in {place}: {reason}"),
-                "see the server's log",
-            );
+            report.error("write", format!("cannot create a znode in {place}: {reason}"), kind.name_log());
             None
         }
     };
-    report_latencies([("reading", read), ("sync", sync), ("writing", write)], granted, report);
+    report_latencies([("reading", read), ("sync", sync), ("writing", write)], granted, kind, report);
     report.latency = Some(RequestLatency { read, sync, write });
 }
 
@@ -103,8 +101,14 @@ fn summarize_times(mut took: Vec<Duration>) -> Option<LatencyTimes> {
 
 /// Compares the latencies with the maximum that the lease allows, an eighth of the session timeout
 /// (`docs/design/limits.md`).
-fn report_latencies(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut Report) {
+fn report_latencies(
+    all: [(&str, Option<LatencyTimes>); 3],
+    granted: Duration,
+    kind: ServerKind,
+    report: &mut Report,
+) {
     let longest = granted / 8;
+    let causes = if kind == ServerKind::Local { "disk, load" } else { "disk, network, load" };
     let mut fine = Vec::new();
     for (name, times) in all {
         let Some(times) = times else { continue };
@@ -113,11 +117,11 @@ fn report_latencies(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, r
             report.error(
                 CHECK,
                 format!(
-                    "{name} takes {} (median): locks are lost although the session lives",
+                    "{name} takes {} (median): locks can be lost although the session lives",
                     format_latency(median)
                 ),
                 format!(
-                    "find out what is slow (disk, network, load); the maximum for this session timeout is {}",
+                    "find out what is slow ({causes}); the maximum for this session timeout is {}",
                     format_duration(longest)
                 ),
             );
@@ -223,6 +227,7 @@ mod tests {
         report_latencies(
             [("reading", None), ("sync", None), ("writing", times)],
             Duration::from_secs(8),
+            ServerKind::Unknown,
             &mut report,
         );
         report.findings.iter().map(|finding| finding.level).collect()
@@ -254,7 +259,7 @@ mod tests {
     #[test]
     fn difference_of_clocks_names_days_and_direction() {
         let ours = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
-        let ahead = "the server's clock is 20783d 7h ahead of this machine's (±0 ms)";
+        let ahead = "the server's clock is 20783d ahead of this machine's (±0 ms)";
         assert_eq!(clock_finding(ours, 1_795_676_961_000), (Level::Warning, ahead.to_owned()));
         let behind = "the server's clock is 2s behind this machine's (±0 ms)";
         assert_eq!(clock_finding(ours, -2_000), (Level::Note, behind.to_owned()));

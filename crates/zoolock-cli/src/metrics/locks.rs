@@ -15,7 +15,8 @@ const MAX_NAMED: usize = 50;
 struct LockMetrics {
     path: String,
     is_held: bool,
-    held_seconds: f64,
+    /// `None` if nothing tells the time of the grant, or if the holders cannot be read.
+    held_seconds: Option<f64>,
     waiters: usize,
     longest_wait_seconds: f64,
     clashes: bool,
@@ -31,13 +32,24 @@ pub(super) fn families(locks: &[Snapshot]) -> Vec<MetricFamily> {
 
 fn lock_metrics(lock: &Snapshot, now_ms: u64) -> LockMetrics {
     // If the contender's clock is ahead of this machine's clock, the age is 0.
-    let since = |entry: &Entry| Some(now_ms.saturating_sub(entry.since_ms?) as f64 / 1000.0);
+    let age = |since_ms: u64| now_ms.saturating_sub(since_ms) as f64 / 1000.0;
+    let held = |holder: &Entry| holder.held_since_ms.map(age);
     LockMetrics {
         path: lock.path.clone(),
         is_held: lock.is_held(),
-        held_seconds: lock.holder.as_ref().and_then(since).unwrap_or(0.0),
+        held_seconds: match &lock.holder {
+            Some(holder) => held(holder),
+            // The holders of this lock are not known.
+            None if lock.is_held() || !lock.unread.is_empty() => None,
+            None => Some(0.0),
+        },
         waiters: lock.waiting,
-        longest_wait_seconds: lock.waiters.iter().filter_map(since).fold(0.0, f64::max),
+        longest_wait_seconds: lock
+            .waiters
+            .iter()
+            .filter_map(|waiter| waiter.since_ms)
+            .map(age)
+            .fold(0.0, f64::max),
         clashes: lock.clash.is_some(),
         crashed: lock.previous == "crashed",
     }
@@ -57,34 +69,40 @@ fn families_of(mut locks: Vec<LockMetrics>) -> Vec<MetricFamily> {
             "1",
             count(|lock| lock.clashes),
         ),
-        total("zoolock_locks_crashed", "locks whose last holder crashed", "1", count(|lock| lock.crashed)),
+        total(
+            "zoolock_locks_crashed",
+            "locks whose last recorded holder crashed",
+            "1",
+            count(|lock| lock.crashed),
+        ),
         total("zoolock_locks_longest_wait_seconds", "longest wait of a current waiter", "s", longest),
     ];
     locks.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.path.cmp(&b.path)));
     locks.truncate(MAX_NAMED);
     if !locks.is_empty() {
-        let each = |name, help, unit, value: fn(&LockMetrics) -> f64| {
-            let point = |lock: &LockMetrics| SeriesPoint {
-                labels: vec![("lock".to_owned(), lock.path.clone())],
-                value: SeriesValue::Gauge(value(lock)),
+        // A lock whose value is unknown has no series.
+        let each = |name, help, unit, value: fn(&LockMetrics) -> Option<f64>| {
+            let point = |lock: &LockMetrics| {
+                let labels = vec![("lock".to_owned(), lock.path.clone())];
+                Some(SeriesPoint { labels, value: SeriesValue::Gauge(value(lock)?) })
             };
-            family(name, help, unit, locks.iter().map(point).collect())
+            family(name, help, unit, locks.iter().filter_map(point).collect())
         };
         families.extend([
             each(
                 "zoolock_lock_waiters",
                 "waiters of this lock (only for the locks with the most waiters)",
                 "1",
-                |lock| lock.waiters as f64,
+                |lock| Some(lock.waiters as f64),
             ),
             each(
                 "zoolock_lock_held_seconds",
-                "time since the holder arrived; 0 if the lock is free",
+                "time since the grant; 0 if the lock is free; missing if the time of the grant is unknown",
                 "s",
                 |lock| lock.held_seconds,
             ),
             each("zoolock_lock_longest_wait_seconds", "longest wait of a current waiter", "s", |lock| {
-                lock.longest_wait_seconds
+                Some(lock.longest_wait_seconds)
             }),
         ]);
     }
@@ -108,7 +126,11 @@ mod tests {
         LockMetrics {
             path: path.to_owned(),
             is_held: waiters > 0,
-            held_seconds: if waiters > 0 { 7.5 } else { 0.0 },
+            held_seconds: if path.ends_with("unknown") {
+                None
+            } else {
+                Some(if waiters > 0 { 7.5 } else { 0.0 })
+            },
             waiters,
             longest_wait_seconds: waiters as f64,
             clashes: waiters == 3,
@@ -121,19 +143,21 @@ mod tests {
         let mut locks: Vec<LockMetrics> =
             (0..200).map(|number| lock(&format!("/locks/{number:03}"), 0)).collect();
         locks[123] = lock("/locks/busy", 3);
+        locks[124] = lock("/locks/unknown", 2);
         let text = render(&families_of(locks));
         for line in [
             "zoolock_locks 200",
-            "zoolock_locks_held 1",
-            "zoolock_locks_waiting 3",
+            "zoolock_locks_held 2",
+            "zoolock_locks_waiting 5",
             "zoolock_locks_clashing 1",
-            "zoolock_locks_crashed 199",
+            "zoolock_locks_crashed 198",
             "zoolock_locks_longest_wait_seconds 3",
             "zoolock_lock_waiters{lock=\"/locks/busy\"} 3",
             "zoolock_lock_held_seconds{lock=\"/locks/busy\"} 7.5",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");
         }
+        assert!(!text.contains("zoolock_lock_held_seconds{lock=\"/locks/unknown\"}"), "{text}");
         let named = text.lines().filter(|line| line.starts_with("zoolock_lock_waiters{")).count();
         assert_eq!(named, MAX_NAMED);
     }

@@ -3,6 +3,7 @@
 //!
 //! * `service.rs`: server, identity, and access to created znodes.
 //! * `credentials.rs`, `kerberos.rs`, `no_kerberos.rs`: credentials.
+//! * `selection.rs`: the locks that `ls` lists.
 //! * `waiting.rs`: locks to acquire, and the time to wait; `run.rs`: the command to run.
 //! * `top.rs`, `ui.rs`, `serve.rs`: the commands `top`, `ui` and `serve`.
 
@@ -13,10 +14,11 @@ pub(crate) mod kerberos;
 #[path = "no_kerberos.rs"]
 pub(crate) mod kerberos;
 mod run;
+pub(crate) mod selection;
 pub(crate) mod serve;
 mod service;
 #[cfg(test)]
-mod test_plans;
+pub(crate) mod test_plans;
 mod top;
 #[cfg(feature = "ui")]
 pub(crate) mod ui;
@@ -29,11 +31,13 @@ use zoolock::Ticket;
 
 use crate::args::manual;
 use crate::args::{Args, Command, DoctorArgs, Global, ManArgs, OnLost};
+use crate::base::duration::parse_duration;
 use crate::base::executable;
 use crate::base::exit::Failure;
 use crate::base::proc::check_proc;
 
 use run::{file_name, new_owner, parse_grace};
+use selection::ListSelection;
 use serve::ServePlan;
 use service::{check_name, check_prefix};
 use top::plan_top;
@@ -54,6 +58,7 @@ pub(crate) enum Plan {
     Ls {
         service: ConnectionSettings,
         prefix: Option<String>,
+        selection: ListSelection,
         json: bool,
     },
     Show {
@@ -77,16 +82,24 @@ pub(crate) enum Plan {
         prefix: Option<String>,
         json: bool,
     },
+    History {
+        service: ConnectionSettings,
+        name: Option<String>,
+        last: usize,
+        json: bool,
+    },
     /// Without a ticket, all holders are asked to release the lock.
     Revoke {
         service: ConnectionSettings,
         name: String,
         ticket: Option<Ticket>,
+        wait: Option<Duration>,
     },
+    /// Without a ticket, nothing changes, and the command that breaks the lock is printed.
     Break {
         service: ConnectionSettings,
         name: String,
-        ticket: Ticket,
+        ticket: Option<Ticket>,
     },
     Resize {
         service: ConnectionSettings,
@@ -127,15 +140,15 @@ impl Plan {
         match command {
             Command::Run(run) => {
                 refuse_json(&global, "run")?;
-                let mut service = plan_connection(&global, run.waiting.note.clone())?;
-                set_naming(&mut service, &run.waiting.kind)?;
-                service.owner = Some(match check_owner(&run.waiting)? {
+                let mut service = plan_connection(&global, run.description.note.clone())?;
+                set_naming(&mut service, &run.kind)?;
+                service.owner = Some(match check_owner(&run.description)? {
                     Some(owner) => owner,
                     None => new_owner()?,
                 });
-                let wanted = plan_locks(&run.names, &run.waiting, &service)?;
+                let wanted = plan_locks(&run.names, &run.waiting, &run.kind, &service)?;
                 service.connect_timeout = wanted.patience.shorten(service.connect_timeout);
-                let grace = parse_grace(run.grace.as_deref(), service.session_timeout)?;
+                let grace = parse_grace(run.child.grace.as_deref(), service.session_timeout)?;
                 // This is `None` without --grace. The grace period then depends on the negotiated
                 // session timeout.
                 service.grace = grace;
@@ -144,14 +157,14 @@ impl Plan {
                     executable::check(program)?;
                 }
                 check_proc()?;
-                let (on_lost, on_revoke, keep) = (run.on_lost, run.on_revoke, run.keep);
+                let (on_lost, on_revoke, keep) = (run.child.on_lost, run.child.on_revoke, run.child.keep);
                 if keep && on_lost == OnLost::Warn {
                     return Err(Failure::usage(
                         "--keep with --on-lost warn: CMD would continue while another host starts its own",
                     ));
                 }
-                let export = check_export(&run.waiting.export)?;
-                service.metrics_by_lock = run.waiting.export.metrics_by_lock;
+                let export = check_export(&run.export)?;
+                service.metrics_by_lock = run.export.metrics_by_lock;
                 Ok(Self::Run(RunPlan {
                     service,
                     wanted,
@@ -164,19 +177,22 @@ impl Plan {
                 }))
             }
             Command::Hold(hold) => {
-                let mut service = plan_connection(&global, hold.waiting.note.clone())?;
-                set_naming(&mut service, &hold.waiting.kind)?;
-                service.owner = check_owner(&hold.waiting)?;
-                let wanted = plan_locks(&hold.names, &hold.waiting, &service)?;
+                let mut service = plan_connection(&global, hold.description.note.clone())?;
+                set_naming(&mut service, &hold.kind)?;
+                service.owner = check_owner(&hold.description)?;
+                let wanted = plan_locks(&hold.names, &hold.waiting, &hold.kind, &service)?;
                 service.connect_timeout = wanted.patience.shorten(service.connect_timeout);
-                let export = check_export(&hold.waiting.export)?;
-                service.metrics_by_lock = hold.waiting.export.metrics_by_lock;
+                let export = check_export(&hold.export)?;
+                service.metrics_by_lock = hold.export.metrics_by_lock;
                 Ok(Self::Hold(HoldPlan { service, wanted, export, json: global.json }))
             }
             Command::Ls(ls) => {
                 let service = plan_connection(&global, None)?;
                 check_prefix(ls.prefix.as_deref(), &service.root)?;
-                Ok(Self::Ls { service, prefix: ls.prefix, json: global.json })
+                let older = ls.older.map(|text| parse_duration("--older", &text)).transpose()?;
+                let selection =
+                    ListSelection { order: ls.sort, waiting: ls.waiting, held_by: ls.held_by, older };
+                Ok(Self::Ls { service, prefix: ls.prefix, selection, json: global.json })
             }
             Command::Show(show) => {
                 let service = plan_connection(&global, None)?;
@@ -199,18 +215,32 @@ impl Plan {
                 check_prefix(deadlocks.prefix.as_deref(), &service.root)?;
                 Ok(Self::Deadlocks { service, prefix: deadlocks.prefix, json: global.json })
             }
+            Command::History(history) => {
+                let service = plan_connection(&global, None)?;
+                if let Some(name) = &history.name {
+                    check_name(name, &service.root)?;
+                }
+                if history.last == 0 {
+                    return Err(Failure::usage("--last 0: must be at least 1; the default is 50"));
+                }
+                Ok(Self::History { service, name: history.name, last: history.last, json: global.json })
+            }
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
-                let service = plan_connection(&global, None)?;
+                let mut service = plan_connection(&global, None)?;
                 check_name(&revoke.name, &service.root)?;
+                service.command = Some(format!("zoolock revoke {}", revoke.name));
                 let ticket = revoke.token.as_deref().map(parse_ticket).transpose()?;
-                Ok(Self::Revoke { service, name: revoke.name, ticket })
+                let wait = revoke.wait.map(|text| parse_duration("--wait", &text)).transpose()?;
+                Ok(Self::Revoke { service, name: revoke.name, ticket, wait })
             }
             Command::Break(broken) => {
                 refuse_json(&global, "break")?;
-                let service = plan_connection(&global, broken.note)?;
+                let mut service = plan_connection(&global, broken.note)?;
                 check_name(&broken.name, &service.root)?;
-                Ok(Self::Break { service, name: broken.name, ticket: parse_ticket(&broken.token)? })
+                service.command = Some(format!("zoolock break {}", broken.name));
+                let ticket = broken.token.as_deref().map(parse_ticket).transpose()?;
+                Ok(Self::Break { service, name: broken.name, ticket })
             }
             Command::Resize(resize) => {
                 refuse_json(&global, "resize")?;
@@ -247,7 +277,7 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json has no effect on `{command}`; it works with hold, ls, show, watch, why, deadlocks, doctor and serve --status"
+            "--json has no effect on `{command}`; it works with hold, ls, show, watch, why, deadlocks, history, doctor and serve --status"
         )));
     }
     Ok(())

@@ -7,6 +7,7 @@ use zoolock::{ConnectString, LockPath, Naming, Tls};
 use crate::args::Global;
 use crate::base::duration::parse_duration;
 use crate::base::exit::Failure;
+use crate::base::shell::quote_for_shell;
 use crate::plan::credentials::{Auth, check_tls_flags, read_credentials};
 
 /// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
@@ -23,12 +24,24 @@ pub(crate) struct ConnectionSettings {
     pub(crate) root: String,
     pub(crate) note: Option<String>,
     pub(crate) program: Option<String>,
+    /// The command line for the history, without secrets. Set for commands of operators.
+    pub(crate) command: Option<String>,
     pub(crate) owner: Option<String>,
     pub(crate) grace: Option<Duration>,
     pub(crate) token_epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) metrics_by_lock: bool,
+    /// The connection flags of the command line, for commands to copy: each flag after a blank, quoted for a shell.
+    pub(crate) copied_flags: String,
+}
+
+impl ConnectionSettings {
+    /// Returns a command for the user to copy, with the flags that it needs to reach the same locks. `words`: the
+    /// subcommand and its arguments, quoted for a shell.
+    pub(crate) fn command_to_copy(&self, words: &str) -> String {
+        format!("zoolock {words}{}", self.copied_flags)
+    }
 }
 
 /// The server to connect to.
@@ -51,6 +64,23 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
+    /// Returns the address of the server for messages.
+    pub(crate) fn address(&self) -> &str {
+        match self {
+            Self::Local => "this user's server",
+            Self::Remote { hosts, .. } => hosts,
+        }
+    }
+
+    /// Returns the end of a message that this server has nothing to report. It is empty unless the server is this user's
+    /// own, which zoolock also asks by mistake if ZOOLOCK_CONNECT is missing.
+    pub(crate) fn ensemble_hint(&self) -> &'static str {
+        match self {
+            Self::Local => "; to ask an ensemble, give --connect or set ZOOLOCK_CONNECT",
+            Self::Remote { .. } => "",
+        }
+    }
+
     /// Returns whether this client authenticates, so that the server knows its identity.
     pub(crate) fn has_credentials(&self) -> bool {
         match self {
@@ -135,12 +165,19 @@ pub(crate) fn plan_connection(global: &Global, note: Option<String>) -> Result<C
         root: global.root.clone(),
         note,
         program: None,
+        command: None,
         owner: None,
         grace: None,
         token_epoch: global.token_epoch,
         naming: Naming::Native,
         kazoo_pattern: false,
         metrics_by_lock: false,
+        copied_flags: global
+            .copied
+            .0
+            .iter()
+            .map(|(flag, value)| format!(" {flag} {}", quote_for_shell(value)))
+            .collect(),
     })
 }
 
@@ -188,6 +225,19 @@ mod tests {
             let message = refused(&["show", name]);
             assert!(!message.contains('\0'), "{message:?}");
         }
+    }
+
+    #[test]
+    fn command_to_copy_has_quoted_flags() {
+        let Ok(Plan::Ls { service, .. }) = plan(&["--root", "/it's", "ls", "--connect", "h:1,i:2/c"]) else {
+            panic!("expected a plan of ls")
+        };
+        assert_eq!(
+            service.command_to_copy("show x"),
+            "zoolock show x --connect h:1,i:2/c --root '/it'\\''s'"
+        );
+        let Ok(Plan::Ls { service, .. }) = plan(&["ls"]) else { panic!("expected a plan of ls") };
+        assert_eq!(service.command_to_copy("show x"), "zoolock show x");
     }
 
     #[test]

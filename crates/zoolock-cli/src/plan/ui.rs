@@ -43,7 +43,9 @@ pub(crate) fn plan(global: &Global, args: UiArgs) -> Result<Plan, Failure> {
     let hosts = args.host.iter().map(|host| host_name(host)).collect::<Result<_, _>>()?;
     let token = args.token_file.as_deref().map(token).transpose()?;
     let listen = resolve_address("--listen", &args.listen)?;
-    Ok(Plan::Ui(Box::new(UiPlan { service: plan_connection(global, None)?, listen, hosts, token })))
+    let service =
+        ConnectionSettings { command: Some("zoolock ui".to_owned()), ..plan_connection(global, None)? };
+    Ok(Plan::Ui(Box::new(UiPlan { service, listen, hosts, token })))
 }
 
 /// Checks a host name, and converts it to lower case. Refuses a port, because requests are accepted with any port.

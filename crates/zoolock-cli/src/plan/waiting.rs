@@ -5,7 +5,7 @@ use std::time::Duration;
 use zoolock::Zoolock;
 
 use super::service::{ConnectionSettings, check_name, parse_naming};
-use crate::args::{AcquireArgs, ExportArgs, KindArgs, WantedKind};
+use crate::args::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};
 use crate::base::duration::parse_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
@@ -52,7 +52,8 @@ pub(crate) struct WantedLocks {
 /// Checks the names and the flags that say what to acquire and how long to wait.
 pub(super) fn plan_locks(
     names: &[String],
-    waiting: &AcquireArgs,
+    waiting: &WaitingArgs,
+    kind: &KindArgs,
     service: &ConnectionSettings,
 ) -> Result<WantedLocks, Failure> {
     for name in names {
@@ -67,15 +68,15 @@ pub(super) fn plan_locks(
         },
         (None, false) => AcquireTimeout::Forever,
     };
-    let lock_delay = match &waiting.kind.lock_delay {
+    let lock_delay = match &kind.lock_delay {
         Some(text) => parse_duration("--lock-delay", text)?,
         None => Duration::ZERO,
     };
     Ok(WantedLocks {
         name: names.join(" and "),
         names: names.to_vec(),
-        kind: waiting.kind.check_kind(names).map_err(Failure::usage)?,
-        crash_detection: waiting.kind.crash_detection,
+        kind: kind.check_kind(names).map_err(Failure::usage)?,
+        crash_detection: kind.crash_detection,
         lock_delay,
         patience,
         on_busy: Exit::from_code(waiting.on_busy_exit),
@@ -91,8 +92,8 @@ pub(super) fn set_naming(service: &mut ConnectionSettings, args: &KindArgs) -> R
 }
 
 /// Returns the checked owner id. An empty `ZOOLOCK_OWNER` counts as unset.
-pub(super) fn check_owner(waiting: &AcquireArgs) -> Result<Option<String>, Failure> {
-    let Some(owner) = waiting.owner.as_ref().filter(|owner| !owner.is_empty()) else { return Ok(None) };
+pub(super) fn check_owner(description: &DescriptionArgs) -> Result<Option<String>, Failure> {
+    let Some(owner) = description.owner.as_ref().filter(|owner| !owner.is_empty()) else { return Ok(None) };
     let checked = Zoolock::builder().owner_id(owner);
     checked.map_err(|error| Failure::usage(format!("--{error} (--owner, or ZOOLOCK_OWNER)")))?;
     Ok(Some(owner.clone()))

@@ -15,6 +15,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Maximum interval between two reads of the lock. After a long wait, the status line may show a
 /// former holder for this long.
 const MAX_READ_INTERVAL: Duration = Duration::from_secs(30);
+/// The status line shows the age of a read that is older than this.
+const MAX_FRESH_AGE: Duration = Duration::from_secs(5);
 
 /// Shows the status line and updates it until the task is aborted. Without a terminal, prints the holder once.
 pub(crate) async fn update_status_line(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Reporter>) {
@@ -22,6 +24,7 @@ pub(crate) async fn update_status_line(zoolock: Zoolock, names: Vec<String>, rep
     tokio::time::sleep(FIRST_LINE_AFTER).await;
     let mut locks = AwaitedLocks::new(&zoolock, &names);
     loop {
+        let read_at = Instant::now();
         // Errors are ignored, because the acquisition reports its own errors.
         let seen = locks.blocking_lock().await;
         if let (Some((name, snapshot)), false) = (&seen, reporter.can_show_status()) {
@@ -31,7 +34,9 @@ pub(crate) async fn update_status_line(zoolock: Zoolock, names: Vec<String>, rep
         let next = Instant::now() + read_interval(began.elapsed());
         while Instant::now() < next {
             reporter.show_status(&match &seen {
-                Some((name, snapshot)) => format_status_line(name, snapshot, began.elapsed()),
+                Some((name, snapshot)) => {
+                    format_status_line(name, snapshot, began.elapsed(), read_at.elapsed())
+                }
                 None => {
                     format!(
                         "zoolock: waiting for {} · {}",
@@ -97,13 +102,15 @@ fn format_status_line(
     name: &str,
     PolledSnapshot { lock, place, .. }: &PolledSnapshot,
     waited: Duration,
+    age: Duration,
 ) -> String {
     let mut line = format!("zoolock: waiting for {name} · {}", format_seconds(waited));
     if let Some(before) = place {
         line.push_str(&format!(" · position {} of {}", before + 1, lock.waiting));
     }
     if let Some(holder) = &lock.holder {
-        line.push_str(&format!(" · held by {}{}", describe_contender(holder), format_other_holders(lock)));
+        let others = format_other_holders(lock);
+        line.push_str(&format!(" · held by {}{others}{}", describe_contender(holder), format_age(age)));
     }
     line
 }
@@ -113,6 +120,11 @@ fn format_other_holders(lock: &Snapshot) -> String {
         0 => String::new(),
         others => format!(" and {others} more"),
     }
+}
+
+/// Returns the age of a read of the lock, or nothing if the read is fresh.
+fn format_age(age: Duration) -> String {
+    if age > MAX_FRESH_AGE { format!(" {} ago", format_seconds(age)) } else { String::new() }
 }
 
 fn format_seconds(duration: Duration) -> String {
@@ -184,5 +196,11 @@ mod tests {
         assert_eq!(of(1), Duration::from_secs(1));
         assert_eq!(of(60), Duration::from_secs(6));
         assert_eq!(of(86_400), Duration::from_secs(30));
+    }
+
+    #[test]
+    fn status_line_shows_age_of_old_read() {
+        assert_eq!(format_age(Duration::from_secs(5)), "");
+        assert_eq!(format_age(Duration::from_secs(12)), " 12s ago");
     }
 }

@@ -4,12 +4,12 @@ use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use zoolock::Entry;
+use zoolock::{Deadlock, Entry};
 
 use crate::args::ColorWhen;
 use crate::base::duration::format_in_two_units;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{escape_unprintable_json, terminal_width, use_color};
+use crate::base::reporter::{escape_unprintable, escape_unprintable_json, terminal_width, use_color};
 
 /// Returns the name of a lock below the root, or its path if it lies elsewhere.
 pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
@@ -26,6 +26,15 @@ pub(crate) fn describe_role(entry: &Entry) -> String {
         "permit" => format!("{} permits", entry.weight),
         other => other.to_owned(),
     }
+}
+
+/// Formats the circle of a deadlock by its locks, such as `a → b → a`. The holder of each lock waits for the next one.
+pub(crate) fn format_circle(deadlock: &Deadlock, root: &str) -> String {
+    let mut locks: Vec<&str> =
+        deadlock.edges.iter().map(|edge| lock_name(&edge.waits_for.lock, root)).collect();
+    locks.dedup();
+    locks.extend(locks.first().copied());
+    escape_unprintable(&locks.join(" → "))
 }
 
 /// Schema name of the documents that `docs/JSON.md` describes.
@@ -52,7 +61,29 @@ pub(crate) fn format_json_line(content: &impl Serialize) -> String {
 
 /// Returns the time since a contender joined the queue. The contender's clock may differ from the clock of this machine.
 pub(crate) fn format_age(entry: &Entry) -> Option<String> {
-    let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
+    format_time_since(entry.since_ms?)
+}
+
+/// Returns the time since a holder was granted the lock. If nothing tells the time of the grant, returns the time since
+/// the holder joined the queue, which is the maximum, with the sign ≤.
+pub(crate) fn format_held(holder: &Entry) -> Option<String> {
+    match holder.held_since_ms {
+        Some(since) => format_time_since(since),
+        None => format_age(holder).map(|age| format!("≤{age}")),
+    }
+}
+
+/// Returns that a contender was asked to release, and the time since then if it is known; `None` if it was not asked.
+pub(crate) fn format_asked(entry: &Entry) -> Option<String> {
+    if !entry.revoked {
+        return None;
+    }
+    let time = entry.asked_ms.and_then(format_time_since);
+    Some(time.map_or_else(|| "asked to release".to_owned(), |time| format!("asked to release {time} ago")))
+}
+
+fn format_time_since(ms: u64) -> Option<String> {
+    let since = UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
     Some(format_in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
 }
 
@@ -70,9 +101,13 @@ impl TextStyle {
     }
 
     /// Returns the style of output that is not a terminal.
-    #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self { color: false, width: None }
+    }
+
+    /// Returns the same style for output whose lines are not cut.
+    pub(crate) fn uncut(self) -> Self {
+        Self { width: None, ..self }
     }
 
     pub(crate) fn bold(&self, text: &str) -> String {

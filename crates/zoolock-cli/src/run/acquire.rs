@@ -176,7 +176,7 @@ async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks) -> Failure {
     let look = status::held_lock(zoolock, &wanted.names);
     let held = match tokio::time::timeout(Duration::from_secs(1), look).await {
         Ok(Some((name, who))) => format!("{name} is held by {who}"),
-        _ => format!("{} is held", wanted.name),
+        _ => format!("{} was busy; its present holder is not known", wanted.name),
     };
     let message = match wanted.patience {
         AcquireTimeout::For(patience) => {

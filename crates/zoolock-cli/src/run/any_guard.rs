@@ -117,7 +117,7 @@ impl AnyGuard {
         with_guard!(self, guard => guard.acquisition_id())
     }
 
-    /// Returns how the previous holder left the lock: `clean`, `crashed` or `unknown`.
+    /// Returns how the hold of the previous holder ended: `clean`, `crashed` or `unknown`.
     pub(crate) fn previous(&self) -> &'static str {
         let previous = match self {
             AnyGuard::Exclusive(guard) => guard.previous(),

@@ -46,10 +46,7 @@ pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exi
     {
         release(holder, name, reporter).await;
         close(zoolock).await;
-        return Err(Failure::new(
-            Exit::OUTPUT,
-            format!("cannot print the token: {error}; {name} is not held"),
-        ));
+        return Err(Failure::new(Exit::OUTPUT, format!("cannot print the token: {error}; gave up {name}")));
     }
     let end = if has_end_of_input() { "the end of input" } else { "TERM" };
     reporter.note(format_args!("holding {name}; ^C or {end} releases it"));
@@ -72,8 +69,9 @@ pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exi
         return Ok(Exit::LOST);
     }
     let goodbye = async {
-        release(holder, name, reporter).await;
-        reporter.note(format_args!("released {name}"));
+        if release(holder, name, reporter).await {
+            reporter.note(format_args!("released {name}"));
+        }
         close(zoolock).await;
     };
     tokio::select! {

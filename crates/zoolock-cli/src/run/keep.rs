@@ -87,7 +87,12 @@ async fn restart_until_lock_ends(
                     return Some(if outcome.lock_lost { Exit::LOST } else { outcome.ending.exit() });
                 }
                 if outcome.lock_lost {
-                    reporter.error(format_args!("lost {name}; {what}; waiting for it again"));
+                    let why = if outcome.renewal_late {
+                        format!("{name} could not be renewed in time")
+                    } else {
+                        format!("lost {name}")
+                    };
+                    reporter.error(format_args!("{why}; {what}; waiting for it again"));
                     return None;
                 }
                 if outcome.revoked {

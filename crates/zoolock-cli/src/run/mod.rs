@@ -39,10 +39,13 @@ pub(crate) async fn run(plan: RunPlan, reporter: &Arc<Reporter>) -> Result<Exit,
     release_and_close(zoolock, holder, name, reporter).await;
     let outcome = result?;
     if outcome.lock_lost {
-        return Err(Failure::new(
-            Exit::LOST,
-            format!("lost {name} while {} ran; it ended with {}", command_name(&plan), outcome.ending),
-        ));
+        let command = command_name(&plan);
+        let what = if outcome.renewal_late {
+            format!("{name} could not be renewed in time while {command} ran")
+        } else {
+            format!("lost {name} while {command} ran")
+        };
+        return Err(Failure::new(Exit::LOST, format!("{what}; it ended with {}", outcome.ending)));
     }
     if outcome.ending != Ending::Code(0) {
         reporter.note(format_args!("{} ended with {}", command_name(&plan), outcome.ending));

@@ -22,26 +22,28 @@ pub(crate) async fn release_and_close(zoolock: Zoolock, holder: AnyGuard, name: 
 }
 
 /// Releases the lock. Waits at most [`RELEASE_BOUND`], because the end of the session frees the lock, too.
-pub(crate) async fn release(holder: AnyGuard, name: &str, reporter: &Reporter) {
-    match tokio::time::timeout(RELEASE_BOUND, holder.release()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => reporter
-            .note(format_args!("cannot release {name}: {error}; the server frees it when the session ends")),
-        Err(_) => reporter.note(format_args!(
-            "cannot release {name}: no answer from the server; the server frees it when the session ends"
-        )),
-    }
+/// Returns whether the server has confirmed the release. Otherwise prints the reason.
+pub(crate) async fn release(holder: AnyGuard, name: &str, reporter: &Reporter) -> bool {
+    let reason = match tokio::time::timeout(RELEASE_BOUND, holder.release()).await {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer from the server".to_owned(),
+    };
+    reporter.note(format_args!("cannot release {name}: {reason}"));
+    reporter.note(format_args!("gave up {name}; the server frees it when the session ends"));
+    false
 }
 
 /// Returns the reason of a loss, for messages.
 pub(crate) fn describe_loss(reason: LossReason) -> &'static str {
     match reason {
-        LossReason::SessionExpired => "the session expired",
+        LossReason::SessionExpired => "the session expired, or the server ended it",
         LossReason::Broken => "another client deleted its znode",
         LossReason::Unreachable => {
-            "the server could not be reached in time (is it down, or at its limit of connections, maxClientCnxns?)"
+            "no server confirmed the lock in time (was this process stopped, or the server down, slow or at \
+             maxClientCnxns?)"
         }
-        LossReason::Closed => "the connection was closed",
+        LossReason::Closed => "the session was closed",
         _ => "reason unknown",
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct RunOutcome {
     pub(crate) ending: Ending,
     /// Set if the lock was lost, or about to be lost, before the command ended (`--on-lost kill`).
     pub(crate) lock_lost: bool,
+    /// Set in addition to `lock_lost` if the lock was still valid when the command ended. The command
+    /// then got TERM because a renewal was late.
+    pub(crate) renewal_late: bool,
     /// Set if a user ended the command, by INT or TERM to zoolock, or by ^C on the terminal.
     pub(crate) by_user: bool,
     /// Set if the lock was revoked, with `--on-revoke term`.
@@ -249,12 +252,14 @@ impl<'a> Supervisor<'a> {
 
     async fn finish(self, ending: Ending) -> RunOutcome {
         let lock_lost = self.is_lost();
+        let renewal_late = lock_lost && self.guard.is_valid();
         if !lock_lost && !self.warned && !self.guard.is_valid() {
-            self.reporter.error(format_args!("lost {} before the command ended", self.name));
+            self.reporter
+                .error(format_args!("lost {} before the command and its processes ended", self.name));
         }
         self.child.dismiss().await;
         let by_user = self.first_end_signal.is_some() || self.interrupted_on_terminal;
-        RunOutcome { ending, lock_lost, by_user, revoked: self.revoked }
+        RunOutcome { ending, lock_lost, renewal_late, by_user, revoked: self.revoked }
     }
 
     /// Sends the end of the lease to the reaper, if it has changed. The end becomes earlier if a
@@ -419,12 +424,12 @@ impl<'a> Supervisor<'a> {
         }
         match now {
             Connection::Suspect => self.reporter.note(format_args!(
-                "disconnected from the server; {} stays held for {} without a renewal",
+                "no confirmation from the server; the lease on {} ends in {}",
                 self.name,
                 format_duration(self.remaining_lease())
             )),
             Connection::Connected => {
-                self.reporter.note(format_args!("reconnected; {} is still held", self.name))
+                self.reporter.note(format_args!("the lease on {} is renewed", self.name))
             }
             // `handle_loss` reports the loss.
             _ => {}
@@ -476,7 +481,7 @@ impl<'a> Supervisor<'a> {
                 OnLost::Kill => {
                     format!("stopped; if it does not continue within {left}, {} is lost and the command is killed", self.name)
                 }
-                OnLost::Warn => format!("stopped; {} stays held for {left}", self.name),
+                OnLost::Warn => format!("stopped; the lease on {} ends in {left}", self.name),
             });
             if had_terminal {
                 // The other processes of a pipeline did not get the ^Z that the command got.

@@ -68,7 +68,10 @@ async fn connect_locally(service: &ConnectionSettings, reporter: &Reporter) -> R
         let server = local::find_or_start_server(service.connect_timeout.saturating_sub(passed)).await?;
         let address = server.address()?;
         if attempt == 1 {
-            reporter.detail(format_args!("using this user's server at {address}"));
+            reporter.detail(format_args!(
+                "using this user's server at {address}, which only this host can reach{}",
+                service.endpoint.ensemble_hint()
+            ));
         }
         let connected = tokio::select! {
             connected = builder(service)?.connect(&address) => connected,
@@ -172,6 +175,9 @@ fn builder(service: &ConnectionSettings) -> Result<zoolock::Builder, Failure> {
     }
     if let Some(program) = &service.program {
         builder = builder.program(program);
+    }
+    if let Some(command) = &service.command {
+        builder = builder.command_line(command);
     }
     if let Some(owner) = &service.owner {
         builder = builder.owner_id(owner)?;

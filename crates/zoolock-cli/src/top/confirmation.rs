@@ -21,6 +21,7 @@ pub(super) struct Confirmation {
     pub(super) description: String,
     pub(super) holds: bool,
     pub(super) since_ms: Option<u64>,
+    pub(super) held_since_ms: Option<u64>,
     pub(super) typed: String,
 }
 

@@ -23,6 +23,8 @@ pub(super) struct LockRow {
     pub(super) unread: Vec<String>,
     /// Hand-overs per second.
     pub(super) rate: Option<f64>,
+    /// The last event in the history of the lock, if the screen shows its queue.
+    pub(super) last_event: Option<String>,
 }
 
 /// A holder or waiter.
@@ -31,10 +33,14 @@ pub(super) struct ContenderRow {
     pub(super) node: String,
     pub(super) token: Option<String>,
     pub(super) revoked: bool,
+    /// Time of the request to release; `None` if it is unknown.
+    pub(super) asked_ms: Option<u64>,
     pub(super) since_ms: Option<u64>,
+    /// Time of the grant; `None` for a waiter, and if the time is unknown.
+    pub(super) held_since_ms: Option<u64>,
     /// Role: exclusive, reader, or the number of permits.
     pub(super) role: String,
-    /// Short description of the client.
+    /// Short description of the client, without its note.
     pub(super) description: String,
     pub(super) host: Option<String>,
     pub(super) pid: Option<u32>,
@@ -57,6 +63,7 @@ impl LockRow {
             clash: lock.clash,
             unread: lock.unread,
             rate: None,
+            last_event: None,
         }
     }
 
@@ -68,6 +75,16 @@ impl LockRow {
     /// Returns the time at which the longest waiter joined the queue, in Unix milliseconds.
     pub(super) fn longest_since(&self) -> Option<u64> {
         self.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
+    }
+
+    /// Returns the holder that has held the lock longest. An unknown time counts as its maximum.
+    pub(super) fn longest_holder(&self) -> Option<&ContenderRow> {
+        self.holders.iter().min_by_key(|holder| holder.earliest_grant().unwrap_or(u64::MAX))
+    }
+
+    /// Returns the time since which the lock is held, or the earliest possible time if the time is unknown.
+    pub(super) fn held_since(&self) -> Option<u64> {
+        self.longest_holder()?.earliest_grant()
     }
 
     /// Returns the holders, then the waiters in queue order.
@@ -85,18 +102,37 @@ impl LockRow {
 }
 
 impl ContenderRow {
-    fn of(entry: Entry) -> Self {
+    fn of(mut entry: Entry) -> Self {
+        // The description of an entry without a note is the description without the note.
+        let identifier = entry.identifier.take();
+        let note = entry.note.take().or(identifier);
         Self {
             description: describe_contender(&entry),
             role: describe_role(&entry),
             revoked: entry.revoked,
+            asked_ms: entry.asked_ms,
             node: entry.node,
             token: entry.token,
             since_ms: entry.since_ms,
+            held_since_ms: entry.held_since_ms,
             host: entry.host,
             pid: entry.pid,
             program: entry.program,
-            note: entry.note.or(entry.identifier),
+            note,
         }
+    }
+
+    /// Returns the description with the note.
+    pub(super) fn full_description(&self) -> String {
+        match &self.note {
+            Some(note) => format!("{}: {note}", self.description),
+            None => self.description.clone(),
+        }
+    }
+
+    /// Returns the time of the grant of a holder. If it is unknown, returns the time at which the holder joined the
+    /// queue, which is the earliest possible time.
+    pub(super) fn earliest_grant(&self) -> Option<u64> {
+        self.held_since_ms.or(self.since_ms)
     }
 }

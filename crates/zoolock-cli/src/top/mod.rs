@@ -1,6 +1,9 @@
 //! `zoolock top`: all locks on one screen, live.
 
 mod confirmation;
+mod contender;
+mod cursor;
+mod deadlocks;
 mod keys;
 mod lock;
 mod model;
@@ -11,6 +14,7 @@ mod samples;
 mod screen;
 mod text;
 mod view;
+mod why_window;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -27,10 +31,12 @@ use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::reporter::{Reporter, escape_unprintable, use_color};
 use crate::base::signals::{Signals, is_end_signal};
 use crate::base::terminal;
-use crate::plan::{Endpoint, TopPlan};
+use crate::plan::{ConnectionSettings, Endpoint, TopPlan};
 use crate::render::status::describe_contender;
+use crate::render::text::TextStyle;
 use crate::service::connect::{close_quickly, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
+use crate::verbs::why::format_chain;
 
 use confirmation::ActionRequest;
 use keys::TerminalInput;
@@ -78,6 +84,7 @@ async fn show(plan: TopPlan, zoolock: Zoolock, color: ColorWhen) -> Result<Exit,
     let (instructions, receiver) =
         watch::channel(Instructions { subject: model.subject(), read_requests: 0 });
     let (sender, results) = mpsc::channel(4);
+    let service = plan.service.clone();
     let screen =
         RawTerminal::enter_full_screen(use_color(color, true)).map_err(|error| terminal_failure(&error))?;
     let keys = keys::start_key_thread().map_err(|error| cannot_start("a thread", error))?;
@@ -86,8 +93,18 @@ async fn show(plan: TopPlan, zoolock: Zoolock, color: ColorWhen) -> Result<Exit,
     // with this function, because dropping a `JoinSet` aborts its tasks.
     let mut reading = JoinSet::new();
     reading.spawn(reader.run());
-    let event_loop =
-        EventLoop { screen, keys, signals, results, actions: JoinSet::new(), zoolock, instructions, started };
+    let event_loop = EventLoop {
+        screen,
+        keys,
+        signals,
+        results,
+        actions: JoinSet::new(),
+        explanations: JoinSet::new(),
+        zoolock,
+        service,
+        instructions,
+        started,
+    };
     event_loop.run(&mut model).await
 }
 
@@ -99,6 +116,7 @@ fn setting(plan: &TopPlan) -> Setting {
     let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
     Setting {
         title: escape_unprintable(&format!("{service} · {below}")),
+        address: service.to_owned(),
         read_only: plan.read_only,
         zone: TimeZone::system(),
     }
@@ -112,7 +130,10 @@ struct EventLoop {
     results: mpsc::Receiver<ReadResult>,
     /// Actions in progress.
     actions: JoinSet<Result<String, String>>,
+    /// Searches for the reason why a lock is not free: the path of the lock, and the answer. There is at most one search.
+    explanations: JoinSet<(String, Result<String, String>)>,
     zoolock: Zoolock,
+    service: ConnectionSettings,
     instructions: watch::Sender<Instructions>,
     started: Instant,
 }
@@ -149,6 +170,13 @@ impl EventLoop {
                     self.read_now();
                     None
                 }
+                Some(done) = self.explanations.join_next() => {
+                    model.tick(now(self.started));
+                    if let Ok((path, answer)) = done {
+                        model.show_why(&path, answer);
+                    }
+                    None
+                }
                 Some(result) = self.results.recv() => {
                     model.tick(now(self.started));
                     model.handle_read(result);
@@ -174,8 +202,12 @@ impl EventLoop {
                         }
                         Some(TopCommand::Read) => self.read_now(),
                         Some(TopCommand::Do(request)) => self.start_action(request),
+                        Some(TopCommand::Explain(path)) => self.explain(path),
                     }
                 }
+            }
+            if model.why.is_none() {
+                self.explanations.abort_all();
             }
             let subject = model.subject();
             self.instructions.send_if_modified(|instructions| {
@@ -197,6 +229,17 @@ impl EventLoop {
             let unknown =
                 || Err(format!("{}: no answer; the action may have happened, check the queue", request.name));
             timeout(ACTION_TIMEOUT, carry_out(&zoolock, &request)).await.unwrap_or_else(|_| unknown())
+        });
+    }
+
+    /// Starts to search for the reason why a lock is not free. Ends the search before.
+    fn explain(&mut self, path: String) {
+        self.explanations.abort_all();
+        let (zoolock, service) = (self.zoolock.clone(), self.service.clone());
+        self.explanations.spawn(async move {
+            let answer = zoolock.why(&path).await;
+            let format = |chain| format_chain(&chain, &service, &TextStyle::plain());
+            (path, answer.map(format).map_err(|error| error.to_string()))
         });
     }
 
@@ -238,7 +281,7 @@ async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String,
         AdminAction::Break => {
             let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
             let more =
-                if notices_break(&broken) { "" } else { "; that client does not notice, stop its process" };
+                if notices_break(&broken) { "" } else { "; that client may not notice, stop its process" };
             Ok(format!("{name}: removed {ticket} from the queue, {}{more}", describe_contender(&broken)))
         }
     }

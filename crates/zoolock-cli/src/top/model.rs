@@ -5,14 +5,18 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
+use super::cursor::Cursor;
+use super::deadlocks::DeadlockRow;
 use super::lock::{ContenderRow, LockRow};
 use super::order::{SortOrder, filter_and_sort};
+use super::text::{cut_end, width};
+use super::why_window::{WhyAnswer, WhyWindow, window_columns, window_lines};
 use crate::verbs::operate::AdminAction;
 
 /// Minimum size of the terminal.
 pub(super) const MIN_WIDTH: u16 = 60;
 pub(super) const MIN_HEIGHT: u16 = 16;
-/// Number of screen lines around the rows of the list: four above, two below.
+/// Number of screen lines around the rows of the list: four above, two below. Banners take more lines.
 const AROUND_LOCKS: u16 = 6;
 /// Number of screen lines around the rows of a queue: five above, five with details and two below.
 const AROUND_QUEUE: u16 = 12;
@@ -20,6 +24,8 @@ const AROUND_QUEUE: u16 = 12;
 const MESSAGE_TIME: Duration = Duration::from_secs(30);
 /// Maximum length of a filter.
 const MAX_FILTER: usize = 60;
+/// Time after which a read that is due makes the rows old.
+const OVERDUE: Duration = Duration::from_secs(1);
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub(super) enum TopCommand {
     Read,
     /// Carry out a confirmed action.
     Do(ActionRequest),
+    /// Find out why the lock at this path is not free.
+    Explain(String),
 }
 
 /// The subject of reads: all locks, or the lock at this path.
@@ -82,6 +90,8 @@ pub(super) struct ReadPace {
 pub(super) enum ReadResult {
     /// All locks, sorted by path.
     Locks(Vec<LockRow>, ReadPace),
+    /// The deadlocks among the locks of the list.
+    Deadlocks(Vec<DeadlockRow>),
     /// The lock whose queue is shown.
     Queue(Box<LockRow>, ReadPace),
     /// Reading takes long, but the server answers.
@@ -116,15 +126,6 @@ pub(super) struct Message {
     until: Duration,
 }
 
-/// Selected row and first visible row of a list.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Cursor {
-    pub(super) at: usize,
-    pub(super) first: usize,
-    /// Path or znode of the selected row, if the user has moved the cursor. When rows move, the cursor stays on this row.
-    on: Option<String>,
-}
-
 /// The shown queue.
 #[derive(Debug)]
 pub(super) struct QueuePane {
@@ -138,6 +139,8 @@ pub(super) struct QueuePane {
 pub(super) struct Setting {
     /// Text of the first line: the server and the path.
     pub(super) title: String,
+    /// Addresses of the servers.
+    pub(super) address: String,
     pub(super) read_only: bool,
     pub(super) zone: TimeZone,
 }
@@ -150,12 +153,18 @@ pub(super) struct ScreenModel {
     /// Indices into `locks` of the locks that match the filter, in the chosen order.
     pub(super) rows: Vec<usize>,
     pub(super) order: SortOrder,
+    pub(super) reversed: bool,
+    /// Width of the longest name of a lock.
+    pub(super) name_width: usize,
+    /// The deadlocks at the last read of the list.
+    pub(super) deadlocks: Vec<DeadlockRow>,
     pub(super) filter: String,
     /// Previous filter while the user types a new one, and `None` otherwise.
     pub(super) editing: Option<String>,
     pub(super) cursor: Cursor,
     pub(super) queue: Option<QueuePane>,
     pub(super) confirmation: Option<Confirmation>,
+    pub(super) why: Option<WhyWindow>,
     pub(super) help: bool,
     pub(super) message: Option<Message>,
     pub(super) failure: Option<ReadFailure>,
@@ -177,11 +186,15 @@ impl ScreenModel {
             locks: Vec::new(),
             rows: Vec::new(),
             order: SortOrder::Waiters,
+            reversed: false,
+            name_width: 0,
+            deadlocks: Vec::new(),
             filter: String::new(),
             editing: None,
             cursor: Cursor::default(),
             queue: None,
             confirmation: None,
+            why: None,
             help: false,
             message: None,
             failure: None,
@@ -221,13 +234,32 @@ impl ScreenModel {
         }
     }
 
-    /// Returns the time for which ages are computed: now, or the time of the last read while
-    /// reading fails.
+    /// Returns the time for which ages are computed: now, or the time of the last read if the rows are old.
     pub(super) fn age_reference_ms(&self) -> u64 {
-        match (&self.failure, self.last_read()) {
-            (Some(_), Some(read)) => read.at.unix_ms,
+        match self.last_read() {
+            Some(read) if self.is_old(read) => read.at.unix_ms,
             _ => self.now.unix_ms,
         }
+    }
+
+    /// Returns whether the state of this read is old: reading fails, or the next read is overdue.
+    fn is_old(&self, read: LastRead) -> bool {
+        self.failure.is_some() || self.now.running > read.at.running + read.pace.every + OVERDUE
+    }
+
+    /// Returns whether the rows on the screen are old.
+    pub(super) fn has_old_rows(&self) -> bool {
+        self.last_read().is_some_and(|read| self.is_old(read))
+    }
+
+    /// Returns the time of the read that showed the deadlocks, if that read is old.
+    pub(super) fn old_deadlocks_at(&self) -> Option<ScreenTime> {
+        self.read.filter(|read| self.is_old(*read)).map(|read| read.at)
+    }
+
+    /// Returns the number of screen lines that the banners take.
+    pub(super) fn banner_lines(&self) -> u16 {
+        u16::from(self.failure.is_some()) + u16::from(!self.deadlocks.is_empty())
     }
 
     /// Returns the last read of the list or queue that is shown.
@@ -254,6 +286,11 @@ impl ScreenModel {
             ReadResult::Locks(locks, pace) => {
                 self.held = locks.iter().filter(|lock| lock.is_held()).count();
                 self.waiting = locks.iter().map(|lock| lock.waiting).sum();
+                let width_of = |lock: &LockRow| match lock.name.is_ascii() {
+                    true => lock.name.len(),
+                    false => width(&cut_end(&lock.name, usize::from(u16::MAX))),
+                };
+                self.name_width = locks.iter().map(width_of).max().unwrap_or(0);
                 self.locks = locks;
                 self.read = Some(LastRead { at: self.now, pace });
                 self.arrange();
@@ -274,7 +311,20 @@ impl ScreenModel {
                 cursor.follow(place, count);
                 self.scroll();
             }
-            ReadResult::Alive | ReadResult::NoAnswer(_) | ReadResult::Refused(_) => {}
+            ReadResult::Deadlocks(deadlocks) => {
+                self.deadlocks = deadlocks;
+                self.scroll();
+            }
+            // A banner leaves less room for rows.
+            ReadResult::NoAnswer(_) | ReadResult::Refused(_) => self.scroll(),
+            ReadResult::Alive => {}
+        }
+    }
+
+    /// Shows why a lock is not free, or the error, if the window for this lock is still open.
+    pub(super) fn show_why(&mut self, path: &str, text: Result<String, String>) {
+        if let Some(window) = self.why.as_mut().filter(|window| window.path == path) {
+            window.answer = Some(WhyAnswer { text, unix_ms: self.now.unix_ms });
         }
     }
 
@@ -302,6 +352,13 @@ impl ScreenModel {
             let answer = confirmation.handle_key(key);
             return self.handle_answer(answer);
         }
+        if let Some(window) = &mut self.why {
+            let count = window.lines(window_columns(self.width)).len();
+            if !window.handle_key(key, count, window_lines(self.height)) {
+                self.why = None;
+            }
+            return None;
+        }
         if self.help {
             self.help = false;
             return None;
@@ -316,6 +373,11 @@ impl ScreenModel {
             KeyPress::Char('?' | 'h') => self.help = true,
             KeyPress::Char('r') => self.ask_for_confirmation(AdminAction::Revoke),
             KeyPress::Char('b') => self.ask_for_confirmation(AdminAction::Break),
+            KeyPress::Char('w') => {
+                let (path, name) = self.selected_lock().map(|lock| (lock.path.clone(), lock.name.clone()))?;
+                self.why = Some(WhyWindow::new(path.clone(), name));
+                return Some(TopCommand::Explain(path));
+            }
             KeyPress::Char(' ') => return Some(TopCommand::Read),
             KeyPress::Up | KeyPress::Char('k') => self.move_cursor(|at, _| at.saturating_sub(1)),
             KeyPress::Down | KeyPress::Char('j') => self.move_cursor(|at, _| at.saturating_add(1)),
@@ -336,6 +398,11 @@ impl ScreenModel {
             KeyPress::Char('1') => self.sort(SortOrder::Waiters),
             KeyPress::Char('2') => self.sort(SortOrder::Longest),
             KeyPress::Char('3') => self.sort(SortOrder::Rate),
+            KeyPress::Char('4') => self.sort(SortOrder::Held),
+            KeyPress::Char('R') => {
+                self.reversed = !self.reversed;
+                self.arrange();
+            }
             KeyPress::Char('/') => self.editing = Some(self.filter.clone()),
             KeyPress::Esc => self.filter_by(String::new()),
             _ => {}
@@ -354,7 +421,7 @@ impl ScreenModel {
     /// Returns the number of rows for which the screen has room.
     pub(super) fn visible_rows(&self) -> usize {
         let around = if self.queue.is_some() { AROUND_QUEUE } else { AROUND_LOCKS };
-        usize::from(self.height.saturating_sub(around)).max(1)
+        usize::from(self.height.saturating_sub(around + self.banner_lines())).max(1)
     }
 
     fn sort(&mut self, order: SortOrder) {
@@ -390,7 +457,7 @@ impl ScreenModel {
     }
 
     fn arrange(&mut self) {
-        self.rows = filter_and_sort(&self.locks, self.order, &self.filter);
+        self.rows = filter_and_sort(&self.locks, self.order, self.reversed, &self.filter);
         let place = self
             .cursor
             .on
@@ -444,7 +511,7 @@ impl ScreenModel {
             None => lock.holders.first(),
         };
         let Some(contender) = selected else {
-            return self.show_message(format!("{} is free: it has no holder", lock.name));
+            return self.show_message(format!("{}: no holder that can be read", lock.name));
         };
         let Some(token) = &contender.token else {
             return self
@@ -454,9 +521,10 @@ impl ScreenModel {
             ActionRequest { action, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
         self.confirmation = Some(Confirmation {
             request,
-            description: contender.description.clone(),
+            description: contender.full_description(),
             holds: lock.holders.iter().any(|holder| holder.node == contender.node),
             since_ms: contender.since_ms,
+            held_since_ms: contender.held_since_ms,
             typed: String::new(),
         });
     }
@@ -505,23 +573,6 @@ impl ScreenModel {
 
     pub(super) fn show_warning(&mut self, text: String) {
         self.message = Some(Message { text, bad: true, until: self.now.running + MESSAGE_TIME });
-    }
-}
-
-impl Cursor {
-    /// Updates the cursor after rows have moved. `place` is the new index of the selected row, if it still exists.
-    fn follow(&mut self, place: Option<usize>, count: usize) {
-        if place.is_none() {
-            self.on = None;
-        }
-        self.at = place.unwrap_or(self.at).min(count.saturating_sub(1));
-    }
-
-    fn scroll(&mut self, visible_rows: usize, count: usize) {
-        self.first = self.first.min(count.saturating_sub(visible_rows)).min(self.at);
-        if self.at >= self.first + visible_rows {
-            self.first = self.at + 1 - visible_rows;
-        }
     }
 }
 

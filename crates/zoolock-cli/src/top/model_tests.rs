@@ -23,6 +23,11 @@ fn locks(count: usize) -> Vec<LockRow> {
     (0..count).map(|n| lock(&format!("job{n:03}"), &[])).collect()
 }
 
+fn deadlocks(count: usize) -> Vec<DeadlockRow> {
+    let circle = "db/main → nightly → db/main".to_owned();
+    vec![DeadlockRow { circle, is_certain: true }; count]
+}
+
 #[test]
 fn keys_change_the_order() {
     let mut model = model();
@@ -32,7 +37,13 @@ fn keys_change_the_order() {
     keys(&mut model, "s");
     assert_eq!(names(&model), ["reports", "db/main", "nightly", "deploys"]);
     keys(&mut model, "s");
+    assert_eq!(names(&model), ["nightly", "db/main", "reports", "deploys"]);
+    keys(&mut model, "s");
     assert_eq!(model.order, SortOrder::Waiters);
+    keys(&mut model, "4R");
+    assert_eq!(names(&model), ["reports", "db/main", "nightly", "deploys"]);
+    keys(&mut model, "R");
+    assert_eq!(names(&model), ["nightly", "db/main", "reports", "deploys"]);
 }
 
 #[test]
@@ -199,7 +210,7 @@ fn action_needs_one_readable_contender() {
     let mut model = model();
     keys(&mut model, "jjb");
     assert_eq!((selected(&model), model.confirmation.is_none()), ("deploys", true));
-    assert!(message(&model).contains("free"));
+    assert!(message(&model).contains("no holder"));
     // With several holders, the user must select one. An unreadable contender has no token.
     let mut shared = lock("db/main", &[contender(1, 9)]);
     shared.holders.push(ContenderRow { token: None, ..contender(2, 8) });
@@ -279,6 +290,54 @@ fn small_screen_ignores_keys() {
 }
 
 #[test]
+fn why_window_shows_answer_for_its_lock() {
+    let mut model = model();
+    let path = "/locks/db/main".to_owned();
+    assert_eq!(model.handle_key(KeyPress::Char('w')), Some(TopCommand::Explain(path.clone())));
+    model.show_why("/locks/nightly", Ok("wrong lock".to_owned()));
+    let answer = |model: &ScreenModel| model.why.as_ref().map(|why| why.answer.is_some());
+    assert_eq!(answer(&model), Some(false));
+    model.show_why(&path, Ok("busy".to_owned()));
+    assert_eq!(answer(&model), Some(true));
+    // Keys of the list do not act on locks behind the window.
+    keys(&mut model, "b");
+    assert!(model.why.is_none() && model.confirmation.is_none());
+    // An answer that arrives after the window was closed is ignored.
+    model.show_why(&path, Ok("busy".to_owned()));
+    assert_eq!(answer(&model), None);
+    // The queue of a lock has the same key. An empty list has no lock to ask about.
+    assert_eq!(model.handle_key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyPress::Char('w')), Some(TopCommand::Explain(path)));
+    let mut empty = ScreenModel::new(setting(), at(0));
+    keys(&mut empty, "w");
+}
+
+#[test]
+fn overdue_read_makes_rows_old() {
+    let mut model = model();
+    // The read was at 2 s, and the next one is due a second later.
+    model.tick(at(4));
+    assert!(!model.has_old_rows());
+    assert_eq!(model.age_reference_ms(), START_MS + 4_000);
+    model.tick(at(5));
+    assert!(model.has_old_rows());
+    assert_eq!(model.age_reference_ms(), START_MS + 2_000);
+}
+
+#[test]
+fn deadlocks_stay_until_the_next_read() {
+    let mut model = model();
+    model.handle_read(ReadResult::Deadlocks(deadlocks(1)));
+    assert_eq!((model.deadlocks.len(), model.visible_rows()), (1, 17));
+    assert!(model.old_deadlocks_at().is_none());
+    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
+    assert_eq!((model.deadlocks.len(), model.visible_rows()), (1, 16));
+    assert_eq!(model.old_deadlocks_at().map(|at| at.unix_ms), Some(START_MS + 2_000));
+    model.handle_read(ReadResult::Deadlocks(Vec::new()));
+    assert_eq!((model.deadlocks.len(), model.visible_rows()), (0, 18));
+}
+
+#[test]
 fn any_key_only_closes_help() {
     let mut model = model();
     keys(&mut model, "?");
@@ -302,7 +361,7 @@ fn keys_are_safe_in_any_order() {
         KeyPress::Redraw,
         KeyPress::Stop,
     ];
-    let all = all.into_iter().chain("123sjkrby/?x é夜".chars().map(KeyPress::Char)).collect::<Vec<_>>();
+    let all = all.into_iter().chain("1234RwsjkrbyG/?x é夜".chars().map(KeyPress::Char)).collect::<Vec<_>>();
     let mut model = model();
     // A pseudo-random walk with a fixed seed.
     let mut state = 1_u64;
@@ -317,6 +376,8 @@ fn keys_are_safe_in_any_order() {
                 u16::try_from(pick % 40).expect("below 40"),
             ),
             2 => model.handle_read(ReadResult::NoAnswer("no answer".to_owned())),
+            4 => model.handle_read(ReadResult::Deadlocks(deadlocks(pick % 2))),
+            5 => model.show_why("/locks/job001", Ok("busy\n".repeat(pick % 40))),
             3 => {
                 if let ReadScope::One(path) = model.subject() {
                     let lock = lock(path.trim_start_matches("/locks/"), &vec![contender(1, 1); pick % 30]);

@@ -1,19 +1,29 @@
-//! The reader: a task that reads the list or the queue that the screen shows.
+//! The reader: a task that reads the list and the queue that the screen shows, and finds deadlocks.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use zoolock::observe::{All, Queue, ReadOutcome, ReadTime};
-use zoolock::{Error, Snapshot, Zoolock};
+use tokio::time::timeout;
+use zoolock::observe::{Queue, ReadOutcome, ReadTime};
+use zoolock::{Deadlock, Error, Snapshot, Zoolock};
 
+use super::deadlocks::{DeadlockRow, waiters_to_read};
 use super::lock::LockRow;
 use super::model::{ReadPace, ReadResult, ReadScope};
 use crate::base::rates::{HandOverRates, HolderRead};
 use crate::plan::TopPlan;
+use crate::plan::selection::natural_order;
+use crate::render::history::format_line;
 
-/// Number of waiters that are read of each lock in the list. One is enough, because the first
-/// waiter has waited longest.
-const WAITERS: usize = 1;
+/// Number of waiters that the first read of the list describes of each lock. Later reads adapt it to the number of all
+/// waiters.
+const FIRST_WAITERS: usize = 16;
+/// Maximum duration of a read of the list that the reader makes in addition, to find deadlocks while the screen shows a
+/// queue.
+const CHEAP_READ: Duration = Duration::from_millis(200);
+
+/// Maximum time to read the locks of deadlocks again, or the history of a lock.
+const MAX_SEARCH: Duration = Duration::from_secs(1);
 
 /// Instructions from the event loop to the reader.
 #[derive(Debug, Clone)]
@@ -36,7 +46,7 @@ impl ScreenReader {
     pub(super) async fn run(mut self) {
         let (mut rates, started) = (HandOverRates::default(), Instant::now());
         let TopPlan { service, prefix, interval, .. } = &self.plan;
-        let mut all = self.zoolock.observe(prefix.as_deref(), WAITERS).every(*interval);
+        let mut all = self.zoolock.observe(prefix.as_deref(), FIRST_WAITERS).every(*interval);
         let mut queue: Option<Queue> = None;
         let mut last = Instructions { subject: ReadScope::All, read_requests: 0 };
         loop {
@@ -60,23 +70,49 @@ impl ScreenReader {
                 }
             }
             last = new;
-            let contact = tokio::select! {
-                contact = next(&mut all, &mut queue) => contact,
+            let has_queue = queue.is_some();
+            let is_cheap = all.read_time().took <= CHEAP_READ;
+            let (contact, of_queue) = tokio::select! {
+                contact = next(&mut queue), if has_queue => (contact, true),
+                contact = all.next(), if !has_queue || is_cheap => (contact, false),
                 changed = self.instructions.changed() => match changed {
                     // A read in progress continues, unless the subject has changed.
                     Ok(()) => continue,
                     Err(_) => return,
                 },
             };
-            let result = match (contact, &queue) {
+            // While the screen shows a queue, only the reads of the queue tell about failures.
+            if has_queue && !of_queue && !matches!(contact, Ok(ReadOutcome::Read)) {
+                continue;
+            }
+            let mut found_deadlocks = None;
+            let mut found = Vec::new();
+            if matches!(contact, Ok(ReadOutcome::Read)) && !of_queue {
+                found = all.take_locks();
+                all.set_max_waiters(waiters_to_read(found.iter().map(|lock| lock.waiting)));
+                // After a failure, the screen keeps the deadlocks of the last read.
+                let among = timeout(MAX_SEARCH, self.zoolock.deadlocks_among(&found)).await;
+                let rows = |deadlocks: Vec<Deadlock>| {
+                    deadlocks.iter().map(|deadlock| DeadlockRow::of(deadlock, &service.root)).collect()
+                };
+                found_deadlocks = among.ok().and_then(Result::ok).map(rows);
+            }
+            let mut last_event = None;
+            if let (Ok(ReadOutcome::Read), ReadScope::One(path), true) = (&contact, &last.subject, of_queue) {
+                let events = timeout(MAX_SEARCH, self.zoolock.history(Some(path), 1)).await;
+                last_event =
+                    events.ok().and_then(Result::ok).and_then(|events| events.first().map(format_line));
+            }
+            let result = match (contact, queue.as_ref().filter(|_| of_queue)) {
                 (Ok(ReadOutcome::Read), None) => {
-                    let locks = to_lock_rows(&mut rates, started.elapsed(), all.take_locks(), &service.root);
+                    let locks = to_lock_rows(&mut rates, started.elapsed(), found, &service.root);
                     ReadResult::Locks(locks, pace(all.read_time()))
                 }
                 (Ok(ReadOutcome::Read), Some(queue)) => {
                     let seen = queue.lock().clone();
                     rates.record(started.elapsed(), HolderRead::of(&seen));
-                    let lock = LockRow { rate: rates.of(&seen.path), ..LockRow::of(seen, &service.root) };
+                    let rate = rates.of(&seen.path);
+                    let lock = LockRow { rate, last_event, ..LockRow::of(seen, &service.root) };
                     ReadResult::Queue(Box::new(lock), pace(queue.read_time()))
                 }
                 (Ok(ReadOutcome::Slow), _) => ReadResult::Alive,
@@ -85,18 +121,21 @@ impl ScreenReader {
                 }
                 (Err(error), _) => ReadResult::Refused(error.to_string()),
             };
-            if self.results.send(result).await.is_err() {
-                return;
+            let deadlock_result = found_deadlocks.map(ReadResult::Deadlocks);
+            for result in deadlock_result.into_iter().chain([result]) {
+                if self.results.send(result).await.is_err() {
+                    return;
+                }
             }
         }
     }
 }
 
-/// Waits for the next event of the queue, or of the list if no queue is shown.
-async fn next(all: &mut All, queue: &mut Option<Queue>) -> Result<ReadOutcome, Error> {
+/// Waits for the next event of the queue, for ever if no queue is shown.
+async fn next(queue: &mut Option<Queue>) -> Result<ReadOutcome, Error> {
     match queue {
         Some(queue) => queue.next().await,
-        None => all.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -107,7 +146,7 @@ fn to_lock_rows(
     mut seen: Vec<Snapshot>,
     root: &str,
 ) -> Vec<LockRow> {
-    seen.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    seen.sort_unstable_by(|a, b| natural_order(&a.path, &b.path));
     rates.record_all(now, seen.iter().map(HolderRead::of));
     let with_rate = |lock: Snapshot| LockRow { rate: rates.of(&lock.path), ..LockRow::of(lock, root) };
     seen.into_iter().map(with_rate).collect()

@@ -25,7 +25,9 @@ pub(super) fn contender(number: u32, ago: u64) -> ContenderRow {
         node: format!("_c_{number}-lock-{number:010}"),
         token: Some(token(number)),
         revoked: false,
+        asked_ms: None,
         since_ms: Some(START_MS - ago * 1000),
+        held_since_ms: None,
         role: "exclusive".to_owned(),
         description: format!("{host} pid {} ({program})", 4000 + number),
         host: Some(host),
@@ -35,13 +37,14 @@ pub(super) fn contender(number: u32, ago: u64) -> ContenderRow {
     }
 }
 
-/// Creates a lock that the first contender holds and the others wait for.
+/// Creates a lock that the first contender holds and the others wait for. The holder was granted the lock at once.
 pub(super) fn lock(name: &str, contenders: &[ContenderRow]) -> LockRow {
     let (holders, waiters) = contenders.split_at(contenders.len().min(1));
+    let granted = |holder: &ContenderRow| ContenderRow { held_since_ms: holder.since_ms, ..holder.clone() };
     LockRow {
         path: format!("/locks/{name}"),
         name: name.to_owned(),
-        holders: holders.to_vec(),
+        holders: holders.iter().map(granted).collect(),
         waiters: waiters.to_vec(),
         waiting: waiters.len(),
         previous: "clean",
@@ -50,7 +53,12 @@ pub(super) fn lock(name: &str, contenders: &[ContenderRow]) -> LockRow {
 }
 
 pub(super) fn setting() -> Setting {
-    Setting { title: "zk1:2181 · /locks".to_owned(), read_only: false, zone: TimeZone::UTC }
+    Setting {
+        title: "zk1:2181 · /locks".to_owned(),
+        address: "zk1:2181".to_owned(),
+        read_only: false,
+        zone: TimeZone::UTC,
+    }
 }
 
 pub(super) fn pace() -> ReadPace {

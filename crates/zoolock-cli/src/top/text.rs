@@ -1,7 +1,5 @@
 //! Fits text into a number of columns, even if other clients wrote unusual characters into the text.
 
-use std::fmt::Write as _;
-
 use unicode_width::UnicodeWidthChar;
 
 use crate::base::reporter::escape_unprintable;
@@ -104,21 +102,6 @@ pub(super) fn width(fitting: &str) -> usize {
     fitting.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// Formats a duration with at most two units. The text of a duration below a million days has at
-/// most seven columns.
-pub(super) fn format_age(milliseconds: u64) -> String {
-    let seconds = milliseconds / 1000;
-    let mut text = String::new();
-    let _ = match seconds {
-        0..60 => write!(text, "{seconds}s"),
-        60..3600 => write!(text, "{}m{:02}s", seconds / 60, seconds % 60),
-        3600..86_400 => write!(text, "{}h{:02}m", seconds / 3600, seconds / 60 % 60),
-        86_400..8_640_000 => write!(text, "{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
-        _ => write!(text, "{}d", seconds / 86_400),
-    };
-    text
-}
-
 /// Formats a rate, or `-` if it is unknown. The text of a rate up to 999,999 has at most six
 /// columns.
 pub(super) fn format_rate(rate: Option<f64>) -> String {
@@ -179,15 +162,6 @@ mod tests {
         assert_eq!(wrap("one two three four", 9, 2), ["one two", "three fo…"]);
         assert_eq!(wrap("a-word-too-long b", 6, 3), ["a-wor…", "b"]);
         assert_eq!(wrap("", 6, 3), [""]);
-    }
-
-    #[test]
-    fn age_has_at_most_two_units() {
-        let ages = [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m")];
-        for (seconds, text) in ages.into_iter().chain([(90_000, "1d01h"), (u64::MAX / 1000, "213503982334d")])
-        {
-            assert_eq!(format_age(seconds * 1000), text);
-        }
     }
 
     #[test]

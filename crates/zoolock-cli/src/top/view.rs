@@ -1,24 +1,21 @@
 //! Draws the model on the screen. Red text also has a sign (`!` or `?`), because the terminal may
 //! show no colors.
 
+mod list;
+mod windows;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::widgets::{Block, Clear, Widget};
 
-use super::confirmation::{BREAK_WORD, Confirmation};
+use super::contender::{fit_contender, fit_holders};
 use super::lock::{ContenderRow, LockRow};
 use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, QueuePane, ScreenModel};
-use super::order::SortOrder;
-use super::text::{cut_beginning, cut_end, format_age, format_rate, width, wrap};
-use crate::base::duration::format_duration;
-use crate::verbs::operate::AdminAction;
-
-/// Width of the list without the columns name and holder, in columns of the terminal.
-const FIXED: usize = 34;
+use super::text::{cut_beginning, cut_end, format_rate, width, wrap};
+use crate::base::duration::{format_duration, format_milliseconds};
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {
@@ -39,7 +36,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {
     match &model.confirmation {
         Some(confirmation) => screen.draw_confirmation(model, confirmation),
         None if model.help => screen.draw_help(model.setting.read_only),
-        None => {}
+        None => {
+            if let Some(window) = &model.why {
+                screen.draw_why(model, window);
+            }
+        }
     }
 }
 
@@ -87,115 +88,107 @@ impl Canvas<'_> {
         self.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
     }
 
-    /// Draws the first two lines: server, time, and state of reading.
+    /// Draws the first two lines: server, time, and state of reading. Then draws the banners.
     fn draw_header(&mut self, model: &ScreenModel) {
-        let clock = format_clock(model.now.unix_ms, &model.setting.zone);
+        let zone = &model.setting.zone;
+        let clock = format_clock(model.now.unix_ms, zone);
         let columns = self.columns() - clock.len() - 1;
         self.write_cut(0, 0, columns, &format!("zoolock top · {}", model.setting.title), BOLD);
         self.put_right(columns + 1, 0, clock.len(), &clock, Style::new());
-        let zone = &model.setting.zone;
-        if let Some(failure) = &model.failure {
-            let gone = model.now.running.saturating_sub(failure.since.running);
-            let what = if failure.refused { "not read" } else { "disconnected" };
-            let text = format!(
-                "! {what} since {}, for {}: {}",
-                self::format_clock(failure.since.unix_ms, zone),
-                format_age(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
-                failure.why
-            );
-            self.line(1, &text, self.alert_style());
-            return;
-        }
+        let y = self.draw_outage(model);
+        self.draw_deadlocks(model, y);
         let Some(LastRead { at, pace }) = model.last_read() else {
             return self.line(1, "reading …", Style::new());
         };
-        let mut text = format!(
-            "read {} in {}, every {}",
-            self::format_clock(at.unix_ms, zone),
-            format_duration(pace.took),
-            format_duration(pace.every)
-        );
-        if model.queue.is_none() {
-            let counts = [(model.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
-            text = format!("{} · {text}", counts.map(|(count, what)| format!("{count} {what}")).join(", "));
-        }
-        self.line(1, &text, Style::new());
+        let time = self::format_clock(at.unix_ms, zone);
+        let read = if model.has_old_rows() {
+            let ago = model.now.unix_ms.saturating_sub(at.unix_ms);
+            format!("old rows, read {time}, {} ago", format_milliseconds(ago))
+        } else {
+            format!("read {time} in {}, every {}", format_duration(pace.took), format_duration(pace.every))
+        };
+        let counts = [(model.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
+        let text = match model.queue {
+            None => format!("{} · {read}", counts.map(|(count, what)| format!("{count} {what}")).join(", ")),
+            Some(_) => read,
+        };
+        let style = if model.has_old_rows() { BOLD } else { Style::new() };
+        self.line(1, &text, style);
     }
 
-    fn draw_locks(&mut self, model: &ScreenModel) {
-        let mut x = 0;
-        let orders = ["1 waiters", "2 longest wait", "3 hand-overs/s"];
-        for (order, name) in SortOrder::ALL.into_iter().zip(orders) {
-            let selected = order == model.order;
-            let name = if selected { format!("[{name}]") } else { format!(" {name} ") };
-            let style = if selected { BOLD } else { Style::new() };
-            self.write_cut(x, 2, name.len(), &name, style);
-            x += name.len() + 1;
+    /// Draws the banner of an outage, if there is one. Returns the line below it.
+    fn draw_outage(&mut self, model: &ScreenModel) -> u16 {
+        let Some(failure) = &model.failure else { return 2 };
+        let gone = model.now.running.saturating_sub(failure.since.running);
+        let what = if failure.refused { "not read" } else { "no answer" };
+        let address = &model.setting.address;
+        // Most reasons begin with the address.
+        let address =
+            if failure.why.contains(address.as_str()) { String::new() } else { format!("{address}: ") };
+        let text = format!(
+            "! {what} since {}, for {}: {address}{}",
+            format_clock(failure.since.unix_ms, &model.setting.zone),
+            format_milliseconds(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
+            failure.why
+        );
+        self.line(2, &text, self.alert_style());
+        3
+    }
+
+    /// Draws the banner of the deadlocks, if there are any: their number, and the locks of each circle.
+    fn draw_deadlocks(&mut self, model: &ScreenModel, y: u16) {
+        let deadlocks = &model.deadlocks;
+        if deadlocks.is_empty() {
+            return;
         }
-        if model.editing.is_some() || !model.filter.is_empty() {
-            let end = if model.editing.is_some() { "_" } else { "" };
-            let text = format!("/{}{end} ({})", model.filter, model.rows.len());
-            self.write_cut(x + 2, 2, self.columns().saturating_sub(x + 2), &text, BOLD);
-        }
-        let columns = Columns::of(self.columns());
-        columns.row(self, 3, ["", "LOCK", "WAITING", "LONGEST", "RATE/S", "HELD", "HOLDER"], BOLD);
-        if model.rows.is_empty() && model.last_read().is_some() {
-            let text =
-                if model.locks.is_empty() { "no locks" } else { "no lock has this in its name or holder" };
-            self.write_cut(2, 4, self.columns() - 2, text, Style::new());
-        }
-        let shown = model.rows.iter().enumerate().skip(model.cursor.first).take(model.visible_rows());
-        for (y, (index, place)) in (4..).zip(shown) {
-            let lock = &model.locks[*place];
-            let ago = |since: Option<u64>| {
-                since.map_or("-".to_owned(), |since| {
-                    format_age(model.age_reference_ms().saturating_sub(since))
-                })
-            };
-            let holder = match lock.holders.as_slice() {
-                [] => lock.foreign.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-                [holder] => holder.description.clone(),
-                [holder, others @ ..] => format!("{} and {} more", holder.description, others.len()),
-            };
-            let selected = index == model.cursor.at;
-            let cells: [&str; 7] = [
-                marks(lock, selected),
-                &lock.name,
-                &lock.waiting.to_string(),
-                &ago(lock.longest_since()),
-                &format_rate(lock.rate),
-                &ago(lock.holders.first().and_then(|holder| holder.since_ms)),
-                &holder,
-            ];
-            let style = if lock.clash.is_some() { self.alert_style() } else { Style::new() };
-            columns.row(self, y, cells, style);
-            if selected {
-                self.invert(y);
-            }
-        }
+        let possible = if deadlocks.iter().any(|deadlock| deadlock.is_certain) { "" } else { "possible " };
+        let s = if deadlocks.len() == 1 { "" } else { "s" };
+        let time = model.old_deadlocks_at().map(|at| format_clock(at.unix_ms, &model.setting.zone));
+        let time = time.map_or(String::new(), |time| format!(" at {time}"));
+        let begin = format!("! {} {possible}deadlock{s}{time}: ", deadlocks.len());
+        let end = "; see zoolock deadlocks";
+        let circles = deadlocks.iter().map(|row| row.circle.as_str()).collect::<Vec<_>>().join(", ");
+        let circles = cut_end(&circles, self.columns().saturating_sub(width(&begin) + width(end)));
+        self.line(y, &format!("{begin}{circles}{end}"), self.alert_style());
+    }
+
+    /// Returns the first line below the header and the banners.
+    fn top(model: &ScreenModel) -> u16 {
+        2 + model.banner_lines()
+    }
+
+    /// Returns the style of rows: dim if the rows are old.
+    fn row_style(model: &ScreenModel) -> Style {
+        if model.has_old_rows() { Style::new().add_modifier(Modifier::DIM) } else { Style::new() }
     }
 
     fn draw_queue(&mut self, model: &ScreenModel, queue: &QueuePane) {
         let QueuePane { lock, cursor, .. } = queue;
-        let mut about = format!(": {} hold, {} wait", lock.holders.len(), lock.waiting);
+        let mut about = match &lock.foreign {
+            Some(foreign) => format!(": {} leases, {} wait", foreign.leases, lock.waiting),
+            None => format!(": {} hold, {} wait", lock.holders.len(), lock.waiting),
+        };
         if let Some(permits) = lock.permits {
             about.push_str(&format!(", {permits} permits"));
         }
         if let Some(rate) = lock.rate {
             about.push_str(&format!(", {} hand-overs/s", self::format_rate(Some(rate))));
         }
-        about.push_str(&format!(", previous release: {}", lock.previous));
-        let columns = self.columns();
+        about.push_str(&format!(", last recorded end: {}", lock.previous));
+        let (columns, top) = (self.columns(), Self::top(model));
         let path = cut_beginning(&lock.path, columns.saturating_sub(width(&about)).max(20));
-        self.write_fitting(0, 2, columns, &path, BOLD);
+        self.write_fitting(0, top, columns, &path, BOLD);
         let after = width(&path);
-        self.write_cut(after, 2, columns.saturating_sub(after), &about, Style::new());
+        self.write_cut(after, top, columns.saturating_sub(after), &about, Style::new());
         match (&lock.clash, lock.unread.as_slice()) {
-            (Some(clash), _) => self.line(3, &format!("! {clash}"), self.alert_style()),
-            (None, []) => {}
+            (Some(clash), _) => self.line(top + 1, &format!("! {clash}"), self.alert_style()),
+            (None, []) => {
+                let last = lock.last_event.as_ref().map_or(String::new(), |event| format!("last: {event}"));
+                self.line(top + 1, &last, Style::new());
+            }
             (None, parts) => {
                 let text = format!("? no permission to read, contenders not shown: {}", parts.join(", "));
-                self.line(3, &text, self.alert_style());
+                self.line(top + 1, &text, self.alert_style());
             }
         }
         let token = lock
@@ -205,30 +198,32 @@ impl Canvas<'_> {
             .unwrap_or(0)
             .clamp(5, 24);
         let place = QueueColumns { token };
-        place.row(self, 4, ["", "#", "SINCE", "TOKEN", "CONTENDER"], BOLD);
+        place.row(self, top + 2, ["", "#", "FOR", "TOKEN", "CONTENDER"], BOLD);
         let count = lock.holders.len() + lock.waiters.len();
         if count == 0 {
             let text = lock.foreign.as_ref().map_or_else(
-                || "free, no waiters".to_owned(),
+                || match lock.unread.is_empty() {
+                    true => "free, no waiters".to_owned(),
+                    false => "no contender in the part that can be read".to_owned(),
+                },
                 |foreign| format!("{foreign}: its holders and waiters are not shown"),
             );
-            self.write_cut(2, 5, columns - 2, &text, Style::new());
+            self.write_cut(2, top + 3, columns - 2, &text, Style::new());
         }
         let shown = lock.queue().enumerate().skip(cursor.first).take(model.visible_rows());
-        for (y, (index, contender)) in (5..).zip(shown) {
-            let number = match (index.checked_sub(lock.holders.len()), contender.revoked) {
-                // This holder was asked to release the lock.
-                (None, true) => "asked".to_owned(),
-                (None, false) => "holds".to_owned(),
-                (Some(position), _) => (position + 1).to_string(),
+        for (y, (index, contender)) in (top + 3..).zip(shown) {
+            let number = match index.checked_sub(lock.holders.len()) {
+                None => "holds".to_owned(),
+                Some(position) => (position + 1).to_string(),
             };
-            let since = contender
-                .since_ms
-                .map_or("-".to_owned(), |since| format_age(model.age_reference_ms().saturating_sub(since)));
+            let time = match index < lock.holders.len() {
+                true => format_held(model, contender),
+                false => format_time_since(model, contender.since_ms).unwrap_or_else(|| "-".to_owned()),
+            };
             let mark = if index == cursor.at { ">" } else { "" };
-            let cells: [&str; 5] =
-                [mark, &number, &since, &shorten_token(contender.token.as_deref()), &contender.description];
-            place.row(self, y, cells, Style::new());
+            let token = shorten_token(contender.token.as_deref());
+            let contender = fit_contender(contender, "", place.contender(columns));
+            place.row(self, y, [mark, &number, &time, &token, &contender], Self::row_style(model));
             if index == cursor.at {
                 self.invert(y);
             }
@@ -247,11 +242,16 @@ impl Canvas<'_> {
         self.line(y, &format!("{rule}{more}"), Style::new());
         let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
         let pid = contender.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
-        let since = match contender.since_ms {
-            Some(since) => format_date_time(since, &model.setting.zone),
-            None => "unknown".to_owned(),
+        let zone = &model.setting.zone;
+        let holds = lock.holders.iter().any(|holder| holder.node == contender.node);
+        let since = match (holds, contender.held_since_ms, contender.since_ms) {
+            (true, Some(since), _) | (false, _, Some(since)) => format_date_time(since, zone),
+            (true, None, Some(since)) => format!("after {}", format_date_time(since, zone)),
+            (_, _, None) => "unknown".to_owned(),
         };
-        let revoked = if contender.revoked { ", asked to release" } else { "" };
+        let asked =
+            format_time_since(model, contender.asked_ms).map_or(String::new(), |time| format!(" {time} ago"));
+        let revoked = if contender.revoked { format!(", asked to release{asked}") } else { String::new() };
         let half = self.columns() / 2;
         let rows = [
             (("host", or(contender.host.as_deref())), ("mode", format!("{}{revoked}", contender.role))),
@@ -273,7 +273,7 @@ impl Canvas<'_> {
         self.write_cut(x + 8, y, columns.saturating_sub(8), value, Style::new());
     }
 
-    /// Draws the last two lines: the message and the keys.
+    /// Draws the last two lines: the message, or the holder of the selected lock if its row is cut, and the keys.
     fn draw_footer(&mut self, model: &ScreenModel) {
         let y = self.area.height - 2;
         if let Some(message) = &model.message {
@@ -285,133 +285,38 @@ impl Canvas<'_> {
                 self.line(y - above, &blank, Style::reset());
                 self.line(y - above, line, style);
             }
+        } else if let (None, Some(lock)) = (&model.queue, model.selected_lock()) {
+            let row = list::Columns::of(self.columns(), model).holder();
+            if width(&fit_holders(lock, usize::MAX)) > row {
+                let text = format!("> {}", fit_holders(lock, self.columns() - 2));
+                self.line(y, &text, Self::row_style(model));
+            }
         }
-        let actions = if model.setting.read_only { "" } else { "r revoke  b break  " };
         let keys = if model.editing.is_some() {
             "type a filter; enter keeps it, esc restores the old one".to_owned()
-        } else if model.queue.is_some() {
-            format!("esc back  {actions}space read now  ? help  q quit")
         } else {
-            format!("enter queue  s order  / filter  {actions}? help  q quit")
+            format_keys(model, self.columns())
         };
-        // On a narrow screen, the keys are separated by one space instead of two.
-        let keys = if width(&keys) > self.columns() { keys.replace("  ", " ") } else { keys };
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
+}
 
-    fn draw_confirmation(&mut self, model: &ScreenModel, confirmation: &Confirmation) {
-        let Confirmation { request, description, holds, since_ms, typed } = confirmation;
-        let since = since_ms
-            .map_or("unknown".to_owned(), |since| format_age(model.age_reference_ms().saturating_sub(since)));
-        let question = match (request.action, holds) {
-            (AdminAction::Revoke, true) => "Ask the holder to release?",
-            (AdminAction::Revoke, false) => "Ask this waiter to give up?",
-            (AdminAction::Break, true) => "Remove the holder from the queue?",
-            (AdminAction::Break, false) => "Remove this waiter from the queue?",
-        };
-        let doing = if *holds { "held for" } else { "waits for" };
-        let mut lines = vec![
-            (question.to_owned(), BOLD),
-            (format!("lock   {}", request.path), Style::new()),
-            (format!("client {description}"), Style::new()),
-            (format!("token  {}, {doing} {since}", request.token), Style::new()),
-        ];
-        if !model.is_still_queued(confirmation) {
-            lines.push(("! it has left the queue: nothing would happen".to_owned(), self.alert_style()));
-        } else if request.action == AdminAction::Break && *holds {
-            lines.push((
-                "! it may continue for a moment as if it held the lock".to_owned(),
-                self.alert_style(),
-            ));
-        } else {
-            lines.push((String::new(), Style::new()));
-        }
-        lines.push(match request.action {
-            AdminAction::Revoke => ("y: ask it; any other key: cancel".to_owned(), Style::new()),
-            AdminAction::Break => (format!("type {BREAK_WORD} and enter, or esc: {typed}_"), Style::new()),
-        });
-        self.draw_window(request.action.word(), &lines);
-    }
-
-    fn draw_help(&mut self, read_only: bool) {
-        let actions = if read_only {
-            "r b          (not with --read-only)"
-        } else {
-            "r b          revoke or break the selected holder or waiter"
-        };
-        let lines = [
-            "↑ ↓ k j      one row        PgUp PgDn  one page    Home End g G  first, last",
-            "enter  esc   the queue of the selected lock, and back",
-            "1 2 3  s     order by waiters, longest wait, hand-overs; s: the next of them",
-            "/            only locks with this in name or holder; esc shows all again",
-            actions,
-            "space        read now       ^L  draw again        ^Z  stop        q ^C  quit",
-            "",
-            "WAITING number of waiters    LONGEST longest wait",
-            "HELD    for how long         RATE/S  hand-overs a second, over ten seconds",
-            "! several may hold at once, the queue says why   ? partly unreadable",
-            "Ages use the clocks of the contenders. Any key closes this.",
-        ];
-        self.draw_window("help", &lines.map(|line| (line.to_owned(), Style::new())));
-    }
-
-    /// Draws a window in the middle of the screen.
-    fn draw_window(&mut self, title: &str, lines: &[(String, Style)]) {
-        let columns = self.area.width.min(80);
-        let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2).min(self.area.height);
-        let place = Rect {
-            x: (self.area.width - columns) / 2,
-            y: (self.area.height - height) / 2,
-            width: columns,
-            height,
-        };
-        Clear.render(place, self.buffer);
-        Block::bordered().title(format!(" {title} ")).render(place, self.buffer);
-        for (y, (text, style)) in (place.y + 1..place.bottom() - 1).zip(lines) {
-            self.write_cut(usize::from(place.x) + 2, y, usize::from(columns) - 4, text, *style);
-        }
-    }
+/// Formats the keys in at most `columns` columns. On a narrow screen, one space separates the keys instead of two, and
+/// the list leaves out the keys for the order. The help shows all keys.
+fn format_keys(model: &ScreenModel, columns: usize) -> String {
+    let actions: &[_] = if model.setting.read_only { &[] } else { &["r revoke", "b break"] };
+    let end = &["? help", "q quit"];
+    let (start, order, middle): (&[_], &[_], &[_]) = match model.queue {
+        Some(_) => (&["esc back", "w why"], &[], &["space read now"]),
+        None => (&["enter queue", "w why"], &["s order", "R reverse"], &["/ filter"]),
+    };
+    let all = [start, order, middle, actions, end].concat();
+    let short = [start, middle, actions, end].concat();
+    let texts = [all.join("  "), all.join(" "), short.join(" ")];
+    texts.iter().find(|keys| width(keys) <= columns).unwrap_or(&texts[2]).clone()
 }
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-
-/// Returns the marks of a row: selection, and problems of the lock.
-fn marks(lock: &LockRow, selected: bool) -> &'static str {
-    match (selected, &lock.clash, lock.unread.is_empty()) {
-        (true, Some(_), _) => ">!",
-        (false, Some(_), _) => " !",
-        (true, None, false) => ">?",
-        (false, None, false) => " ?",
-        (true, None, true) => ">",
-        (false, None, true) => "",
-    }
-}
-
-/// Column widths of the list.
-struct Columns {
-    name: usize,
-    holder: usize,
-}
-
-impl Columns {
-    fn of(columns: usize) -> Self {
-        let rest = columns.saturating_sub(FIXED);
-        let name = rest / 2;
-        Self { name, holder: rest - name }
-    }
-
-    fn row(&self, screen: &mut Canvas<'_>, y: u16, cells: [&str; 7], style: Style) {
-        let [marks, name, waiting, longest, rate, held, holder] = cells;
-        screen.write_cut(0, y, 2, marks, style);
-        screen.write_fitting(3, y, self.name, &cut_beginning(name, self.name), style);
-        let mut x = 3 + self.name + 1;
-        for (text, columns) in [(waiting, 7), (longest, 7), (rate, 6), (held, 6)] {
-            screen.put_right(x, y, columns, text, style);
-            x += columns + 1;
-        }
-        screen.write_cut(x, y, self.holder, holder, style);
-    }
-}
 
 /// Column widths of a queue.
 struct QueueColumns {
@@ -420,14 +325,33 @@ struct QueueColumns {
 
 impl QueueColumns {
     fn row(&self, screen: &mut Canvas<'_>, y: u16, cells: [&str; 5], style: Style) {
-        let [mark, number, since, token, contender] = cells;
+        let [mark, number, time, token, contender] = cells;
         screen.write_cut(0, y, 1, mark, style);
         screen.put_right(2, y, 5, number, style);
-        screen.put_right(8, y, 7, since, style);
-        screen.write_cut(17, y, self.token, token, style);
-        let x = 17 + self.token + 2;
-        screen.write_cut(x, y, screen.columns().saturating_sub(x), contender, style);
+        screen.put_right(8, y, 8, time, style);
+        screen.write_cut(18, y, self.token, token, style);
+        let columns = self.contender(screen.columns());
+        screen.write_cut(screen.columns() - columns, y, columns, contender, style);
     }
+
+    /// Returns the width of the last column on a screen of this width.
+    fn contender(&self, screen: usize) -> usize {
+        screen.saturating_sub(18 + self.token + 2)
+    }
+}
+
+/// Formats the time for which a holder has held the lock, with the sign ≤ if only the maximum is known.
+fn format_held(model: &ScreenModel, holder: &ContenderRow) -> String {
+    match (holder.held_since_ms, format_time_since(model, holder.held_since_ms.or(holder.since_ms))) {
+        (_, None) => "-".to_owned(),
+        (Some(_), Some(time)) => time,
+        (None, Some(time)) => format!("≤{time}"),
+    }
+}
+
+/// Formats the time since a point in time, as of the newest read.
+fn format_time_since(model: &ScreenModel, since_ms: Option<u64>) -> Option<String> {
+    Some(format_milliseconds(model.age_reference_ms().saturating_sub(since_ms?)))
 }
 
 /// Shortens a token: drops leading zeros, an epoch of zero, and a last part of zero. A token whose

@@ -1,3 +1,4 @@
+use super::super::deadlocks::DeadlockRow;
 use std::time::Duration;
 
 use ratatui::Terminal;
@@ -48,12 +49,12 @@ fn list_of_locks_is_drawn() {
 const LIST: &str = "
 zoolock top · zk1:2181 · /locks                                         03:04:07
 4 locks, 3 held, 3 waiting · read 03:04:07 in 12ms, every 1s
-[1 waiters]  2 longest wait   3 hand-overs/s
-   LOCK                    WAITING LONGEST RATE/S   HELD HOLDER
->  db/main                       2   1m02s   0.25  3m06s web1 pid 4001 (backup.…
-   nightly                       1   1h56m      0  2h00m web4 pid 4004 (backup.…
-   deploys                       0       -      -      - -
-   reports                       0       -   12.5     3s web6 pid 4006 (backup.…
+[1 waiting]  2 longest   3 rate   4 held
+   LOCK     WAITING LONGEST     HELD HOLDER
+>  db/main        2   1m02s    3m06s web1 pid 4001 (backup.sh)
+   nightly        1   1h56m    2h00m web4 pid 4004 (backup.sh)
+   deploys        0       -        - -
+   reports        0       -       3s web6 pid 4006 (backup.sh)
 
 
 
@@ -69,7 +70,7 @@ zoolock top · zk1:2181 · /locks                                         03:04:
 
 
 
-enter queue  s order  / filter  r revoke  b break  ? help  q quit
+enter queue w why s order R reverse / filter r revoke b break ? help q quit
 ";
 
 #[test]
@@ -81,13 +82,14 @@ fn queue_of_a_lock_is_drawn() {
     let mut main = lock("db/main", &contenders);
     main.rate = Some(0.25);
     model.handle_key(KeyPress::Enter);
+    main.last_event = Some("2026-01-02 03:00:00 broken: number 100; ann on ops-1".to_owned());
     model.handle_read(ReadResult::Queue(Box::new(main), pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
     // A contender without a note shows its znode.
     model.handle_key(KeyPress::Down);
     let text = screen(&mut model, 80, 24);
     assert!(
-        text.contains("\nznode   _c_2-lock-0000000002\n") && text.contains("\n>     1   1m02s"),
+        text.contains("\nznode   _c_2-lock-0000000002\n") && text.contains("\n>     1    1m02s"),
         "{text}"
     );
 }
@@ -95,12 +97,12 @@ fn queue_of_a_lock_is_drawn() {
 const QUEUE: &str = "
 zoolock top · zk1:2181 · /locks                                         03:04:07
 read 03:04:07 in 12ms, every 1s
-/locks/db/main: 1 hold, 2 wait, 0.25 hand-overs/s, previous release: clean
-
-      #   SINCE  TOKEN      CONTENDER
-> asked   3m06s  500000101  web1 pid 4001 (backup.sh)
-      1   1m02s  500000102  web2 pid 4002 (backup.sh)
-      2      7s  500000103  web3 pid 4003 (backup.sh)
+/locks/db/main: 1 hold, 2 wait, 0.25 hand-overs/s, last recorded end: clean
+last: 2026-01-02 03:00:00 broken: number 100; ann on ops-1
+      #      FOR  TOKEN      CONTENDER
+> holds    3m06s  500000101  web1, asked to release: database move, call Ann
+      1    1m02s  500000102  web2 pid 4002 (backup.sh)
+      2       7s  500000103  web3 pid 4003 (backup.sh)
 
 
 
@@ -116,7 +118,7 @@ program backup.sh, pid 4001             since   2026-01-02 03:01:01
 token   00000000-0000000500000101-00000000
 note    database move, call Ann
 
-esc back  r revoke  b break  space read now  ? help  q quit
+esc back  w why  space read now  r revoke  b break  ? help  q quit
 ";
 
 #[test]
@@ -151,7 +153,7 @@ const BREAK: &str = "
 │ lock   /locks/db/main                                                        │
 │ client web1 pid 4001 (backup.sh)                                             │
 │ token  00000000-0000000500000101-00000000, held for 3m06s                    │
-│ ! it may continue for a moment as if it held the lock                        │
+│ ! it may not notice at once, and continue as if it held the lock             │
 │ type break and enter, or esc: bre_                                           │
 ";
 
@@ -162,8 +164,28 @@ fn outage_is_shown_and_ages_freeze() {
     model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
     model.tick(at(62));
     let text = screen(&mut model, 80, 24);
-    assert_eq!(text.lines().nth(1), Some("! disconnected since 03:04:07, for 1m00s: no answer"));
-    assert!(text.contains("1m02s   0.25  3m06s"), "{text}");
+    assert_eq!(text.lines().nth(1), Some("4 locks, 3 held, 3 waiting · old rows, read 03:04:07, 1m00s ago"));
+    assert_eq!(text.lines().nth(2), Some("! no answer since 03:04:07, for 1m00s: zk1:2181: no answer"));
+    assert!(text.contains("1m02s    3m06s"), "{text}");
+}
+
+#[test]
+fn unknown_time_of_the_grant_is_a_maximum() {
+    let mut model = model();
+    let mut main = lock("db/main", &[contender(1, 184), contender(2, 60)]);
+    main.holders[0].held_since_ms = main.holders[0].since_ms.map(|since| since + 180_000);
+    model.handle_read(ReadResult::Locks(vec![main.clone()], pace()));
+    assert!(screen(&mut model, 80, 24).contains("1m02s       6s web1"), "the wait does not count");
+    main.holders[0].held_since_ms = None;
+    model.handle_read(ReadResult::Locks(vec![main.clone()], pace()));
+    assert!(screen(&mut model, 80, 24).contains("  ≤3m06s web1"));
+    keys(&mut model, "b");
+    assert!(screen(&mut model, 80, 24).contains("held for at most 3m06s"));
+    model.handle_key(KeyPress::Esc);
+    model.handle_key(KeyPress::Enter);
+    model.handle_read(ReadResult::Queue(Box::new(main), pace()));
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("since   after 2026-01-02 03:01:01") && text.contains("holds   ≤3m06s"), "{text}");
 }
 
 #[test]
@@ -290,3 +312,188 @@ fn drawing_time_is_independent_of_lock_count() {
     let (few, many) = (took(100), took(100_000));
     assert!(many < few * 10 + Duration::from_millis(1), "{few:?} and {many:?}");
 }
+
+fn noted_locks() -> Vec<LockRow> {
+    let note =
+        |number, ago, note: &str| ContenderRow { note: Some(note.to_owned()), ..contender(number, ago) };
+    let mut main =
+        lock("db/main", &[note(1, 184, "database move, call Ann"), contender(2, 60), contender(3, 5)]);
+    main.holders[0].revoked = true;
+    let mut config = lock("config", &[contender(7, 40)]);
+    config.holders.push(ContenderRow { held_since_ms: None, ..contender(8, 900) });
+    let mut nightly = lock("nightly", &[contender(4, 7205), contender(5, 7000)]);
+    nightly.waiters[0].revoked = true;
+    let payments = note(6, 1, "payments migration of the third quarter, do not break, call Ann 555 0199");
+    let reports = lock("payments/eu-west/ledger-migration", &[payments]);
+    let mut locks = vec![config, main, nightly, reports];
+    for (lock, rate) in locks.iter_mut().zip([Some(0.25), None, Some(0.0), Some(12.5)]) {
+        lock.rate = rate;
+    }
+    locks
+}
+
+#[test]
+fn notes_and_requests_are_visible_at_80_columns() {
+    let mut model = model();
+    model.handle_read(ReadResult::Locks(noted_locks(), pace()));
+    same(&screen(&mut model, 80, 24), NOTES);
+    // The line above the keys has the whole note of the selected lock.
+    keys(&mut model, "G");
+    let text = screen(&mut model, 80, 24);
+    let note = "> web6: payments migration of the third quarter, do not break, call Ann 555 0199";
+    assert!(text.contains(&format!("\n{note}\n")), "{text}");
+    let text = screen(&mut model, 200, 50);
+    assert!(
+        text.contains("quarter, do not break, call Ann 555 0199\n") && !text.contains("> web6"),
+        "{text}"
+    );
+    assert!(text.contains("RATE/S"), "{text}");
+    // The key 3 shows the rate on a narrow screen.
+    keys(&mut model, "3");
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("RATE/S") && !text.contains("LONGEST") && text.contains("  12.5 "), "{text}");
+}
+
+const NOTES: &str = "
+zoolock top · zk1:2181 · /locks                                         03:04:07
+4 locks, 4 held, 3 waiting · read 03:04:07 in 12ms, every 1s
+[1 waiting]  2 longest   3 rate   4 held
+   LOCK                 WAITING LONGEST     HELD HOLDER
+>  db/main                    2   1m02s    3m06s web1, asked to release: databa…
+   nightly                    1   1h56m    2h00m web4; 1 waiter asked to release
+   config                     0       -  ≤15m02s web8 pid 4008 and 1 more
+   …st/ledger-migration       0       -       3s web6: payments migration of th…
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+> web1 pid 4001 (backup.sh), asked to release: database move, call Ann
+enter queue w why s order R reverse / filter r revoke b break ? help q quit
+";
+
+#[test]
+fn waiter_asked_to_release_is_marked() {
+    let mut model = model();
+    let mut main = lock("db/main", &[contender(1, 184), contender(2, 60)]);
+    main.waiters[0].revoked = true;
+    model.handle_key(KeyPress::Enter);
+    model.handle_read(ReadResult::Queue(Box::new(main), pace()));
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("web2 pid 4002 (backup.sh), asked to release\n"), "{text}");
+    assert!(text.contains("web1 pid 4001 (backup.sh)\n"), "{text}");
+}
+
+#[test]
+fn deadlock_is_shown_with_its_locks() {
+    let circle = |locks: &[&str], is_certain| DeadlockRow {
+        circle: locks.iter().chain(locks.first()).copied().collect::<Vec<_>>().join(" → "),
+        is_certain,
+    };
+    let banner = |model: &mut ScreenModel, deadlocks: Vec<DeadlockRow>, y: usize| {
+        model.handle_read(ReadResult::Deadlocks(deadlocks));
+        screen(model, 80, 24).lines().nth(y).expect("a line").to_owned()
+    };
+    let mut model = model();
+    let one = vec![circle(&["db/main", "nightly"], true)];
+    assert_eq!(
+        banner(&mut model, one.clone(), 2),
+        "! 1 deadlock: db/main → nightly → db/main; see zoolock deadlocks"
+    );
+    // The rows are below the banner.
+    assert!(screen(&mut model, 80, 24).lines().nth(5).is_some_and(|line| line.starts_with(">  db/main ")));
+    let unsure = vec![circle(&["a"], false)];
+    assert_eq!(banner(&mut model, unsure, 2), "! 1 possible deadlock: a → a; see zoolock deadlocks");
+    let name = "a-team/of-many/locks-with-long-names";
+    let two = vec![circle(&["a", "b"], true), circle(&[name, name], false)];
+    assert_eq!(
+        banner(&mut model, two, 2),
+        "! 2 deadlocks: a → b → a, a-team/of-many/locks-with-long…; see zoolock deadlocks"
+    );
+    // During an outage, the banner has the time of the last read.
+    banner(&mut model, one, 2);
+    model.handle_read(ReadResult::NoAnswer("zk1:2181: no session in time".to_owned()));
+    let text = screen(&mut model, 80, 24);
+    let lines: Vec<_> = text.lines().skip(1).take(3).collect();
+    assert_eq!(
+        lines,
+        [
+            "4 locks, 3 held, 3 waiting · old rows, read 03:04:07, 0s ago",
+            "! no answer since 03:04:07, for 0s: zk1:2181: no session in time",
+            "! 1 deadlock at 03:04:07: db/main → nightly → db/main; see zoolock deadlocks",
+        ]
+    );
+    model.handle_key(KeyPress::Enter);
+    let text = screen(&mut model, 60, 16);
+    assert!(text.contains("! no answer since") && text.contains("see zoolock deadlocks"), "{text}");
+    assert!(text.contains("/locks/db/main: 1 hold") && text.contains("> holds"), "{text}");
+}
+
+#[test]
+fn old_rows_are_dim() {
+    let mut model = model();
+    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
+    let mut is_dim = |model: &ScreenModel, y| {
+        terminal.draw(|frame| draw(frame, model, false)).expect("test backend works");
+        terminal.backend().buffer()[(3, y)].modifier.contains(Modifier::DIM)
+    };
+    assert!(is_dim(&model, 5));
+    model.handle_read(ReadResult::Alive);
+    assert!(!is_dim(&model, 4));
+}
+
+#[test]
+fn why_window_shows_chain_and_time() {
+    let mut model = model();
+    assert!(model.handle_key(KeyPress::Char('w')).is_some());
+    let window = |model: &mut ScreenModel| {
+        let text = screen(model, 80, 24);
+        let lines = text.lines().filter(|line| line.starts_with(['┌', '│'])).map(str::to_owned);
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    };
+    assert!(window(&mut model).contains("│ reading all locks …"));
+    model.show_why("/locks/db/main", Ok(CHAIN.to_owned()));
+    same(&window(&mut model), WHY);
+    // A long chain is scrolled.
+    let chain = (0..40).map(|n| format!("link {n}\n")).collect::<String>();
+    model.why.as_mut().expect("the window is open").answer = None;
+    model.show_why("/locks/db/main", Ok(chain));
+    assert!(window(&mut model).contains("as of 03:04:07; lines 1–19 of 40, ↑ ↓ scroll; esc closes this"));
+    model.handle_key(KeyPress::End);
+    let text = window(&mut model);
+    assert!(text.contains("lines 22–40 of 40") && text.contains("│ link 39 "), "{text}");
+    model.show_why("/locks/db/main", Err("zk1:2181: no session in time".to_owned()));
+    assert!(window(&mut model).contains("│ ! zk1:2181: no session in time"));
+}
+
+const CHAIN: &str = "\
+db/main is held by web1 pid 4001 (backup.sh): database move, call Ann, for 3m06s
+  who waits for nightly (exclusive), for 1m02s
+  which is held by web4 pid 4004 (backup.sh), for 2h00m
+  it waits for no lock that zoolock sees: it is busy, stuck or dead
+  look at: process 4004 on web4
+  ask it:  zoolock revoke nightly --token 00000000-0000000500000104-00000000
+";
+
+const WHY: &str = "
+┌ why db/main ─────────────────────────────────────────────────────────────────┐
+│ db/main is held by web1 pid 4001 (backup.sh): database move, call Ann, for   │
+│     3m06s                                                                    │
+│   who waits for nightly (exclusive), for 1m02s                               │
+│   which is held by web4 pid 4004 (backup.sh), for 2h00m                      │
+│   it waits for no lock that zoolock sees: it is busy, stuck or dead          │
+│   look at: process 4004 on web4                                              │
+│   ask it:  zoolock revoke nightly --token                                    │
+│     00000000-0000000500000104-00000000                                       │
+│ as of 03:04:07; any key closes this                                          │
+";

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::{Form, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
-use maud::html;
+use maud::{Markup, html};
 use serde::Deserialize;
 use zoolock::{Entry, Error, Ticket};
 
@@ -31,14 +31,14 @@ const MAX_NOTE: usize = 200;
 pub(super) enum ActionOutcome {
     Revoked,
     Broken,
-    /// The contender was removed, but its client does not watch its own znode, and so does not
-    /// notice.
+    /// The contender was removed, but its client library is not known to watch its own znodes. So its client
+    /// may not notice.
     Unaware,
 }
 
 impl AdminAction {
     /// Returns the name on buttons and headings.
-    fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Self::Revoke => "Revoke",
             Self::Break => "Break",
@@ -62,8 +62,8 @@ impl ActionOutcome {
             Self::Revoked => "Asked to release the lock.",
             Self::Broken => "Removed from the queue.",
             Self::Unaware => {
-                "Removed from the queue. The client library of this contender does not notice, and may continue as if it \
-                 held the lock: end that process."
+                "Removed from the queue. The client of this contender may not notice, and may continue as if \
+                 it held the lock: end that process."
             }
         }
     }
@@ -118,7 +118,7 @@ pub(super) async fn confirmation_page(
     let back = elements::lock_href(&path);
     let snapshot = match site.zoolock.mutex(&path).snapshot().await {
         Ok(snapshot) => snapshot,
-        Err(error) => return failure_page(&viewer, &path, &error),
+        Err(error) => return failure_page(&viewer, &path, &error, unchanged(&error)),
     };
     let has_token = |entry: &&Entry| entry.token.as_deref() == Some(token);
     let holders = || snapshot.holder.iter().chain(&snapshot.beside);
@@ -126,6 +126,8 @@ pub(super) async fn confirmation_page(
         return no_such_contender(&viewer, &path, token);
     };
     let holds = holders().any(|holder| std::ptr::eq(holder, entry));
+    // An unreadable part may have more holders, and contenders that ignore each other may hold at once.
+    let is_lone = holders().count() == 1 && snapshot.unread.is_empty() && snapshot.clash.is_none();
     let title = format!("{} {path}", action.title());
     let main = html! {
         p.crumbs { a href="/" { "Locks" } " / " a href=(back) { (escape_unprintable(&path)) } }
@@ -140,11 +142,7 @@ pub(super) async fn confirmation_page(
                 "Asks the contender to release the lock. " code { "zoolock run" } " sends TERM to its command; a program \
                  decides for itself."
             },
-            AdminAction::Break => p.alert.bad {
-                strong { "The next waiter acquires the lock at once. " }
-                "The former holder may not have noticed yet. If it writes to a resource that does not check fencing tokens, \
-                 wait or stop it first."
-            },
+            AdminAction::Break => (break_warning(holds, is_lone)),
         }
         form.action method="post" action="/action" {
             input type="hidden" name="csrf" value=(operator.csrf);
@@ -162,6 +160,26 @@ pub(super) async fn confirmation_page(
         }
     };
     Page { title: &title, here: "", viewer: &viewer, news: None, main }.answer(StatusCode::OK)
+}
+
+/// Renders the effect of a break. `is_lone` is set if the lock has no other holder.
+fn break_warning(holds: bool, is_lone: bool) -> Markup {
+    html! {
+        p.alert.bad {
+            @if holds {
+                strong {
+                    @if is_lone { "The next waiter acquires the lock at once. " }
+                    @else {
+                        "Removes this holder from the queue. Waiters acquire the lock if the other holders allow it. "
+                    }
+                }
+                "The former holder may not have noticed yet. If it writes to a resource that does not check \
+                 fencing tokens, wait or stop it first."
+            } @else {
+                "Removes this waiter from the queue. If it has acquired the lock by then, it loses the lock."
+            }
+        }
+    }
 }
 
 /// Handles `POST /action`: carries out the action of the form.
@@ -192,7 +210,7 @@ pub(super) async fn handle_action(
             // Failed attempts are logged, too.
             let logged = match &result {
                 Ok(outcome) => outcome.word().to_owned(),
-                Err(error) => format!("refused: {error}"),
+                Err(error) => format!("failed: {error}"),
             };
             site.reporter
                 .note(format_args!("ui: {} of {path}, token {token}, by {note}: {logged}", action.word()));
@@ -211,7 +229,7 @@ pub(super) async fn handle_action(
     match result {
         Ok(outcome) => Redirect::to(&href_after(&path, outcome)).into_response(),
         Err(ActionError::Lock(Error::NoSuchHolder { .. })) => no_such_contender(&viewer, &path, token),
-        Err(ActionError::Lock(error)) => failure_page(&viewer, &path, &error),
+        Err(ActionError::Lock(error)) => failure_page(&viewer, &path, &error, describe_failure(&error)),
         Err(ActionError::Connect(failure)) => {
             let back = elements::lock_href(&path);
             let words = failure.to_string();
@@ -283,18 +301,44 @@ fn invalid_page(viewer: &Viewer, words: &str) -> Response {
     pages::message_page(viewer, StatusCode::BAD_REQUEST, "Invalid request", words, ("/", "All locks"))
 }
 
-/// Responds to a token that no contender has.
+/// Responds to a token that no contender has, as far as their znodes can be read.
 fn no_such_contender(viewer: &Viewer, path: &str, token: &str) -> Response {
     let words = format!(
-        "No contender for {path} has the token {token}: the queue changed after your page was loaded. Nothing was \
-         changed."
+        "No contender that can be read has the token {token}. The queue of {path} may have changed after \
+         your page was loaded. Nothing was changed."
     );
     let back = elements::lock_href(path);
-    pages::message_page(viewer, StatusCode::CONFLICT, "Too late", &words, (&back, "Look at the lock again"))
+    pages::message_page(
+        viewer,
+        StatusCode::CONFLICT,
+        "Contender not found",
+        &words,
+        (&back, "Look at the lock again"),
+    )
+}
+
+/// Returns the title and the text after a failed request that changes nothing.
+fn unchanged(error: &Error) -> (&'static str, String) {
+    ("Nothing was changed", error.to_string())
+}
+
+/// Returns the title and the text after a failed action. Without an answer, the action may have happened.
+fn describe_failure(error: &Error) -> (&'static str, String) {
+    match error {
+        Error::Unavailable { .. } => {
+            ("No answer", format!("The action may have happened. Look at the lock again. Cause: {error}"))
+        }
+        _ => unchanged(error),
+    }
 }
 
 /// Responds to a failed request for the lock.
-fn failure_page(viewer: &Viewer, path: &str, error: &Error) -> Response {
+fn failure_page(
+    viewer: &Viewer,
+    path: &str,
+    error: &Error,
+    (title, words): (&'static str, String),
+) -> Response {
     let status = match error {
         Error::NoSuchHolder { .. } => StatusCode::CONFLICT,
         Error::Denied { .. } => StatusCode::FORBIDDEN,
@@ -302,11 +346,30 @@ fn failure_page(viewer: &Viewer, path: &str, error: &Error) -> Response {
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     let back = elements::lock_href(path);
-    pages::message_page(
-        viewer,
-        status,
-        "Nothing was changed",
-        &error.to_string(),
-        (&back, "Back to the lock"),
-    )
+    pages::message_page(viewer, status, title, &words, (&back, "Back to the lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn action_without_answer_may_have_happened() {
+        let (address, message) = ("lock /locks/x".to_owned(), "no answer; try again".to_owned());
+        let (title, words) = describe_failure(&Error::Unavailable { address, message, source: None });
+        assert_eq!(title, "No answer");
+        assert!(words.starts_with("The action may have happened. Look at the lock again."), "{words}");
+        let (path, ticket) = ("/locks/x".to_owned(), "0.1.0".to_owned());
+        let (title, _) = describe_failure(&Error::NoSuchHolder { path, ticket });
+        assert_eq!(title, "Nothing was changed");
+    }
+
+    #[test]
+    fn break_warning_fits_the_contender() {
+        let acquires = "The next waiter acquires the lock at once.";
+        let warning = |holds, is_lone| break_warning(holds, is_lone).into_string();
+        assert!(warning(true, true).contains(acquires));
+        assert!(!warning(true, false).contains(acquires) && warning(true, false).contains("this holder"));
+        assert!(!warning(false, true).contains(acquires) && warning(false, true).contains("this waiter"));
+    }
 }

@@ -7,17 +7,6 @@ pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
-/// Formats a duration with at most two units. `span` in `script.js` uses the same format.
-pub(super) fn format_span(ms: u64) -> String {
-    let seconds = ms / 1000;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{}d {}h", seconds / 86_400, seconds / 3_600 % 24),
-    }
-}
-
 /// Formats a time as ISO 8601. Returns `None` for a year of five digits, which any client can write into its znode.
 pub(super) fn format_iso(ms: u64) -> Option<String> {
     let stamp = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
@@ -33,13 +22,6 @@ pub(super) fn time_of_day(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn span_has_at_most_two_units() {
-        let spans = [0, 59_999, 60_000, 3_599_000, 3_600_000, 86_399_000, 86_400_000, 1_000_000_000];
-        let expected = ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 0h", "11d 13h"];
-        assert_eq!(spans.map(format_span), expected);
-    }
 
     #[test]
     fn times_beyond_year_9999_are_handled() {

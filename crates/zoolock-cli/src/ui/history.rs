@@ -24,19 +24,30 @@ const MIN_OBSERVED_MS: u64 = 2_000;
 /// Time for which a deleted lock is kept after its last read, because its page may be open.
 const KEEP_MISSING_MS: u64 = 5_000;
 
+/// Maximum time between two reads for which the end of a hold is the time of the second read. While no page is open, the
+/// locks are not read.
+const MAX_GAP_MS: u64 = 5_000;
+
 /// A hold of a lock, as far as the reads show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PastHold {
     pub(super) node: String,
+    /// Sequence number of the znode.
+    number: Option<u32>,
     pub(super) token: Option<String>,
     /// Description of the holder, safe to print.
     pub(super) who: String,
+    /// Time of the grant, or time of the first read that showed the hold.
     pub(super) from_ms: u64,
-    /// True if the hold began before the first read of the lock.
+    /// True if the time of the grant is not known. The hold began at `from_ms` or before.
     pub(super) began_before: bool,
+    /// Time of the last read that showed the hold.
+    pub(super) seen_ms: u64,
     /// End of the hold; `None` while it lasts.
     pub(super) until_ms: Option<u64>,
-    /// Kind of end, as in [`Snapshot::previous`], or `unseen` if the reads do not show it.
+    /// True if there was a long time without reads. The hold ended at `until_ms` or later.
+    pub(super) ended_later: bool,
+    /// Kind of end, as in [`Snapshot::previous`], or `gone` if nothing records it.
     pub(super) ending: &'static str,
 }
 
@@ -59,6 +70,8 @@ struct LockHistory {
     first_read_ms: u64,
     /// Time at which the newest read ended.
     last_read_ms: u64,
+    /// The parts that the newest read could not read.
+    unread: Vec<String>,
 }
 
 impl HoldHistory {
@@ -77,47 +90,67 @@ impl HoldHistory {
             // locks are read. This read is older, so it is ignored.
             return;
         }
-        history.last_read_ms = now_ms;
+        let last_read_ms = std::mem::replace(&mut history.last_read_ms, now_ms);
+        let has_new_unread = lock.unread.iter().any(|part| !history.unread.contains(part));
+        history.unread.clone_from(&lock.unread);
         let hand_overs = history.count_hand_overs(lock.holder.as_ref());
         if hand_overs > 0 && !first {
             history.hand_overs.push_back((now_ms, hand_overs));
         }
         history.forget_old_hand_overs(now_ms);
         let now: Vec<&Entry> = lock.holders().collect();
-        let gone = |hold: &PastHold| !now.iter().any(|entry| is_holder_of(entry, hold));
-        let alone = history.holders.len() == 1 && now.len() <= 1;
-        let ending = if alone && hand_overs <= 1 { lock.previous } else { "unseen" };
+        // A missing holder may be in a part that has become unreadable. It stays there in later reads.
+        let may_be_hidden =
+            |hold: &PastHold| !lock.unread.is_empty() && (has_new_unread || hold.seen_ms < last_read_ms);
+        let gone =
+            |hold: &PastHold| !may_be_hidden(hold) && !now.iter().any(|entry| is_holder_of(entry, hold));
         if hand_overs == 0
             && let Some(last) = history.ended.back_mut()
-            && (last.ending, history.holders.iter().any(gone)) == ("unknown", false)
+            && (last.ending, history.holders.iter().any(gone)) == ("gone", false)
         {
             // A read takes the release marker first, and then the queue. During the last read, the
             // holder left between these two steps. So this read is the first with the release
             // marker of that holder.
-            last.ending = lock.previous;
+            last.ending = ending_of(last, lock);
         }
         let (ended, remaining): (Vec<_>, Vec<_>) = history.holders.drain(..).partition(gone);
         history.holders = remaining;
         for entry in now {
-            if !history.holders.iter().any(|hold| is_holder_of(entry, hold)) {
-                history.holders.push(PastHold {
+            match history.holders.iter_mut().find(|hold| is_holder_of(entry, hold)) {
+                Some(hold) => hold.seen_ms = now_ms,
+                None => history.holders.push(PastHold {
                     node: entry.node.clone(),
+                    number: entry.number(),
                     token: entry.token.clone(),
                     who: describe_contender(entry),
-                    from_ms: now_ms,
-                    began_before: first,
+                    from_ms: entry.held_since_ms.unwrap_or(now_ms),
+                    began_before: entry.held_since_ms.is_none(),
+                    seen_ms: now_ms,
                     until_ms: None,
-                    ending: "unseen",
-                });
+                    ended_later: false,
+                    ending: "gone",
+                }),
             }
         }
-        self.end_holds(&lock.path, ended, ending, now_ms);
+        let ended =
+            ended.into_iter().map(|hold| PastHold { ending: ending_of(&hold, lock), ..hold }).collect();
+        self.end_holds(&lock.path, ended, now_ms);
     }
 
-    /// Ends the holds of locks that are missing in `present`, the set of all locks at `begun_ms`.
-    pub(super) fn end_missing(&mut self, present: &HashSet<&str>, begun_ms: u64, now_ms: u64) {
+    /// Ends the holds of locks that are missing in `present`, the set of all locks at `begun_ms`. Locks below
+    /// a path in `unread` cannot be listed, so their holds may go on.
+    pub(super) fn end_missing(
+        &mut self,
+        present: &HashSet<&str>,
+        unread: &HashSet<&str>,
+        begun_ms: u64,
+        now_ms: u64,
+    ) {
+        let is_hidden = |path: &str| path.match_indices('/').any(|(at, _)| unread.contains(&path[..at]));
         let is_gone = |(path, history): &(&String, &LockHistory)| {
-            history.last_read_ms + KEEP_MISSING_MS < begun_ms && !present.contains(path.as_str())
+            history.last_read_ms + KEEP_MISSING_MS < begun_ms
+                && !present.contains(path.as_str())
+                && !is_hidden(path.as_str())
         };
         let gone: Vec<String> = self.locks.iter().filter(is_gone).map(|(path, _)| path.clone()).collect();
         for path in gone {
@@ -127,7 +160,7 @@ impl HoldHistory {
             if ended.is_empty() && history.ended.is_empty() {
                 self.locks.remove(&path);
             } else {
-                self.end_holds(&path, ended, "unseen", now_ms);
+                self.end_holds(&path, ended, now_ms);
             }
         }
     }
@@ -157,7 +190,7 @@ impl HoldHistory {
         Some(hand_overs as f64 * 1000.0 / time as f64)
     }
 
-    fn end_holds(&mut self, path: &str, ended: Vec<PastHold>, ending: &'static str, now_ms: u64) {
+    fn end_holds(&mut self, path: &str, ended: Vec<PastHold>, now_ms: u64) {
         let Some(history) = self.locks.get_mut(path) else { return };
         for hold in ended {
             if history.ended.len() >= MAX_PER_LOCK {
@@ -168,7 +201,9 @@ impl HoldHistory {
             } else {
                 self.ended.push_back(path.to_owned());
             }
-            history.ended.push_back(PastHold { until_ms: Some(now_ms), ending, ..hold });
+            let ended_later = now_ms.saturating_sub(hold.seen_ms) > MAX_GAP_MS;
+            let until_ms = Some(if ended_later { hold.seen_ms } else { now_ms });
+            history.ended.push_back(PastHold { until_ms, ended_later, ..hold });
         }
         while self.ended.len() > MAX_TOTAL {
             let Some(oldest) = self.ended.pop_front() else { break };
@@ -198,9 +233,45 @@ impl LockHistory {
     }
 }
 
+/// Returns how a hold ended, if the lock records the ending of this hold.
+fn ending_of(hold: &PastHold, lock: &Snapshot) -> &'static str {
+    let is_recorded = lock.previous_number.is_some() && lock.previous_number == hold.number;
+    if is_recorded { lock.previous } else { "gone" }
+}
+
 /// Returns whether a hold is of this contender. The token distinguishes a later znode of the same name.
+/// Without a token it is not known that the hold has ended, so the name decides.
 fn is_holder_of(entry: &Entry, hold: &PastHold) -> bool {
-    entry.node == hold.node && entry.token == hold.token
+    let is_unread = entry.token.is_none() || hold.token.is_none();
+    entry.node == hold.node && (entry.token == hold.token || is_unread)
+}
+
+impl PastHold {
+    /// Returns the end of the hold as far as it is known: `now` if it lasts, or the last read that showed it
+    /// if the read that began at `read_ms` did not show it.
+    pub(super) fn known_until(&self, read_ms: u64, now: u64) -> u64 {
+        let last_seen = if self.seen_ms < read_ms { self.seen_ms } else { now };
+        self.until_ms.unwrap_or(last_seen)
+    }
+}
+
+#[cfg(test)]
+impl PastHold {
+    /// Returns a hold that began at `from_ms`, by a holder that crashed.
+    pub(super) fn crashed(who: &str, from_ms: u64, until_ms: Option<u64>) -> Self {
+        Self {
+            node: "lock-0000000001".to_owned(),
+            number: Some(1),
+            token: None,
+            who: who.to_owned(),
+            from_ms,
+            began_before: false,
+            seen_ms: from_ms,
+            until_ms,
+            ended_later: false,
+            ending: "crashed",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -212,9 +283,11 @@ mod tests {
         lock("/locks/x", Some(entry(&format!("lock-{number:010}"), &format!("0.{number}.0"))), vec![])
     }
 
+    /// Returns a lock with a holder, and with the recorded ending of the hold before.
     fn after(previous: &'static str, number: u32) -> Snapshot {
         let mut lock = held(number);
         lock.previous = previous;
+        lock.previous_number = (previous != "unknown").then(|| number - 1);
         lock
     }
 
@@ -226,17 +299,42 @@ mod tests {
         history.record(&after("clean", 2), 3_000, 3_000);
         let holds = history.holds("/locks/x");
         assert_eq!(holds.len(), 2);
-        assert_eq!((holds[0].from_ms, holds[0].until_ms, holds[0].began_before), (3_000, None, false));
+        assert_eq!((holds[0].from_ms, holds[0].until_ms, holds[0].began_before), (3_000, None, true));
         assert_eq!((holds[1].from_ms, holds[1].until_ms, holds[1].began_before), (1_000, Some(3_000), true));
         assert_eq!(holds[1].ending, "clean");
     }
 
     #[test]
-    fn ending_is_unseen_after_other_holders() {
+    fn hold_begins_at_grant_if_known() {
+        let mut history = HoldHistory::default();
+        let mut granted = held(1);
+        granted.holder.as_mut().expect("the lock is held").held_since_ms = Some(400);
+        history.record(&granted, 1_000, 1_000);
+        let hold = &history.holds("/locks/x")[0];
+        assert_eq!((hold.from_ms, hold.began_before), (400, false));
+    }
+
+    #[test]
+    fn ending_of_another_holder_is_not_shown() {
         let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
-        history.record(&after("crashed", 5), 2_000, 2_000);
-        assert_eq!(history.holds("/locks/x")[1].ending, "unseen");
+        // Holder 2 has crashed, too, and the lock is free again. Nothing records how holder 1 ended.
+        let mut free = lock("/locks/x", None, vec![]);
+        (free.previous, free.previous_number) = ("crashed", Some(2));
+        history.record(&free, 2_000, 2_000);
+        assert_eq!(history.holds("/locks/x")[0].ending, "gone");
+        history.record(&after("crashed", 5), 3_000, 3_000);
+        assert_eq!(history.holds("/locks/x")[1].ending, "gone");
+    }
+
+    #[test]
+    fn end_without_reads_is_later() {
+        let mut history = HoldHistory::default();
+        history.record(&held(1), 1_000, 1_000);
+        history.record(&held(1), 2_000, 2_000);
+        history.record(&after("clean", 2), 90_000, 90_000);
+        let hold = &history.holds("/locks/x")[1];
+        assert_eq!((hold.until_ms, hold.ended_later, hold.ending), (Some(2_000), true, "clean"));
     }
 
     #[test]
@@ -246,11 +344,10 @@ mod tests {
         history.record(&after("unknown", 2), 2_000, 2_000);
         history.record(&after("broken", 2), 3_000, 3_000);
         assert_eq!(history.holds("/locks/x")[1].ending, "broken");
-        // Other holders have held the lock in between, so the release marker describes none of the
-        // seen holds.
+        // Other holders have held the lock in between, so the release marker describes none of the seen holds.
         history.record(&after("clean", 7), 4_000, 4_000);
         history.record(&after("clean", 7), 5_000, 5_000);
-        assert_eq!(history.holds("/locks/x")[1].ending, "unseen");
+        assert_eq!(history.holds("/locks/x")[1].ending, "gone");
     }
 
     #[test]
@@ -288,15 +385,44 @@ mod tests {
     }
 
     #[test]
+    fn unreadable_lock_ends_no_hold() {
+        let mut history = HoldHistory::default();
+        history.record(&held(1), 1_000, 1_000);
+        let mut hidden = lock("/locks/x", None, vec![]);
+        hidden.unread.push("/locks/x".to_owned());
+        history.record(&hidden, 2_000, 2_000);
+        history.record(&hidden, 3_000, 3_000);
+        history.end_missing(&HashSet::new(), &HashSet::from(["/locks"]), 9_000, 9_500);
+        let hold = &history.holds("/locks/x")[0];
+        assert_eq!((hold.until_ms, hold.known_until(2_000, 9_500)), (None, 1_000));
+        let mut unread = held(1);
+        unread.holder.as_mut().expect("the lock is held").token = None;
+        history.record(&unread, 10_000, 10_000);
+        history.record(&after("clean", 2), 11_000, 11_000);
+        let holds = history.holds("/locks/x");
+        assert_eq!((holds.len(), holds[1].until_ms, holds[1].ending), (2, Some(11_000), "clean"));
+        // Holder 3 was seen while that part was already unreadable, so its znode was in another part.
+        for number in [3, 4] {
+            let mut partly_read = held(number);
+            partly_read.unread.push("leases".to_owned());
+            let now_ms = 9_000 + u64::from(number) * 1_000;
+            history.record(&partly_read, now_ms, now_ms);
+        }
+        let holds = history.holds("/locks/x").into_iter().filter(|hold| hold.until_ms.is_none());
+        assert_eq!(holds.map(|hold| hold.number).collect::<Vec<_>>(), [Some(4), Some(2)]);
+    }
+
+    #[test]
     fn missing_lock_ends_its_hold() {
         let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
-        history.end_missing(&HashSet::new(), 9_000, 9_500);
-        assert_eq!(history.holds("/locks/x")[0].until_ms, Some(9_500));
+        history.end_missing(&HashSet::new(), &HashSet::new(), 9_000, 9_500);
+        let hold = &history.holds("/locks/x")[0];
+        assert_eq!((hold.until_ms, hold.ended_later, hold.ending), (Some(1_000), true, "gone"));
         history.record(&lock("/locks/y", None, vec![]), 1_000, 1_000);
-        history.end_missing(&HashSet::new(), 2_000, 2_500);
+        history.end_missing(&HashSet::new(), &HashSet::new(), 2_000, 2_500);
         assert!(history.locks.contains_key("/locks/y"));
-        history.end_missing(&HashSet::new(), 9_000, 9_500);
+        history.end_missing(&HashSet::new(), &HashSet::new(), 9_000, 9_500);
         assert!(!history.locks.contains_key("/locks/y"));
     }
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::http::StreamFlag;
-use super::overview::ViewerGuard;
+use super::overview::{ReadDepth, ViewerGuard};
 use super::{Site, wait_until_stopped};
 
 /// Maximum number of event streams.
@@ -72,7 +72,8 @@ pub(super) async fn events(
             }
         }
         None => {
-            let (overview, guard) = site.overview.watch(params.deep);
+            let depth = if params.deep { ReadDepth::Deep } else { ReadDepth::Budget };
+            let (overview, guard) = site.overview.watch(depth);
             stream_response(overview, |overview| overview.number, stop, (slot, Some(guard)))
         }
     }

@@ -12,6 +12,7 @@ use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
 use super::history::HoldHistory;
+use super::read_failure::ReadFailure;
 
 /// Maximum number of locks that are read. Each one costs a watch and repeated reads.
 const MAX_LOCKS: usize = 64;
@@ -30,8 +31,8 @@ pub(super) struct LockRead {
     pub(super) begun: Option<Instant>,
     pub(super) begun_ms: u64,
     pub(super) cost: Duration,
-    /// Error of the read, if it failed.
-    pub(super) trouble: Option<String>,
+    /// Failure of the read.
+    pub(super) trouble: Option<ReadFailure>,
 }
 
 /// A receiver of the reads of one lock.
@@ -89,7 +90,8 @@ impl LockPollers {
         let now = Instant::now();
         let Some(mut reads) = self.watch(path) else {
             let trouble = "too many lock pages are open; try again in a few seconds".to_owned();
-            return Arc::new(LockRead { trouble: Some(trouble), ..LockRead::default() });
+            let trouble = Some(ReadFailure::Other(trouble));
+            return Arc::new(LockRead { trouble, ..LockRead::default() });
         };
         let is_new = |read: &Arc<LockRead>| read.begun.is_some_and(|begun| begun >= now);
         let _ = timeout(limit, reads.wait_for(is_new)).await;
@@ -108,7 +110,7 @@ impl PollerState {
     }
 
     /// Records the end of a read, and returns the result.
-    fn record(&self, last: &LockRead, result: Result<Snapshot, String>, queue: &Queue) -> LockRead {
+    fn record(&self, last: &LockRead, result: Result<Snapshot, ReadFailure>, queue: &Queue) -> LockRead {
         let time = queue.read_time();
         let begun_ms = now_ms().saturating_sub(time.begun.elapsed().as_millis() as u64);
         let (lock, trouble) = match result {
@@ -134,20 +136,30 @@ async fn poll_lock(
 ) {
     let mut queue = Queue::watched(shared.zoolock.mutex(&path).poller(MAX_WAITERS).with_rereads());
     let mut last_viewed = Instant::now();
+    let mut last_read_ended = Instant::now();
     loop {
+        // Each call of `next` waits for the server anew. So during a read no request may interrupt the call: otherwise
+        // frequent requests would hide an outage.
+        let is_reading = queue.read_time().begun > last_read_ended;
         let contact = tokio::select! {
             contact = queue.next() => contact,
-            () = requested.notified() => {
+            () = requested.notified(), if !is_reading => {
                 queue.read_soon();
                 continue;
             }
         };
+        if !matches!(contact, Ok(ReadOutcome::Slow | ReadOutcome::Silent(_))) {
+            last_read_ended = Instant::now();
+        }
         let result = match contact {
             Ok(ReadOutcome::Read) => Ok(queue.lock().clone()),
-            Ok(ReadOutcome::Unreachable(why)) => Err(why),
-            Err(error) => Err(error.to_string()),
+            // A read without an answer continues, but the pages already show the outage.
+            Ok(ReadOutcome::Unreachable(why) | ReadOutcome::Silent(why)) => {
+                Err(ReadFailure::Unreachable(why))
+            }
+            Err(error) => Err(ReadFailure::Other(error.to_string())),
             // The pages show the last read until this read has ended.
-            Ok(ReadOutcome::Slow | ReadOutcome::Silent(_)) => continue,
+            Ok(ReadOutcome::Slow) => continue,
         };
         let last = Arc::clone(&sender.borrow());
         sender.send_replace(Arc::new(shared.record(&last, result, &queue)));

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::Site;
 use super::clock::now_ms;
+use super::overview::ReadDepth;
 
 /// Maximum time to wait for a read. A monitor usually waits ten seconds for its answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(8);
@@ -16,7 +17,7 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// Serves `/metrics` from the last read, or from a new read if the last read is old.
 pub(super) async fn metrics(State(site): State<Site>) -> Response {
-    let overview = site.overview.recent_overview(false, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(ReadDepth::Heads, READ_TIMEOUT).await;
     // A read that hangs returns neither an answer nor an error, so old metrics are refused by their age.
     let oldest = MAX_AGE + overview.cost * 6;
     let is_new = Duration::from_millis(now_ms().saturating_sub(overview.seen_ms)) <= oldest;

@@ -14,6 +14,7 @@ mod metrics;
 mod overview;
 mod owners;
 mod pages;
+mod read_failure;
 mod request_checks;
 
 use std::net::SocketAddr;

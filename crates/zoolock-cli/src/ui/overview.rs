@@ -13,13 +13,15 @@ use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 
 use super::clock::now_ms;
 use super::history::HoldHistory;
+use super::read_failure::ReadFailure;
+use crate::verbs::deadlocks::is_certain;
 
-/// Number of waiters that are read of each lock for the list. A few are enough, because the list
-/// shows only the longest wait.
-const LIST_WAITERS: usize = 4;
-/// Maximum number of waiters of each lock in a deep read, which the wait-for graph and the sessions
-/// page need.
+/// Number of waiters of each lock in a read of the heads. A few are enough for the longest wait.
+const HEAD_WAITERS: usize = 4;
+/// Maximum number of waiters of each lock in a deep read.
 pub(super) const DEEP_WAITERS: usize = 1_000;
+/// Maximum number of waiters of all locks in a read for the list, beyond the heads. Each one costs a request.
+const WAITER_BUDGET: usize = 5_000;
 /// Usual maximum time between the starts of two reads, as a multiple of the duration of a read.
 const MAX_CYCLE: u32 = 6;
 /// Time for which reading goes on after a request. Clients without an event stream need this time:
@@ -27,6 +29,18 @@ const MAX_CYCLE: u32 = 6;
 const DEMAND_TIME: Duration = Duration::from_secs(10);
 /// Maximum age of a list that is shown at once. The usual time between two reads is added to it.
 const MAX_AGE: Duration = Duration::from_secs(3);
+
+/// The waiters that a read of all locks includes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ReadDepth {
+    /// The first [`HEAD_WAITERS`] of each lock, for metrics.
+    #[default]
+    Heads,
+    /// As many waiters of each lock as fit into [`WAITER_BUDGET`], for the list and its deadlocks.
+    Budget,
+    /// The first [`DEEP_WAITERS`] of each lock, for the wait-for graph and the sessions.
+    Deep,
+}
 
 /// All locks as of the last successful read, and the outcome of the last read.
 #[derive(Debug, Clone, Default)]
@@ -38,14 +52,47 @@ pub(super) struct Overview {
     /// Start of the last successful read.
     pub(super) seen_ms: u64,
     pub(super) cost: Duration,
-    /// True if up to [`DEEP_WAITERS`] waiters of each lock were read.
-    pub(super) deep: bool,
-    /// The wait-for graph, if the read was deep.
+    /// Depth of the last successful read. A read that included all waiters is deep, even if less was wanted.
+    pub(super) depth: ReadDepth,
+    /// The wait-for graph of the contenders that were read. `None` after a read of the heads.
     pub(super) waits: Option<Arc<WaitGraphRead>>,
     /// Start of the last read.
     pub(super) tried_ms: u64,
-    /// Error of the last read, if it failed.
-    pub(super) trouble: Option<String>,
+    /// Failure of the last read.
+    pub(super) trouble: Option<ReadFailure>,
+}
+
+impl Overview {
+    /// Returns the result of a failed read. The pages keep showing the last locks, with a warning that they are old.
+    fn failed(self, failure: ReadFailure, begun_ms: u64) -> Overview {
+        Overview { number: self.number + 1, tried_ms: begun_ms, trouble: Some(failure), ..self }
+    }
+
+    /// Returns the number of waiters after which a queue was cut, if a queue was cut.
+    pub(super) fn cut_at(&self) -> Option<usize> {
+        let locks = self.locks.iter().flat_map(|list| &list.locks);
+        locks.filter(|lock| is_cut(lock)).map(|lock| lock.waiters.len()).min()
+    }
+
+    /// Returns the number of locks with a part that cannot be read.
+    pub(super) fn unread_locks(&self) -> usize {
+        let locks = self.locks.iter().flat_map(|list| &list.locks);
+        locks.filter(|lock| !lock.unread.is_empty()).count()
+    }
+
+    /// Returns whether the last read may lack contenders: a queue was cut, something could not be read, or a
+    /// semaphore of another client library was only counted.
+    pub(super) fn is_partial(&self) -> bool {
+        let is_unread =
+            |lock: &Snapshot| !lock.unread.is_empty() || lock.queue().any(|entry| entry.token.is_none());
+        let mut locks = self.locks.iter().flat_map(|list| &list.locks);
+        locks.any(|lock| is_cut(lock) || is_unread(lock) || lock.foreign_semaphore.is_some())
+    }
+
+    /// Returns the time of the last successful read if a later read has failed. Ages end at that time.
+    pub(super) fn stopped_ms(&self) -> Option<u64> {
+        self.trouble.as_ref().map(|_| self.seen_ms)
+    }
 }
 
 /// All locks, with their hand-over rates.
@@ -67,6 +114,12 @@ pub(super) struct LockListRow<'a> {
 }
 
 impl LockList {
+    /// Returns the lock at this path.
+    pub(super) fn lock(&self, path: &str) -> Option<&Snapshot> {
+        let index = self.locks.binary_search_by(|lock| lock.path.as_str().cmp(path)).ok()?;
+        Some(&self.locks[index])
+    }
+
     pub(super) fn rows(&self) -> impl Iterator<Item = LockListRow<'_>> {
         let rates_and_waits = self.rates_and_waits.iter();
         self.locks.iter().zip(rates_and_waits).map(|(lock, &(rate, waits_since_ms))| LockListRow {
@@ -106,6 +159,13 @@ pub(super) struct SeenDeadlock {
     pub(super) seen_twice: bool,
 }
 
+impl SeenDeadlock {
+    /// Returns whether this was a deadlock at the last read. Otherwise it is only possible.
+    pub(super) fn is_sure(&self) -> bool {
+        self.seen_twice && is_certain(&self.deadlock)
+    }
+}
+
 /// The task that reads all locks, and its last result.
 pub(super) struct OverviewReader {
     overview: watch::Receiver<Arc<Overview>>,
@@ -113,20 +173,20 @@ pub(super) struct OverviewReader {
     reading: JoinHandle<()>,
 }
 
-/// The demand for reads: open event streams, and recent requests.
+/// The demand for reads of each depth: open event streams, and recent requests.
 #[derive(Default)]
 struct ReadDemand {
-    viewers: AtomicUsize,
-    deep_viewers: AtomicUsize,
-    /// Times of the last request, and of the last request for a deep read.
-    requested: Mutex<(Option<Instant>, Option<Instant>)>,
+    /// Number of event streams, by depth.
+    viewers: [AtomicUsize; 3],
+    /// Time of the last request, by depth.
+    requested: Mutex<[Option<Instant>; 3]>,
     woken: Notify,
 }
 
 /// A viewer with an open event stream. Dropping this value ends the viewer's demand for reads.
 pub(super) struct ViewerGuard {
     demand: Arc<ReadDemand>,
-    deep: bool,
+    depth: ReadDepth,
 }
 
 impl OverviewReader {
@@ -138,27 +198,27 @@ impl OverviewReader {
         Self { overview, demand, reading }
     }
 
-    /// Returns the last result if it is fresh, and deep if `deep` is set. Otherwise waits for such
+    /// Returns the last result if it is fresh and has at least this depth. Otherwise waits for such
     /// a result, at most for `limit`.
-    pub(super) async fn recent_overview(&self, deep: bool, limit: Duration) -> Arc<Overview> {
-        self.demand.record_request(deep);
+    pub(super) async fn recent_overview(&self, depth: ReadDepth, limit: Duration) -> Arc<Overview> {
+        self.demand.record_request(depth);
         let oldest = now_ms().saturating_sub(MAX_AGE.as_millis() as u64);
         let mut overview = self.overview.clone();
         let good = |overview: &Arc<Overview>| {
             let between_reads = (overview.cost * MAX_CYCLE).as_millis() as u64;
             let fresh = overview.number > 0 && overview.tried_ms + between_reads >= oldest;
-            fresh && (overview.trouble.is_some() || overview.deep || !deep)
+            fresh && (overview.trouble.is_some() || overview.depth >= depth)
         };
         let _ = timeout(limit, overview.wait_for(good)).await;
         Arc::clone(&overview.borrow())
     }
 
     /// Returns a receiver of all results. Reading continues at least until the [`ViewerGuard`] is dropped.
-    pub(super) fn watch(&self, deep: bool) -> (watch::Receiver<Arc<Overview>>, ViewerGuard) {
-        self.demand.record_request(deep);
+    pub(super) fn watch(&self, depth: ReadDepth) -> (watch::Receiver<Arc<Overview>>, ViewerGuard) {
+        self.demand.record_request(depth);
         let demand = Arc::clone(&self.demand);
-        demand.viewers(deep).fetch_add(1, Ordering::Relaxed);
-        (self.overview.clone(), ViewerGuard { demand, deep })
+        demand.viewers[depth as usize].fetch_add(1, Ordering::Relaxed);
+        (self.overview.clone(), ViewerGuard { demand, depth })
     }
 }
 
@@ -170,31 +230,27 @@ impl Drop for OverviewReader {
 
 impl Drop for ViewerGuard {
     fn drop(&mut self) {
-        self.demand.viewers(self.deep).fetch_sub(1, Ordering::Relaxed);
+        self.demand.viewers[self.depth as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl ReadDemand {
-    fn viewers(&self, deep: bool) -> &AtomicUsize {
-        if deep { &self.deep_viewers } else { &self.viewers }
-    }
-
-    fn record_request(&self, deep: bool) {
+    fn record_request(&self, depth: ReadDepth) {
         let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
-        requested.0 = Some(Instant::now());
-        if deep {
-            requested.1 = requested.0;
-        }
+        requested[depth as usize] = Some(Instant::now());
         drop(requested);
         self.woken.notify_one();
     }
 
-    /// Returns whether a read is wanted, and whether a deep read is wanted.
-    fn wanted_reads(&self) -> (bool, bool) {
+    /// Returns the depth of the next read. `None` if no read is wanted.
+    fn wanted_depth(&self) -> Option<ReadDepth> {
         let requested = *self.requested.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < DEMAND_TIME);
-        let deep = is_recent(requested.1) || self.deep_viewers.load(Ordering::Relaxed) > 0;
-        (deep || is_recent(requested.0) || self.viewers.load(Ordering::Relaxed) > 0, deep)
+        let is_wanted = |depth: &ReadDepth| {
+            let index = *depth as usize;
+            requested[index].is_some_and(|at| at.elapsed() < DEMAND_TIME)
+                || self.viewers[index].load(Ordering::Relaxed) > 0
+        };
+        [ReadDepth::Deep, ReadDepth::Budget, ReadDepth::Heads].into_iter().find(is_wanted)
     }
 }
 
@@ -204,22 +260,30 @@ async fn read_repeatedly(
     sender: watch::Sender<Arc<Overview>>,
     demand: Arc<ReadDemand>,
 ) {
-    let mut all = zoolock.observe(None, LIST_WAITERS);
+    let mut all = zoolock.observe(None, HEAD_WAITERS);
     loop {
-        let (is_wanted, deep) = demand.wanted_reads();
-        if !is_wanted {
+        let Some(depth) = demand.wanted_depth() else {
             demand.woken.notified().await;
             continue;
-        }
-        all.set_max_waiters(if deep { DEEP_WAITERS } else { LIST_WAITERS });
+        };
+        let last_locks = sender.borrow().locks.clone();
+        all.set_max_waiters(max_waiters(depth, last_locks.as_ref().map(|list| &list.locks[..])));
         all.read_now();
         let begun_ms = now_ms();
         let found = loop {
             match all.next().await {
                 Ok(ReadOutcome::Read) => break Ok(all.take_locks()),
-                Ok(ReadOutcome::Unreachable(why)) => break Err(why),
-                Err(error) => break Err(error.to_string()),
-                Ok(ReadOutcome::Slow | ReadOutcome::Silent(_)) => {}
+                Ok(ReadOutcome::Unreachable(why)) => break Err(ReadFailure::Unreachable(why)),
+                Err(error) => break Err(ReadFailure::Other(error.to_string())),
+                // The read continues, but the pages already show the outage.
+                Ok(ReadOutcome::Silent(why)) => {
+                    let failure = ReadFailure::Unreachable(why);
+                    let last = sender.borrow().as_ref().clone();
+                    if last.trouble.as_ref() != Some(&failure) {
+                        sender.send_replace(Arc::new(last.failed(failure, begun_ms)));
+                    }
+                }
+                Ok(ReadOutcome::Slow) => {}
             }
         };
         let cost = all.read_time().took;
@@ -227,30 +291,68 @@ async fn read_repeatedly(
         let number = last.number + 1;
         let overview = match found {
             Ok(locks) => {
-                let waits = deep.then(|| Arc::new(WaitGraphRead::of(&locks, last.waits.as_deref())));
+                let waits = (depth > ReadDepth::Heads)
+                    .then(|| Arc::new(WaitGraphRead::of(&locks, last.waits.as_deref())));
+                let depth = if waits.is_some() && is_deep(&locks) { ReadDepth::Deep } else { depth };
                 let locks = Some(Arc::new(lock_list(locks, &history, begun_ms)));
                 Overview {
                     number,
                     locks,
                     seen_ms: begun_ms,
                     cost,
-                    deep,
+                    depth,
                     waits,
                     tried_ms: begun_ms,
                     trouble: None,
                 }
             }
-            // The pages keep showing the last locks, with a warning that they are old.
-            Err(why) => Overview { number, tried_ms: begun_ms, trouble: Some(why), ..last },
+            Err(failure) => last.failed(failure, begun_ms),
         };
+        let depth = overview.depth.max(depth);
         sender.send_replace(Arc::new(overview));
-        wait_for_next_read(&mut all, deep, &demand).await;
+        wait_for_next_read(&mut all, depth, &demand).await;
     }
 }
 
+/// Returns the maximum number of waiters of each lock that the next read includes. `last` are the locks of the last read.
+fn max_waiters(depth: ReadDepth, last: Option<&[Snapshot]>) -> usize {
+    let last = match (depth, last) {
+        (ReadDepth::Heads, _) | (ReadDepth::Budget, None) => return HEAD_WAITERS,
+        (ReadDepth::Deep, _) => return DEEP_WAITERS,
+        (ReadDepth::Budget, Some(last)) => last,
+    };
+    let fits = |limit: usize| {
+        let read = |lock: &Snapshot| lock.waiting.min(limit).saturating_sub(HEAD_WAITERS);
+        last.iter().map(read).sum::<usize>() <= WAITER_BUDGET
+    };
+    if fits(DEEP_WAITERS) {
+        return DEEP_WAITERS;
+    }
+    // `low` fits, and `high` does not.
+    let (mut low, mut high) = (HEAD_WAITERS, DEEP_WAITERS);
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// Returns whether a read left out waiters of this lock. Those of a foreign semaphore are never read.
+fn is_cut(lock: &Snapshot) -> bool {
+    lock.foreign_semaphore.is_none() && lock.waiters.len() < lock.waiting
+}
+
+/// Returns whether a read includes at least the waiters that a deep read includes.
+fn is_deep(locks: &[Snapshot]) -> bool {
+    locks.iter().all(|lock| !is_cut(lock) || lock.waiters.len() >= DEEP_WAITERS)
+}
+
 impl WaitGraphRead {
-    fn of(locks: &[Snapshot], last: Option<&WaitGraphRead>) -> Self {
-        let graph = WaitGraph::of(locks);
+    /// Builds the graph of these locks. `last` is the graph of the previous read.
+    pub(super) fn of(locks: &[Snapshot], last: Option<&WaitGraphRead>) -> Self {
+        // A lock without waiters is part of no wait.
+        let awaited: Vec<Snapshot> = locks.iter().filter(|lock| !lock.waiters.is_empty()).cloned().collect();
+        let graph = WaitGraph::of(&awaited);
         let seen = |deadlock: Deadlock| {
             let edges = edges(&deadlock);
             let seen_twice =
@@ -269,10 +371,10 @@ fn edges(deadlock: &Deadlock) -> HashSet<(&str, Option<&str>)> {
     places.map(|place| (place.lock.as_str(), place.entry.token.as_deref())).collect()
 }
 
-/// Waits until the next read. A request for a deep read ends the pause after a read that was not deep.
-async fn wait_for_next_read(all: &mut All, deep: bool, demand: &ReadDemand) {
+/// Waits until the next read. A request for a deeper read ends the pause.
+async fn wait_for_next_read(all: &mut All, depth: ReadDepth, demand: &ReadDemand) {
     let sooner = async {
-        while deep || !demand.wanted_reads().1 {
+        while demand.wanted_depth() <= Some(depth) {
             demand.woken.notified().await;
         }
     };
@@ -287,7 +389,8 @@ fn lock_list(mut locks: Vec<Snapshot>, history: &Mutex<HoldHistory>, begun_ms: u
     let now = now_ms();
     let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
     let present: HashSet<&str> = locks.iter().map(|lock| lock.path.as_str()).collect();
-    history.end_missing(&present, begun_ms, now);
+    let unread = locks.iter().filter(|lock| !lock.unread.is_empty()).map(|lock| lock.path.as_str()).collect();
+    history.end_missing(&present, &unread, begun_ms, now);
     for lock in &locks {
         history.record(lock, begun_ms, now);
     }
@@ -295,4 +398,53 @@ fn lock_list(mut locks: Vec<Snapshot>, history: &Mutex<HoldHistory>, begun_ms: u
         locks.iter().map(|lock| (history.rate(&lock.path, now), waits_since(lock))).collect();
     drop(history);
     LockList { locks, rates_and_waits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::test_snapshots::{entry, lock};
+
+    fn waited_for(waiting: usize) -> Snapshot {
+        let mut lock = lock("/locks/x", Some(entry("lock-0000000000", "0.1.0")), vec![]);
+        lock.waiting = waiting;
+        lock
+    }
+
+    #[test]
+    fn list_reads_all_waiters_within_budget() {
+        let of = |locks: &[Snapshot]| max_waiters(ReadDepth::Budget, Some(locks));
+        assert_eq!(of(&[waited_for(3), waited_for(1_000)]), DEEP_WAITERS);
+        let many = vec![waited_for(1_000); 100];
+        assert_eq!(of(&many), HEAD_WAITERS + WAITER_BUDGET / 100);
+        assert_eq!(of(&vec![waited_for(1_000); 2 * WAITER_BUDGET]), HEAD_WAITERS);
+    }
+
+    #[test]
+    fn demand_determines_read_depth() {
+        let demand = Arc::<ReadDemand>::default();
+        assert_eq!(demand.wanted_depth(), None);
+        demand.record_request(ReadDepth::Heads);
+        assert_eq!(demand.wanted_depth(), Some(ReadDepth::Heads));
+        demand.viewers[ReadDepth::Deep as usize].fetch_add(1, Ordering::Relaxed);
+        demand.record_request(ReadDepth::Budget);
+        assert_eq!(demand.wanted_depth(), Some(ReadDepth::Deep));
+        drop(ViewerGuard { demand: Arc::clone(&demand), depth: ReadDepth::Deep });
+        assert_eq!(demand.wanted_depth(), Some(ReadDepth::Budget));
+    }
+
+    #[test]
+    fn cut_queue_is_reported() {
+        let waiters = vec![entry("lock-0000000001", "0.2.0")];
+        let mut cut = lock("/locks/x", None, waiters);
+        let overview = |lock: &Snapshot| Overview {
+            locks: Some(Arc::new(LockList::of(vec![(lock.clone(), None)]))),
+            ..Overview::default()
+        };
+        assert_eq!((overview(&cut).cut_at(), is_deep(&[cut.clone()])), (None, true));
+        assert!(!overview(&cut).is_partial());
+        cut.waiting = 2;
+        assert!(overview(&cut).is_partial());
+        assert_eq!((overview(&cut).cut_at(), is_deep(&[cut])), (Some(1), false));
+    }
 }

@@ -13,12 +13,16 @@
   function span(ms) {
     const s = Math.max(0, Math.floor(ms / 1000));
     if (s < 60) return `${s}s`;
-    if (s < 3600) return `${Math.floor(s / 60)}m ${s % 60}s`;
-    if (s < 86400) return `${Math.floor(s / 3600)}h ${Math.floor(s / 60) % 60}m`;
-    return `${Math.floor(s / 86400)}d ${Math.floor(s / 3600) % 24}h`;
+    const two = (number) => String(number).padStart(2, "0");
+    if (s < 3600) return `${Math.floor(s / 60)}m${two(s % 60)}s`;
+    if (s < 86400) return `${Math.floor(s / 3600)}h${two(Math.floor(s / 60) % 60)}m`;
+    if (s < 8640000) return `${Math.floor(s / 86400)}d${two(Math.floor(s / 3600) % 24)}h`;
+    return `${Math.floor(s / 86400)}d`;
   }
 
+  // While the page is not live, it is not known whether a hold or a wait goes on, so no age grows.
   function tick() {
+    if (sign && sign.dataset.state === "lost") return;
     const now = Date.now() + ahead;
     for (const time of document.querySelectorAll("time[data-since]")) {
       const text = span(now - Number(time.dataset.since));
@@ -71,6 +75,24 @@
     if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
 
+  // ---- buttons that copy a command ----
+
+  // Browsers offer the clipboard only on HTTPS and on this machine. Elsewhere the style sheet hides the buttons.
+  if (navigator.clipboard) {
+    document.documentElement.classList.add("copies");
+    document.addEventListener("click", async (event) => {
+      const button = event.target.closest("button[data-copy]");
+      if (!button) return;
+      try {
+        await navigator.clipboard.writeText(button.dataset.copy);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Not copied";
+      }
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    });
+  }
+
   // ---- change events ----
 
   if (!main || !main.dataset.events) return;
@@ -97,7 +119,12 @@
         const answer = await fetch(location.href, { cache: "no-store" });
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const fresh = page.getElementById("main");
-        if (answer.ok && fresh) change(fresh);
+        if (answer.ok && fresh) {
+          change(fresh);
+          if (source && source.readyState === EventSource.OPEN) say("live", "live");
+        } else {
+          say("lost", "not live");
+        }
       } catch {
         say("lost", "not live");
       }
@@ -114,8 +141,9 @@
     source = new EventSource(main.dataset.events);
     source.addEventListener("open", () => say("live", "live"));
     source.addEventListener("news", (event) => {
-      say("live", "live");
+      // A page that is old becomes live when it has been fetched.
       if (event.data !== main.dataset.number) look();
+      else say("live", "live");
     });
     source.addEventListener("error", () => {
       say("lost", "not live");

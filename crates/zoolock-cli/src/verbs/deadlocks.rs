@@ -12,6 +12,7 @@ use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
 use crate::service::connect::connect_and_request;
+use crate::verbs::operate::{AdminAction, command_line};
 use crate::verbs::why::format_since;
 
 #[derive(Serialize)]
@@ -29,39 +30,62 @@ pub(crate) async fn deadlocks(
 ) -> Result<Exit, Failure> {
     let deadlocks =
         connect_and_request(service, reporter, async |zoolock| zoolock.deadlocks(prefix).await).await?;
+    let found = if deadlocks.is_empty() { Exit::OK } else { Exit::DEADLOCK };
     if json {
-        return print(&format_json(&Deadlocks { deadlocks }));
+        return print(&format_json(&Deadlocks { deadlocks })).map(|_| found);
     }
     if deadlocks.is_empty() {
-        match prefix {
-            Some(prefix) => reporter.note(format_args!("no deadlocks at or below {prefix}")),
-            None => reporter.note("no deadlocks"),
-        }
+        let ConnectionSettings { endpoint, root, .. } = service;
+        let part = prefix.map_or_else(String::new, |prefix| format!(" at or below {prefix}"));
+        let (address, hint) = (endpoint.address(), endpoint.ensemble_hint());
+        reporter.note(format_args!(
+            "no deadlocks among the contenders that can be read{part} at {address} below {root}{hint}"
+        ));
         return Ok(Exit::OK);
     }
     let style = TextStyle::of_stdout(color);
-    let texts: Vec<_> =
-        deadlocks.iter().map(|deadlock| format_deadlock(deadlock, &service.root, &style)).collect();
+    let texts: Vec<_> = deadlocks.iter().map(|deadlock| format_deadlock(deadlock, service, &style)).collect();
     let printed = print(&texts.join("\n"));
-    if deadlocks.iter().flat_map(|deadlock| &deadlock.edges).any(|edge| edge.owner_kind == "session") {
+    if !deadlocks.iter().all(is_certain) {
         reporter.note(
             "other client libraries show only their session: threads of one session that do not wait for each other may be \
              reported as a deadlock",
         );
     }
-    printed
+    printed.map(|_| found)
+}
+
+/// Returns whether each owner in the circle is one task or program. Threads that share a session of another client library
+/// need not wait for each other.
+pub(crate) fn is_certain(deadlock: &Deadlock) -> bool {
+    deadlock.edges.iter().all(|edge| edge.owner_kind != "session")
+}
+
+/// Describes a deadlock by the number of its owners.
+pub(crate) fn describe_deadlock(deadlock: &Deadlock) -> String {
+    let what = if is_certain(deadlock) { "deadlock" } else { "possible deadlock" };
+    match deadlock.owners {
+        1 => format!("{what}: one owner waits for itself"),
+        count => format!("{what} of {count} owners"),
+    }
+}
+
+/// Describes the owners that are not in the shortest cycle of a deadlock, and the owners that wait behind it.
+pub(crate) fn describe_others(deadlock: &Deadlock) -> Vec<String> {
+    let others = deadlock.owners.saturating_sub(deadlock.edges.len());
+    let counted = |what: &str, count: usize| (count > 0).then(|| format!("{what}: {count}"));
+    [counted("more owners in this deadlock", others), counted("owners that wait behind it", deadlock.behind)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Formats a deadlock, and the command that breaks it.
-fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String {
-    let head = match deadlock.edges.len() {
-        1 => "deadlock: one owner waits for itself".to_owned(),
-        count => format!("deadlock of {count} owners"),
-    };
-    let mut text = format!("{}\n", style.bold(&head));
+fn format_deadlock(deadlock: &Deadlock, service: &ConnectionSettings, style: &TextStyle) -> String {
+    let mut text = format!("{}\n", style.bold(&describe_deadlock(deadlock)));
     let mut line =
         |line: &str, indent: usize| _ = writeln!(text, "  {}", wrap_text(line, indent, style.width));
-    let lock = |place: &QueueEntry| escape_unprintable(lock_name(&place.lock, root));
+    let lock = |place: &QueueEntry| escape_unprintable(lock_name(&place.lock, &service.root));
     for edge in &deadlock.edges {
         let (holds, wants) = (&edge.holds, &edge.waits_for);
         let (holder, waiter) = (describe_contender(&holds.entry), describe_contender(&wants.entry));
@@ -76,44 +100,16 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
             6,
         );
     }
-    let others = deadlock.owners - deadlock.edges.len();
-    if others > 0 {
-        line(&format!("more owners in this deadlock: {others}"), 4);
-    }
-    if deadlock.behind > 0 {
-        line(&format!("owners that wait behind it: {}", deadlock.behind), 4);
+    for other in describe_others(deadlock) {
+        line(&other, 4);
     }
     match &deadlock.to_break {
         // This line is not wrapped, so that the command can be copied.
         Some(cut) => {
-            let name = Some(lock_name(&cut.lock, root)).filter(|name| !name.starts_with('-'));
-            let name = quote_for_shell(name.unwrap_or(&cut.lock));
-            _ = writeln!(text, "  next: zoolock break {name} --token {}", cut.token)
+            let command = command_line(service, AdminAction::Break, &cut.lock, &cut.token);
+            _ = writeln!(text, "  next: {command}")
         }
         None => line("next: stop one of these processes; none of their znodes can be read", 4),
     }
     text
-}
-
-/// Quotes a name, so that a shell reads it as one word.
-fn quote_for_shell(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    if name.chars().all(plain) {
-        return name.to_owned();
-    }
-    let name = escape_unprintable(name).replace('\'', "'\\''");
-    format!("'{name}'")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quoted_name_is_one_shell_word() {
-        assert_eq!(quote_for_shell("db/main-7"), "db/main-7");
-        assert_eq!(quote_for_shell("two words"), "'two words'");
-        assert_eq!(quote_for_shell("it's; rm"), "'it'\\''s; rm'");
-        assert_eq!(quote_for_shell("a\u{202e}b"), "'a\\u{202e}b'");
-    }
 }

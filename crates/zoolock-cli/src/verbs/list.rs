@@ -1,46 +1,72 @@
 //! `zoolock ls` and `zoolock show`: holders and waiters of locks.
 
 use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use zoolock::{Entry, Snapshot};
+use zoolock::{Entry, Error, HistoryEvent, Snapshot};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::plan::ConnectionSettings;
+use crate::plan::selection::ListSelection;
+use crate::render::history::format_line;
+use crate::render::status::describe_contender;
 use crate::render::text::{
-    TextStyle, describe_role, format_age, format_json, format_table, lock_name, print, wrap_text,
+    TextStyle, describe_role, format_age, format_asked, format_circle, format_held, format_json,
+    format_table, lock_name, print, wrap_text,
 };
 use crate::service::connect::connect_and_request;
+use crate::verbs::deadlocks::is_certain;
+use crate::verbs::missing_lock::{find_similar, no_such_lock, note_free_locally, suggestion};
 
 /// Runs `zoolock ls`.
 pub(crate) async fn ls(
     service: &ConnectionSettings,
     prefix: Option<&str>,
+    selection: &ListSelection,
     json: bool,
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    // One waiter per lock is enough: `ls` shows the number of waiters and the age of the first.
-    let locks =
-        connect_and_request(service, reporter, async |zoolock| zoolock.survey(prefix, 1).await).await?;
+    let (mut locks, deadlocks, similar) = connect_and_request(service, reporter, async |zoolock| {
+        let locks = zoolock.survey(prefix, SEARCHED_WAITERS).await?;
+        let deadlocks = zoolock.deadlocks_among(&locks).await?;
+        let similar = match prefix.filter(|_| locks.is_empty()) {
+            Some(prefix) => find_similar(zoolock, prefix, service).await?,
+            None => None,
+        };
+        Ok((locks, deadlocks, similar))
+    })
+    .await?;
+    let found = locks.len();
+    // `ls` shows the number of waiters and the age of the first.
+    locks.iter_mut().for_each(|lock| lock.waiters.truncate(1));
+    selection.apply(&mut locks, now_ms());
     if json {
         return print(&format_json(&Locks { locks }));
     }
+    if locks.is_empty() && found > 0 {
+        reporter.note(format_args!("none of the {found} locks is selected"));
+        return Ok(Exit::OK);
+    }
     if locks.is_empty() {
-        match prefix {
-            Some(prefix) => reporter.note(format_args!("no locks at or below {prefix}")),
-            None => reporter.note("no locks"),
-        }
+        let ConnectionSettings { endpoint, root, .. } = service;
+        let part = prefix.map_or_else(String::new, |prefix| format!(" at or below {prefix}"));
+        let end = match &similar {
+            Some(similar) => suggestion(Some(similar)),
+            None => endpoint.ensemble_hint().to_owned(),
+        };
+        reporter.note(format_args!("no locks{part} at {} below {root}{end}", endpoint.address()));
         return Ok(Exit::OK);
     }
     let rows = locks.iter().map(|lock| row(lock, &service.root)).collect::<Vec<_>>();
-    let header = ["LOCK", "SINCE", "WAITING", "LONGEST", "HOLDER"].map(str::to_owned);
+    let header = ["LOCK", "HELD", "WAITING", "LONGEST", "HOLDER"].map(str::to_owned);
     let style = TextStyle::of_stdout(color);
     let printed = print(&match style.width {
         Some(width) if width < WIDE => {
-            let narrow = |[lock, since, waiting, _, holder]: [String; 5]| [lock, since, waiting, holder];
+            let narrow = |[lock, held, waiting, _, holder]: [String; 5]| [lock, held, waiting, holder];
             format_table(&narrow(header), &rows.into_iter().map(narrow).collect::<Vec<_>>(), &style)
         }
         _ => format_table(&header, &rows, &style),
@@ -53,7 +79,29 @@ pub(crate) async fn ls(
             "? marks locks that this user may not read completely: `zoolock show` names the unreadable part",
         );
     }
+    if !deadlocks.is_empty() {
+        let circles: Vec<String> =
+            deadlocks.iter().map(|deadlock| format_circle(deadlock, &service.root)).collect();
+        let what = if deadlocks.iter().any(is_certain) { "deadlock" } else { "possible deadlock" };
+        let hint = service.command_to_copy("deadlocks");
+        reporter.note(format_args!("{what}: {}; `{hint}` says what to break", circles.join("; ")));
+    }
     printed
+}
+
+/// Maximum number of waiters of each lock among which `ls` searches for deadlocks.
+const SEARCHED_WAITERS: usize = 64;
+
+/// Number of events that `show` prints.
+const SHOWN_EVENTS: usize = 5;
+
+/// The document of `zoolock show --json`.
+#[derive(Serialize)]
+struct ShownLock<'a> {
+    #[serde(flatten)]
+    lock: &'a Snapshot,
+    /// `None` if this client may not read it.
+    history: Option<&'a [HistoryEvent]>,
 }
 
 /// Runs `zoolock show`.
@@ -64,10 +112,25 @@ pub(crate) async fn show(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let lock =
-        connect_and_request(service, reporter, async |zoolock| zoolock.mutex(name).snapshot().await).await?;
+    let (lock, history, similar) = connect_and_request(service, reporter, async |zoolock| {
+        let lock = zoolock.mutex(name).snapshot().await?;
+        // A client that may read the lock may lack the permission to read the history.
+        let history = match zoolock.history(Some(name), SHOWN_EVENTS).await {
+            Err(Error::Denied { .. }) => None,
+            history => Some(history?),
+        };
+        let similar = if lock.exists { None } else { find_similar(zoolock, name, service).await? };
+        Ok((lock, history, similar))
+    })
+    .await?;
     if json {
-        return print(&format_json(&lock));
+        print(&format_json(&ShownLock { lock: &lock, history: history.as_deref() }))?;
+    }
+    if !lock.exists {
+        return Err(no_such_lock(name, similar.as_deref(), service));
+    }
+    if json {
+        return Ok(Exit::OK);
     }
     let style = TextStyle::of_stdout(color);
     let mut text = format!("{}\n", style.bold(&escape_unprintable(&lock.path)));
@@ -90,18 +153,16 @@ pub(crate) async fn show(
     match &lock.holder {
         None if lock.foreign_semaphore.is_some() => {}
         None if lock.unread.is_empty() => text.push_str("  free\n"),
-        None => text.push_str("  free, but parts of the lock cannot be read\n"),
+        None => text.push_str("  no holder in the part that can be read\n"),
         Some(holder) => {
             for holder in std::iter::once(holder).chain(&lock.beside) {
                 let token = holder.token.as_deref().unwrap_or("unknown");
-                let asked = if holder.revoked { ", asked to release" } else { "" };
-                let _ = writeln!(text, "  held by   {}{asked}", describe_with_stay(holder));
+                let _ = writeln!(text, "  held by   {}", describe_with_stay(holder));
                 let _ = writeln!(text, "  mode      {}", describe_role(holder));
-                let _ = writeln!(
-                    text,
-                    "  since     {}",
-                    format_age(holder).unwrap_or_else(|| "unknown".to_owned())
-                );
+                let _ = writeln!(text, "  held for  {}", describe_hold(holder));
+                if let Some(asked) = format_asked(holder) {
+                    let _ = writeln!(text, "  asked     {}", asked.trim_start_matches("asked "));
+                }
                 let _ = writeln!(text, "  token     {}", token);
                 let _ = writeln!(text, "  znode     {}", escape_unprintable(&holder.node));
             }
@@ -115,7 +176,15 @@ pub(crate) async fn show(
         }
         None => {}
     }
-    let _ = writeln!(text, "  previous  {}", escape_unprintable(lock.previous));
+    let _ =
+        writeln!(text, "  last end  {}", describe_previous(&lock, history.as_deref().unwrap_or_default()));
+    if history.is_none() {
+        text.push_str("  history   no permission to read it\n");
+    }
+    for event in history.iter().flatten() {
+        let line = format!("history   {}", format_line(event));
+        let _ = writeln!(text, "  {}", wrap_text(&line, 12, style.width));
+    }
     if let Some(clash) = &lock.clash {
         let _ = writeln!(
             text,
@@ -132,7 +201,7 @@ pub(crate) async fn show(
     }
     if !lock.waiters.is_empty() {
         // The column with long text comes last, because lines are cut at their end and the token must be complete.
-        let header = ["", "SINCE", "TOKEN", "WAITING"].map(str::to_owned);
+        let header = ["", "FOR", "TOKEN", "WAITING"].map(str::to_owned);
         let rows = lock
             .waiters
             .iter()
@@ -142,24 +211,47 @@ pub(crate) async fn show(
                     (index + 1).to_string(),
                     format_age(waiter).unwrap_or_else(|| "-".to_owned()),
                     waiter.token.clone().unwrap_or_else(|| "-".to_owned()),
-                    format!("{} ({})", describe_with_stay(waiter), describe_role(waiter)),
+                    format!("{} ({})", describe_in_list(waiter), describe_role(waiter)),
                 ]
             })
             .collect::<Vec<_>>();
         text.push('\n');
         text.push_str(&format_table(&header, &rows, &style));
     }
-    print(&text)
+    let printed = print(&text);
+    if lock.holder.is_none() && lock.foreign_semaphore.is_none() && lock.unread.is_empty() {
+        note_free_locally(name, service, reporter);
+    }
+    printed
+}
+
+/// Describes how the previous holder ended. A `held` marker hides it, but the holder that found a crash has recorded it.
+fn describe_previous(lock: &Snapshot, history: &[HistoryEvent]) -> String {
+    let (mut word, mut number) = (lock.previous, lock.previous_number);
+    let granted = lock.holder.as_ref().and_then(|holder| holder.held_since_ms);
+    let is_crash = |event: &&HistoryEvent| {
+        matches!(event.event.as_str(), "crashed" | "panicked") && granted.is_some() && event.at_ms >= granted
+    };
+    if word == "unknown"
+        && let Some(event) = history.iter().rfind(is_crash)
+    {
+        word = if event.event == "panicked" { "panicked" } else { "crashed" };
+        number = event.number;
+    }
+    match number {
+        Some(number) => format!("{word} (number {number}, the last that is recorded)"),
+        None => format!("{word}: no record of the last end was found"),
+    }
 }
 
 fn row(lock: &Snapshot, root: &str) -> [String; 5] {
-    let (since, holder) = match &lock.holder {
+    let (held, holder) = match &lock.holder {
         Some(holder) => {
             let others = match lock.beside.len() {
                 0 => String::new(),
                 others => format!(" and {others} more"),
             };
-            (format_age(holder).unwrap_or_else(|| "-".to_owned()), describe_with_stay(holder) + &others)
+            (format_held(holder).unwrap_or_else(|| "-".to_owned()), describe_in_list(holder) + &others)
         }
         None => {
             let foreign = lock.foreign_semaphore.as_ref();
@@ -174,16 +266,39 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
     let longest = lock.waiters.first().and_then(format_age).unwrap_or_else(|| "-".to_owned());
     [
         escape_unprintable(lock_name(&lock.path, root)),
-        since,
+        held,
         lock.waiting.to_string(),
         longest,
         format!("{mark}{holder}"),
     ]
 }
 
+/// Describes how long a holder has held the lock, and how long it has been in the queue.
+fn describe_hold(holder: &Entry) -> String {
+    match (holder.held_since_ms, format_held(holder), format_age(holder)) {
+        (Some(_), Some(held), Some(age)) if held != age => format!("{held}; joined the queue {age} ago"),
+        (Some(_), Some(held), _) => held,
+        (None, _, Some(age)) => {
+            format!("at most {age}, since it joined the queue; the time of the grant is not recorded")
+        }
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn describe_in_list(entry: &Entry) -> String {
+    let asked = format_asked(entry).map_or(String::new(), |asked| format!("{asked}; "));
+    asked + &describe_with_stay(entry)
+}
+
 fn describe_with_stay(entry: &Entry) -> String {
     let stays = if entry.persistent { "; persistent znode, remains until it is deleted" } else { "" };
-    crate::render::status::describe_contender(entry) + stays
+    describe_contender(entry) + stays
+}
+
+/// Returns the current Unix time in milliseconds.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Minimum terminal width in columns for the column `LONGEST`.

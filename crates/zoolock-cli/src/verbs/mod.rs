@@ -1,7 +1,9 @@
 //! The commands that read or change queues, and `serve`.
 
 pub(crate) mod deadlocks;
+pub(crate) mod history;
 pub(crate) mod list;
+mod missing_lock;
 pub(crate) mod operate;
 pub(crate) mod serve;
 pub(crate) mod why;

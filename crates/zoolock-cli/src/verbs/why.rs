@@ -8,9 +8,13 @@ use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::plan::ConnectionSettings;
-use crate::render::status::describe_contender;
-use crate::render::text::{TextStyle, describe_role, format_age, format_json, lock_name, print, wrap_text};
+use crate::render::status::{describe_contender, has_zoolock_details};
+use crate::render::text::{
+    TextStyle, describe_role, format_age, format_asked, format_held, format_json, lock_name, print, wrap_text,
+};
 use crate::service::connect::connect_and_request;
+use crate::verbs::missing_lock::{find_similar, no_such_lock, note_free_locally};
+use crate::verbs::operate::{AdminAction, command_line};
 
 /// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
 /// so on.
@@ -21,23 +25,47 @@ pub(crate) async fn why(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let why = connect_and_request(service, reporter, async |zoolock| zoolock.why(name).await).await?;
+    let (why, exists, similar) = connect_and_request(service, reporter, async |zoolock| {
+        let why = zoolock.why(name).await?;
+        if !why.chain.is_empty() || zoolock.mutex(name).snapshot().await?.exists {
+            return Ok((why, true, None));
+        }
+        Ok((why, false, find_similar(zoolock, name, service).await?))
+    })
+    .await?;
     if json {
-        return print(&format_json(&why));
+        print(&format_json(&why))?;
     }
-    print(&format_chain(&why, &service.root, &TextStyle::of_stdout(color)))
+    if !exists {
+        return Err(no_such_lock(name, similar.as_deref(), service));
+    }
+    if json {
+        return Ok(Exit::OK);
+    }
+    let printed = print(&format_chain(&why, service, &TextStyle::of_stdout(color)));
+    if why.end == "free" {
+        note_free_locally(name, service, reporter);
+    }
+    printed
 }
 
 /// Formats the chain of holders as sentences.
-fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
-    let lock = |path: &str| escape_unprintable(lock_name(path, root));
+pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style: &TextStyle) -> String {
+    let lock = |path: &str| escape_unprintable(lock_name(path, &service.root));
     let mut text = String::new();
     let mut line = |sentence: &str| {
         // Continuation lines are indented.
         _ = writeln!(text, "{}", wrap_text(sentence, 4, style.width));
     };
     if why.chain.is_empty() {
-        line(&format!("{} is free", style.bold(&lock(&why.lock))));
+        let name = style.bold(&lock(&why.lock));
+        line(&match why.end {
+            "unread" => format!("{name} has no holder in the part that can be read"),
+            "foreign" => {
+                format!("{name} is a semaphore of another client library, whose holders are only counted")
+            }
+            _ => format!("{name} is free"),
+        });
         return text;
     }
     let links = match why.end {
@@ -65,9 +93,11 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
     }
     line(&match (why.end, why.chain.last()) {
         ("circle", Some(last)) => format!(
-            "  which is {} {} again: a deadlock; see `zoolock deadlocks`",
+            "  which is {} {} again: a {}deadlock",
             describe_relation(&last.holds),
-            describe_contender(&last.holds.entry)
+            describe_contender(&last.holds.entry),
+            // Threads that share a session of another client library need not wait for each other.
+            if why.chain.iter().any(|link| link.owner_kind == "session") { "possible " } else { "" }
         ),
         ("unsure", Some(last)) if ends_in_cycle(why) => format!(
             "  which is {} {} again: a deadlock if the semaphore, which does not record its permits, has no free ones",
@@ -76,9 +106,39 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
         ),
         ("unsure", _) => "  which may continue: that semaphore does not record its permits".to_owned(),
         ("permits", _) => "  it requests more permits than the semaphore has, and waits for ever".to_owned(),
-        ("unknown", _) => "  the znode of this owner cannot be read".to_owned(),
-        _ => "  it waits for no other lock here: it is running, or blocked outside ZooKeeper".to_owned(),
+        ("unknown", _) => "  the owner of this znode is not known".to_owned(),
+        _ => "  it waits for no lock that zoolock sees: it is busy, stuck or dead".to_owned(),
     });
+    // These lines are not wrapped, so that the commands can be copied.
+    match (why.end, why.chain.last()) {
+        ("working", Some(last)) => text.push_str(&next_steps(&last.holds, service)),
+        ("circle", _) => _ = writeln!(text, "  see:     {}", service.command_to_copy("deadlocks")),
+        _ => {}
+    }
+    text
+}
+
+/// Says where to look at a holder that waits for no lock, and how to ask it or to break its lock.
+fn next_steps(holder: &QueueEntry, service: &ConnectionSettings) -> String {
+    let mut text = String::new();
+    let entry = &holder.entry;
+    match (&entry.host, entry.pid) {
+        (Some(host), Some(pid)) => {
+            // The command of `zoolock run` is a child of this process.
+            _ = writeln!(text, "  look at: process {pid} on {}, and its children", escape_unprintable(host));
+        }
+        (Some(host), None) => _ = writeln!(text, "  look at: host {}", escape_unprintable(host)),
+        (None, _) => {}
+    }
+    if let Some(token) = &entry.token {
+        let line = |action| command_line(service, action, &holder.lock, token);
+        if let Some(asked) = format_asked(entry) {
+            _ = writeln!(text, "  asked:   {}, and it still holds", asked.trim_start_matches("asked "));
+        } else if entry.family == "native" || has_zoolock_details(entry) {
+            _ = writeln!(text, "  ask it:  {}", line(AdminAction::Revoke));
+        }
+        _ = writeln!(text, "  or else: {}", line(AdminAction::Break));
+    }
     text
 }
 
@@ -101,7 +161,10 @@ fn other_holders(link: &ChainLink) -> String {
     }
 }
 
-/// Formats the time since a contender joined the queue. Returns an empty string if the time is unknown.
+/// Formats the time for which a contender has held the lock or waited for it, and whether it was asked to release.
+/// Returns an empty string if nothing is known.
 pub(crate) fn format_since(place: &QueueEntry) -> String {
-    format_age(&place.entry).map_or_else(String::new, |age| format!(", since {age}"))
+    let time = if place.granted { format_held(&place.entry) } else { format_age(&place.entry) };
+    let asked = format_asked(&place.entry).map_or(String::new(), |asked| format!(", {asked}"));
+    time.map_or_else(String::new, |time| format!(", for {time}")) + &asked
 }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::Serialize;
+use zoolock::HistoryEvent;
 use zoolock::observe::Diff;
 
 use crate::base::duration::format_duration;
 use crate::base::reporter::escape_unprintable;
+use crate::render::history::describe_origin;
 use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, cut_to_width, describe_role, format_json_line};
 
@@ -16,18 +19,47 @@ const YELLOW: &str = "33";
 const RED: &str = "1;31";
 
 /// Names of the changes that are printed, as in [`Diff::event`].
-pub(super) const EVENTS: [&str; 13] = [
-    "holds", "waits", "queued", "granted", "released", "panicked", "crashed", "broken", "gone", "left",
-    "unseen", "lost", "back",
+pub(super) const EVENTS: [&str; 14] = [
+    "holds",
+    "waits",
+    "queued",
+    "granted",
+    "released",
+    "panicked",
+    "crashed",
+    "broken",
+    "gone",
+    "left",
+    "unseen",
+    "asked",
+    "unreachable",
+    "back",
 ];
 
+/// A change, and who broke the lock.
+#[derive(Serialize)]
+pub(super) struct WatchEvent {
+    #[serde(flatten)]
+    pub(super) diff: Diff,
+    /// The break in the history, for the event `broken`.
+    #[serde(serialize_with = "serialize_party")]
+    pub(super) by: Option<HistoryEvent>,
+}
+
+fn serialize_party<S: serde::Serializer>(
+    event: &Option<HistoryEvent>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    event.as_ref().map(|event| &event.by).serialize(serializer)
+}
+
 /// Formats an event as one line of JSON, as `docs/JSON.md` describes it.
-pub(super) fn format_json(event: &Diff) -> String {
+pub(super) fn format_json(event: &WatchEvent) -> String {
     format_json_line(event)
 }
 
 /// Formats an event as one line for people, with the time in the local time zone.
-pub(super) fn format_text(event: &Diff, style: &TextStyle) -> String {
+pub(super) fn format_text(WatchEvent { diff: event, by }: &WatchEvent, style: &TextStyle) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
     let lasted =
@@ -55,12 +87,13 @@ pub(super) fn format_text(event: &Diff, style: &TextStyle) -> String {
             "up to {count} contenders came and went between two reads (locks created below this one count, too)"
         ));
     }
+    details.extend(by.as_ref().map(|by| format!("by {}", describe_origin(by))));
     details.extend(event.message.as_deref().map(escape_unprintable));
-    let line = format!("{}  {:<8}  {}", time_of_day(event.at_ms), event.event, details.join(" · "));
+    let line = format!("{}  {:<11}  {}", time_of_day(event.at_ms), event.event, details.join(" · "));
     let color = match event.event {
         "granted" => GREEN,
-        "gone" | "broken" | "unseen" => YELLOW,
-        "crashed" | "panicked" | "lost" => RED,
+        "gone" | "broken" | "unseen" | "asked" => YELLOW,
+        "crashed" | "panicked" | "unreachable" => RED,
         _ => return format!("{}\n", cut_to_width(line.trim_end(), style.width)),
     };
     // Colors are added after the cut, because escape sequences take no columns.
@@ -95,17 +128,20 @@ mod tests {
             (diff.event, diff.contender) = (event, contender);
             diff
         };
-        let line = |event: &Diff| format_text(event, &TextStyle::plain())[10..].to_owned();
+        let line = |diff: &Diff| {
+            let event = WatchEvent { diff: diff.clone(), by: None };
+            format_text(&event, &TextStyle::plain())[10..].to_owned()
+        };
         let mut hostile = entry("lock-0000000001", "0.1");
         hostile.note = Some("\x1b[2Jgone\nfake".to_owned());
         let who = "host pid 7: \\u{1b}[2Jgone\\nfake (exclusive)";
         let mut holder = diff("holds", Some(hostile));
-        assert_eq!(line(&holder), format!("holds     {who} · token 0.1\n"));
+        assert_eq!(line(&holder), format!("holds        {who} · token 0.1\n"));
         (holder.event, holder.held_ms, holder.at_least) = ("gone", Some(1_500), true);
-        assert_eq!(line(&holder), format!("gone      {who} · held at least 1.5s\n"));
-        let mut lost = diff("lost", None);
-        lost.message = Some("no\x07answer".to_owned());
-        assert_eq!(line(&lost), "lost      no\\u{7}answer\n");
+        assert_eq!(line(&holder), format!("gone         {who} · held at least 1.5s\n"));
+        let mut outage = diff("unreachable", None);
+        outage.message = Some("no\x07answer".to_owned());
+        assert_eq!(line(&outage), "unreachable  no\\u{7}answer\n");
         assert_eq!(line(&diff("back", None)), "back\n");
     }
 }

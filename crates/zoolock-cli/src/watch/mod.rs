@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::sleep;
-use zoolock::LockPath;
 use zoolock::observe::{Diff, Queue, ReadOutcome};
+use zoolock::{HistoryEvent, LockPath, Zoolock};
 use zoolock_client::run_on_thread;
 
 use crate::args::ColorWhen;
@@ -22,6 +22,11 @@ use crate::plan::ConnectionSettings;
 use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interruption_failure;
 use crate::service::connect::{close_quickly, connect};
+
+use line::WatchEvent;
+
+/// Number of events in which the break of a contender is searched.
+const SEARCHED_EVENTS: usize = 20;
 
 /// Interval between two checks whether standard output was closed.
 const OUTPUT_CHECK: Duration = Duration::from_millis(250);
@@ -43,7 +48,8 @@ pub(crate) async fn watch(
     let path = LockPath::parse(name, &service.root)?.to_string();
     let mut watching = QueueWatch {
         reporter,
-        queue: Queue::watched(zoolock.mutex(&path).poller(usize::MAX)),
+        zoolock: zoolock.clone(),
+        queue: Queue::watched(zoolock.mutex(&path).poller(usize::MAX).with_holder_rereads()),
         path,
         warnings: Vec::new(),
         json,
@@ -61,6 +67,7 @@ pub(crate) async fn watch(
 
 struct QueueWatch<'a> {
     reporter: &'a Reporter,
+    zoolock: Zoolock,
     queue: Queue,
     path: String,
     /// Warnings about the last snapshot. They are not printed again.
@@ -83,7 +90,8 @@ impl QueueWatch<'_> {
             self.print_warnings();
             if !std::mem::replace(&mut announced, true) {
                 // The note comes after the first read, because only later changes are seen.
-                self.reporter.note(format_args!("watching {}; ^C ends it", self.path));
+                let exists = if self.queue.lock().exists { "" } else { ", which does not exist yet" };
+                self.reporter.note(format_args!("watching {}{exists}; ^C ends it", self.path));
             }
         }
     }
@@ -107,18 +115,31 @@ impl QueueWatch<'_> {
         self.warnings = warnings;
     }
 
+    /// Returns the break of the contender in the history. Returns `None` if it is not recorded, or cannot be read.
+    async fn find_break(&self, diff: &Diff) -> Option<HistoryEvent> {
+        let token = diff.contender.as_ref()?.token.as_ref()?;
+        let events = self.zoolock.history(Some(&self.path), SEARCHED_EVENTS).await.ok()?;
+        events.into_iter().rfind(|event| event.event == "broken" && event.token.as_ref() == Some(token))
+    }
+
     async fn print(&self, mut diffs: Vec<Diff>) -> Result<(), Failure> {
         diffs.retain(|diff| line::EVENTS.contains(&diff.event));
         if diffs.is_empty() {
             return Ok(());
         }
+        let mut events = Vec::with_capacity(diffs.len());
+        for diff in diffs {
+            let by = if diff.event == "broken" { self.find_break(&diff).await } else { None };
+            events.push(WatchEvent { diff, by });
+        }
         let (json, color) = (self.json, self.color);
         // Prints on another thread, so that a full pipe does not delay the end by a signal.
         let printed = run_on_thread("zoolock-print", move || {
             let style = TextStyle::of_stdout(color);
-            let line =
-                |diff: &Diff| if json { line::format_json(diff) } else { line::format_text(diff, &style) };
-            print(&diffs.iter().map(line).collect::<String>())
+            let line = |event: &WatchEvent| {
+                if json { line::format_json(event) } else { line::format_text(event, &style) }
+            };
+            print(&events.iter().map(line).collect::<String>())
         });
         printed.await.map_err(|error| cannot_start("a thread", error))?.map(drop)
     }

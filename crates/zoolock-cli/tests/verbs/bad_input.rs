@@ -30,7 +30,6 @@ fn usage_errors_exit_64_without_connecting() {
         (&["run", "--take", "3", "a", "--", "true"], "--permits"),
         (&["run", "--shared", "--take", "3", "a", "--", "true"], "--take"),
         (&["run", "--shared", "--write", "a", "--", "true"], "--write"),
-        (&["break", "a"], "--token"),
         (&["break", "a", "--token", "17"], "17"),
         (&["run", "a"], "CMD"),
         (&["run", "--", "true"], "NAME"),

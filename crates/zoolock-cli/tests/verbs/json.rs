@@ -35,6 +35,8 @@ fn object_kind(kind: &str, field: &str) -> Option<&'static str> {
         ("A lock" | "show", "holder" | "beside" | "waiters") => "A contender",
         ("A lock" | "show", "foreign_semaphore") => "A foreign semaphore",
         ("watch", "contender") => "A contender",
+        ("watch", "by") | ("An event", "contender" | "by") => "A party",
+        ("show" | "history", "history") => "An event",
         ("why", "chain") => "A link",
         ("A link" | "An edge", "holds" | "waits_for") => "A place",
         ("deadlocks", "deadlocks") => "A deadlock",
@@ -111,21 +113,29 @@ fn printed_fields_match_documentation() {
         sandbox.start(&["run", "--permits", "2", "slots", "--", "sleep", "1000"]),
     );
     wait_until("all commands hold or wait", || {
-        let readers = 1 + sandbox.json(&["show", "read"])["beside"].as_array().expect("a list").len();
         let two = |name| sandbox.contenders(name) == 2;
-        two("a") && two("b") && readers == 2 && sandbox.contenders("slots") == 1
+        // Each reader is a holder; `contenders` counts only the first holder.
+        let readers = || sandbox.json(&["show", "read"])["beside"].as_array().expect("a list").len() + 1;
+        two("a")
+            && two("b")
+            && sandbox.contenders("read") == 1
+            && readers() == 2
+            && sandbox.contenders("slots") == 1
     });
     let (mut printed, mut words) = (Fields::new(), BTreeSet::new());
-    for (command, rest) in [
-        ("ls", &[][..]),
-        ("show", &["a"]),
-        ("show", &["slots"]),
-        ("why", &["a"]),
-        ("why", &["read"]),
-        ("why", &["unused"]),
-        ("deadlocks", &[]),
+    let token = sandbox.json(&["show", "slots"])["holder"]["token"].as_str().expect("a token").to_owned();
+    assert_eq!(sandbox.output(&["revoke", "slots", "--token", &token]).code, 0);
+    for (command, rest, code) in [
+        ("ls", &[][..], 0),
+        ("show", &["a"], 0),
+        ("show", &["slots"], 0),
+        ("why", &["a"], 0),
+        ("why", &["read"], 0),
+        ("why", &["unused"], 66),
+        ("deadlocks", &[], 1),
+        ("history", &[], 0),
     ] {
-        let document = sandbox.json(&[&[command], rest].concat());
+        let document = sandbox.json_with_code(&[&[command], rest].concat(), code);
         record(command, &document, &mut printed, &mut words);
     }
     record("show", &foreign_semaphore(&sandbox), &mut printed, &mut words);

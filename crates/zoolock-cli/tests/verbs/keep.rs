@@ -120,7 +120,10 @@ fn keeper_restarts_command_after_losing_lock() {
     wait_until("the command is started again", || lines(&sandbox, "starts").len() == 2);
     running.signal(Signal::TERM);
     assert_eq!(running.code(), 143, "{printed}");
-    assert!(printed.contains("lost x") && printed.contains("waiting for it again"), "{printed}");
+    assert!(
+        printed.contains("x could not be renewed in time") && printed.contains("waiting for it again"),
+        "{printed}"
+    );
 }
 
 #[test]

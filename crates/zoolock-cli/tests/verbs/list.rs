@@ -1,9 +1,14 @@
 //! `hold`, `ls` and `show`.
 
 use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::common::{Lines, Running, Sandbox};
 use serde_json::Value;
+use zookeeper_client::{Acls, CreateMode};
+use zoolock_tests::locks::{connect, until_queued};
+use zoolock_tests::{on_both_servers, tree};
+
+use crate::common::{Lines, Running, Sandbox, start_server};
 
 #[test]
 fn held_lock_is_listed_and_shown() {
@@ -28,7 +33,9 @@ fn held_lock_is_listed_and_shown() {
     let listed = sandbox.json(&["ls"]);
     assert_eq!(shown["schema"], "zoolock/1");
     let mut shown_in_list = shown.clone();
-    shown_in_list.as_object_mut().expect("an object").remove("schema");
+    for field in ["schema", "history"] {
+        shown_in_list.as_object_mut().expect("an object").remove(field);
+    }
     assert_eq!(listed["locks"][0], shown_in_list);
     assert_eq!(sandbox.json(&["ls", "db"]), listed);
     assert_eq!(sandbox.json(&["ls", "other"])["locks"], Value::Array(Vec::new()));
@@ -36,7 +43,7 @@ fn held_lock_is_listed_and_shown() {
     let table = sandbox.output(&["ls"]).stdout;
     let row: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
     assert_eq!((row[0], row[2]), ("db/main", "1"), "{table}");
-    assert!(table.starts_with("LOCK     SINCE") && table.contains("  LONGEST  HOLDER"), "{table}");
+    assert!(table.starts_with("LOCK     HELD") && table.contains("  LONGEST  HOLDER"), "{table}");
     assert!(table.contains("maintenance") && !table.contains('\x1b'), "{table}");
     let shown = sandbox.output(&["show", "db/main"]).stdout;
     assert!(shown.contains("maintenance") && shown.contains("lock-"), "{shown}");
@@ -46,12 +53,100 @@ fn held_lock_is_listed_and_shown() {
     drop(waiter);
 }
 
+/// Returns the current time in milliseconds of Unix time.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is after 1970");
+    u64::try_from(now.as_millis()).expect("a near year")
+}
+
+on_both_servers!(time_held_begins_with_the_grant, |zookeeper| async move {
+    let sandbox = Sandbox::new();
+    let address = zookeeper.connect_string();
+    let show = || sandbox.json(&["show", "x", "--connect", &address]);
+    let first = connect(&zookeeper).await.mutex("x").lock().await.expect("lock granted");
+    let client = connect(&zookeeper).await;
+    let second = client.mutex("x");
+    let waiter = tokio::spawn(async move { second.lock().await });
+    until_queued(&client, "x", 2).await;
+    let holder = &show()["holder"];
+    assert!(holder["held_since_ms"].is_u64(), "the first contender holds since it joined: {holder}");
+    // Another millisecond begins after the waiter has joined.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let before = now_ms();
+    first.release().await.expect("release succeeds");
+    let guard = waiter.await.expect("the task ends").expect("lock granted");
+    let after = now_ms();
+    let lock = show();
+    let held_since = lock["holder"]["held_since_ms"].as_u64().expect("the release tells the time");
+    assert!((before..=after).contains(&held_since), "{before} {after} {lock}");
+    assert!(lock["holder"]["since_ms"].as_u64().expect("a time") < before, "{before} {lock}");
+    guard.release().await.expect("release succeeds");
+
+    // Nothing tells when a contender of another library was granted the lock, if others have left before it.
+    let other = tree::connect(&zookeeper.addr()).await.expect("session created");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let path = |prefix: &str| format!("{}/locks/x/{prefix}", zookeeper.chroot());
+    let gone = other.create(&path("lock-"), b"", &options).await.expect("znode created").1;
+    other
+        .create(&path("5f2b8c9a3d4e4f6a8b7c6d5e4f3a2b1c__lock__"), b"", &options)
+        .await
+        .expect("znode created");
+    other.delete(&path(&format!("lock-{gone}")), None).await.expect("znode deleted");
+    let lock = show();
+    assert!(lock["holder"]["held_since_ms"].is_null() && lock["holder"]["since_ms"].is_u64(), "{lock}");
+    let table = sandbox.output(&["ls", "--connect", &address]).stdout;
+    assert!(table.lines().nth(1).is_some_and(|row| row.contains(" ≤")), "{table}");
+    let shown = sandbox.output(&["show", "x", "--connect", &address]).stdout;
+    assert!(shown.contains("held for  at most ") && shown.contains("is not recorded"), "{shown}");
+    let why = sandbox.output(&["why", "x", "--connect", &address]).stdout;
+    assert!(why.contains(", for ≤"), "{why}");
+});
+
 #[test]
 fn free_lock_can_be_shown() {
     let sandbox = Sandbox::new();
-    let done = sandbox.output(&["show", "never/used"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    assert!(done.stdout.contains("free"), "{done:?}");
+    assert_eq!(sandbox.output(&["run", "nightly", "--", "true"]).code, 0);
+    let done = sandbox.output(&["show", "nightly"]);
+    assert!(done.code == 0 && done.stdout.contains("free"), "{done:?}");
+    for verb in ["show", "why"] {
+        let done = sandbox.output(&[verb, "nihgtly"]);
+        assert!(done.code == 66 && done.stdout.is_empty(), "{done:?}");
+        assert!(done.stderr.contains("no lock nihgtly at this user's server below /locks"), "{done:?}");
+        assert!(done.stderr.contains("did you mean nightly?"), "{done:?}");
+    }
+    let done = sandbox.output(&["ls", "night"]);
+    assert!(done.code == 0 && done.stderr.contains("did you mean nightly?"), "{done:?}");
+    let done = sandbox.output(&["--root", "/lokcs", "ls"]);
+    assert!(
+        done.code == 0 && done.stderr.contains("no locks at this user's server below /lokcs"),
+        "{done:?}"
+    );
+}
+
+/// End of a message that the local server has nothing to report.
+const ENSEMBLE_HINT: &str = "to ask an ensemble, give --connect or set ZOOLOCK_CONNECT";
+
+#[test]
+fn empty_answer_of_local_server_names_connect() {
+    let sandbox = Sandbox::new();
+    let hint = |args: &[&str]| sandbox.output(args).stderr.contains(ENSEMBLE_HINT);
+    assert!(!hint(&["run", "nightly", "--", "true"]), "cron mails each line");
+    assert!(hint(&["run", "-v", "nightly", "--", "true"]));
+    for args in [&["ls", "--root", "/r"][..], &["ls", "other"], &["deadlocks"], &["show", "other"]] {
+        assert!(hint(args), "{args:?}");
+    }
+    for verb in ["show", "why"] {
+        assert!(hint(&[verb, "other"]) && hint(&[verb, "nightly"]), "{verb}");
+        assert!(!hint(&[verb, "nihgtly"]), "a similar name is more likely");
+        assert!(!hint(&[verb, "nightly", "--quiet"]) && !hint(&[verb, "nightly", "--json"]), "{verb}");
+    }
+    assert!(!hint(&["ls"]));
+
+    let (_server, address) = start_server(&sandbox);
+    for args in [&["ls"][..], &["deadlocks"], &["show", "other"], &["why", "other"]] {
+        let done = sandbox.output(&[args, &["--connect", &address]].concat());
+        assert!(done.stderr.contains(&address) && !done.stderr.contains(ENSEMBLE_HINT), "{done:?}");
+    }
 }
 
 #[test]

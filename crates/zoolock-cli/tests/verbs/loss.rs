@@ -31,7 +31,7 @@ fn command_group_dies_before_session_expires() {
     wait_until("the group is dead", || !is_alive(&grandchild));
     let done = running.wait_for_output();
     assert_eq!(done.code, 70, "{done:?}");
-    assert!(done.stderr.contains("TERM") && done.stderr.contains("lost x"), "{done:?}");
+    assert!(done.stderr.contains("TERM") && done.stderr.contains(" while sh ran"), "{done:?}");
     server.signal(Signal::CONT);
 }
 
@@ -123,9 +123,9 @@ fn short_outage_keeps_the_lock() {
     server.signal(Signal::STOP);
     let mut stderr = running.take_stderr();
     let mut printed = String::new();
-    read_until(&mut stderr, &mut printed, "stays held");
+    read_until(&mut stderr, &mut printed, "the lease on x ends in");
     server.signal(Signal::CONT);
-    read_until(&mut stderr, &mut printed, "still held");
+    read_until(&mut stderr, &mut printed, "the lease on x is renewed");
     std::fs::write(sandbox.path("go"), "").expect("file written");
     assert_eq!(running.code(), 0, "{printed}");
 }

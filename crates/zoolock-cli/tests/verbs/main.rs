@@ -1,9 +1,11 @@
 //! Tests that run the command `zoolock`: one module for each verb or property, and the guide.
 
+mod at_night;
 mod bad_input;
 mod common;
 mod doctor;
 mod guide;
+mod history;
 mod json;
 mod keep;
 mod kinds;

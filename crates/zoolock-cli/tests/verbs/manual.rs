@@ -84,6 +84,17 @@ fn man_and_mandoc_accept_every_page() {
     }
 }
 
+#[test]
+fn page_of_run_has_sections_in_order() {
+    let page = Sandbox::new().output(&["man", "run"]).stdout;
+    let titles: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+    let flags = ["WAITING", "CHILD", "\"KIND OF LOCK\"", "MONITORING", "CONNECTION", "OUTPUT"];
+    let start = titles.iter().position(|title| *title == "WAITING").expect("the section of --try");
+    assert_eq!(titles[start - 1..start + flags.len()], [&["OPTIONS"], &flags[..]].concat(), "{titles:?}");
+    let positionals = page.split(".SH OPTIONS").nth(1).and_then(|rest| rest.split(".SH ").next());
+    assert!(positionals.is_some_and(|text| text.contains("NAME") && text.contains("CMD")), "{page}");
+}
+
 fn available(reader: &str) -> Availability {
     match Command::new("sh").args(["-c", &format!("command -v {reader}")]).output() {
         Ok(found) if found.status.success() => Availability::Available,

@@ -20,12 +20,13 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     let none = sandbox.output(&["deadlocks"]);
     assert_eq!((none.code, none.stdout.as_str()), (0, ""), "{none:?}");
     assert!(none.stderr.contains("no deadlocks"), "{none:?}");
+    assert_eq!(sandbox.output(&["run", "a", "--", "true"]).code, 0);
     let free = sandbox.output(&["why", "a"]);
     assert_eq!((free.code, free.stdout.as_str()), (0, "a is free\n"), "{free:?}");
 
     let (mut first, mut second) = (nested(&sandbox, "a", "b", 2), nested(&sandbox, "b", "a", 2));
     wait_until("both wait", || sandbox.contenders("a") == 2 && sandbox.contenders("b") == 2);
-    let found = sandbox.json(&["deadlocks"]);
+    let found = sandbox.json_with_code(&["deadlocks"], 1);
     let edges = found["deadlocks"][0]["edges"].as_array().expect("a list");
     let locks: Vec<_> =
         edges.iter().map(|edge| (&edge["holds"]["lock"], &edge["waits_for"]["lock"])).collect();
@@ -42,7 +43,7 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     assert_eq!((&why["lock"], &why["end"]), (&"/locks/a".into(), &"circle".into()));
     let text = sandbox.output(&["why", "a"]).stdout;
     assert!(text.starts_with("a is held by ") && text.contains("who waits for b (exclusive)"), "{text}");
-    assert!(text.contains(" again: a deadlock"), "{text}");
+    assert!(text.contains(" again: a deadlock\n  see:     zoolock deadlocks\n"), "{text}");
 
     let text = sandbox.output(&["deadlocks"]).stdout;
     assert!(text.starts_with("deadlock of 2 owners\n"), "{text}");
@@ -88,8 +89,65 @@ fn holder_that_waits_for_nothing_is_working() {
     sandbox.wait_for_contenders("x", 1);
     let text = sandbox.output(&["why", "x"]).stdout;
     assert!(text.starts_with("x is held by ") && text.contains("maintenance"), "{text}");
-    assert!(text.contains("it waits for no other lock here"), "{text}");
+    assert!(text.contains("it waits for no lock that zoolock sees: it is busy, stuck or dead"), "{text}");
+    assert!(text.contains(&format!("look at: process {} on ", holder.0.id())), "{text}");
     assert_eq!(sandbox.json(&["why", "x"])["end"], "working");
+    // The lines are ready to copy.
+    let command = |label: &str| -> Vec<String> {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
+        let line = line.unwrap_or_else(|| panic!("{label} in {text}")).trim();
+        line.strip_prefix("zoolock ").expect("a command").split(' ').map(str::to_owned).collect()
+    };
+    let done = sandbox.output(&command("or else:").iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(done.code == 0 && done.stderr.contains("removed"), "{done:?}");
+    assert_eq!(command("ask it:")[..3], ["revoke", "x", "--token"].map(str::to_owned));
+    assert_eq!(holder.code(), 70);
+}
+
+#[test]
+fn copied_command_reaches_the_same_lock() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let auth = format!("digest:@{}", sandbox.write_private("credentials", "me:pw\n"));
+    let flags = ["--connect", &address, "--root", "/it's here", "--token-epoch", "3", "--auth", &auth];
+    let run = |line: &str| {
+        let line = line.replacen("zoolock", env!("CARGO_BIN_EXE_zoolock"), 1);
+        CommandOutput::from(sandbox.command("sh").args(["-c", &line]).output().expect("sh starts"))
+    };
+    for verb in ["why", "break"] {
+        let mut holder = sandbox.start_piped(&[&["hold", "x"], &flags[..]].concat());
+        wait_until("the lock is held", || sandbox.contenders_with(&flags, "x") == 1);
+        let done = sandbox.output(&[&[verb, "x"], &flags[..]].concat());
+        let label = if verb == "why" { "or else: " } else { "run: " };
+        let text = done.stdout + &done.stderr;
+        let command = text.split(label).nth(1).and_then(|rest| rest.lines().next());
+        let command = command.unwrap_or_else(|| panic!("{label} in {text}"));
+        assert!(command.starts_with("zoolock break x --token ") && !command.contains("me:pw"), "{command}");
+        let broken = run(command);
+        assert!(broken.code == 0 && broken.stderr.contains("removed"), "{command}: {broken:?}");
+        assert_eq!(holder.code(), 70);
+    }
+    let free = sandbox.output(&[&["break", "x"], &flags[..]].concat());
+    let command = free.stderr.split("run: ").nth(1).unwrap_or_else(|| panic!("{free:?}"));
+    let shown = run(command.trim());
+    assert!(shown.code == 0 && shown.stdout.contains("/it's here/x"), "{shown:?}");
+}
+
+#[test]
+fn copied_command_leaves_out_the_environment() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let mut holder = sandbox.start_piped(&["hold", "x", "--connect", &address, "--root", "/r"]);
+    wait_until("the lock is held", || {
+        sandbox.contenders_with(&["--connect", &address, "--root", "/r"], "x") == 1
+    });
+    let mut why = sandbox.zoolock(["why", "x", "--root", "/r"]);
+    let why = CommandOutput::from(why.env("ZOOLOCK_CONNECT", &address).output().expect("zoolock starts"));
+    let commands: Vec<_> = why.stdout.lines().filter(|line| line.contains(" --token ")).collect();
+    assert_eq!(commands.len(), 2, "{why:?}");
+    for command in commands {
+        assert!(command.ends_with(" --root /r") && !command.contains("--connect"), "{command}");
+    }
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
 }

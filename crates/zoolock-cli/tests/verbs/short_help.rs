@@ -59,3 +59,50 @@ fn short_help_lists_the_eight_most_used_flags() {
         assert_eq!(flags, expected, "{short}");
     }
 }
+
+/// Sections of the flags of `run`. `hold` has no child.
+const SECTIONS: [&str; 7] =
+    ["Arguments", "Waiting", "Child", "Kind of lock", "Monitoring", "Connection", "Output"];
+
+#[test]
+fn flags_of_run_and_hold_have_sections() {
+    let sandbox = Sandbox::new();
+    for (args, has_child) in [
+        (["run", "--help"], true),
+        (["run", "-h"], true),
+        (["hold", "--help"], false),
+        (["hold", "-h"], false),
+    ] {
+        let help = help(&sandbox, &args);
+        let titles = help.lines().filter_map(|line| line.strip_suffix(':'));
+        let titles: Vec<_> = titles.filter(|title| !title.contains(['.', ',']) && title.len() < 20).collect();
+        let mut expected = SECTIONS.to_vec();
+        expected.retain(|title| has_child || *title != "Child");
+        assert_eq!(titles, expected, "{args:?}: {help}");
+    }
+}
+
+#[test]
+fn values_of_run_have_unit_and_default() {
+    let sandbox = Sandbox::new();
+    let help = help(&sandbox, &["run", "--help"]);
+    let (flags, _) = help.split_once("  -h, --help").expect("the last flag");
+    let mut checked = 0;
+    for flag in flags.split("\n      --").skip(1) {
+        let text = flag.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Some((name, value)) = text.split(' ').next().zip(text.split(['<', '>']).nth(1)) else { continue };
+        if !text.starts_with(&format!("{name} <")) {
+            continue;
+        }
+        checked += 1;
+        assert!(text.contains("default: "), "{text}");
+        let is_time = |word: &str| {
+            let word = word.trim_end_matches([',', ';', ':']);
+            let number = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
+            number != word && number.parse::<u32>().is_ok()
+        };
+        let (text, _) = text.split_once("default: ").expect("a default");
+        assert!(value != "TIME" || text.split(' ').any(is_time), "no unit: {text}");
+    }
+    assert!(checked > 15, "{checked} values: {flags}");
+}

@@ -94,6 +94,14 @@ async fn queue_is_shown_and_cleared_on_screen() {
     assert!(screen.contains("note    database move") && screen.contains(&first_token), "{screen}");
     assert!(screen.contains(&format!("pid {}", first.0.id())), "{screen}");
 
+    tmux.press(&["w"]);
+    let is_explained =
+        |screen: &str| screen.contains("┌ why db/main") && screen.contains("db/main is held by");
+    let screen = tmux.until("the reason is shown", is_explained).await;
+    assert!(screen.contains("it waits for no lock that zoolock sees"), "{screen}");
+    tmux.press(&["Escape"]);
+    tmux.until("the window is closed", |screen| !screen.contains("┌ why")).await;
+
     // Revokes the holder, but only after the answer yes.
     let asks_about_holder = |screen: &str| {
         screen.contains("Ask the holder to release?") && screen.contains(&format!("token  {first_token}"))
@@ -147,15 +155,15 @@ async fn queue_is_shown_and_cleared_on_screen() {
     tmux.press(&["Escape"]);
     tmux.until("the list is shown", |screen| screen.contains("0 held, 0 waiting")).await;
     drop(server);
-    tmux.until("the disconnect is noticed", |screen| screen.contains("! disconnected since ")).await;
+    tmux.until("the disconnect is noticed", |screen| screen.contains("! no answer since ")).await;
     tmux.press(&["?"]);
     tmux.until("help is shown", |screen| screen.contains("┌ help ")).await;
     tmux.press(&["Space", "3"]);
-    let screen = tmux.until("the sort order has changed", |screen| screen.contains("[3 hand-overs/s]")).await;
-    assert!(screen.contains("! disconnected since ") && screen.contains("db/main"), "{screen}");
+    let screen = tmux.until("the sort order has changed", |screen| screen.contains("[3 rate]")).await;
+    assert!(screen.contains("! no answer since ") && screen.contains("db/main"), "{screen}");
     let _server = zookeeper.start();
     tmux.until("the list is updated", |screen| {
-        screen.contains("0 held, 0 waiting") && !screen.contains("disconnected")
+        screen.contains("0 held, 0 waiting") && !screen.contains("unreachable")
     })
     .await;
 
@@ -165,6 +173,52 @@ async fn queue_is_shown_and_cleared_on_screen() {
     tmux.until("top exits with code 0", |screen| screen.contains("code=0\nready>")).await;
     assert_eq!(tmux.format_value("#{alternate_on} #{cursor_flag}"), "0 1");
     assert_eq!(read(tmux.directory(), "before"), read(tmux.directory(), "after"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlock_is_shown_until_it_is_broken() {
+    if !tmux::availability().or_skip("deadlock_is_shown_until_it_is_broken") {
+        return;
+    }
+    let zookeeper = RestartableServer::new();
+    let _server = zookeeper.start();
+    let tmux = zookeeper.terminal().await;
+    tmux.run(&zookeeper.line("top --interval 200ms"));
+    tmux.until("top is shown", |screen| screen.contains("no locks")).await;
+
+    // Each command holds one lock and waits for the other. The last waiter in a queue is in the circle, too.
+    let nested = |outer: &str, inner: &str| {
+        let inner = zookeeper.line(&format!("run {inner} --note inner-{inner} -- true"));
+        let script = format!(
+            "touch holds-{outer}; while [ $(ls holds-* | wc -l) -lt 2 ]; do sleep 0.02; done; {inner}"
+        );
+        let address = zookeeper.address();
+        zookeeper.sandbox.start(&["--connect", &address, "run", outer, "--", "sh", "-c", &script])
+    };
+    let (mut first, _second) = (nested("a", "b"), nested("b", "a"));
+    let has_banner =
+        |screen: &str| screen.contains("! 1 deadlock: ") && screen.contains("; see zoolock deadlocks");
+    let screen = tmux.until("the deadlock is shown", has_banner).await;
+    assert!(screen.contains("a → b → a") || screen.contains("b → a → b"), "{screen}");
+    assert!(screen.contains("2 held, 2 waiting"), "{screen}");
+
+    // The banner stays above a queue. It disappears there, too, when the lock is broken.
+    tmux.press(&["/"]);
+    tmux.type_text("a");
+    tmux.press(&["Enter", "Enter"]);
+    let screen = tmux.until("the queue is shown", |screen| screen.contains("/locks/a: 1 hold, 1 wait")).await;
+    assert!(has_banner(&screen), "{screen}");
+    tmux.press(&["w"]);
+    tmux.until("the circle is explained", |screen| screen.contains("again: a deadlock")).await;
+    tmux.press(&["Escape", "b"]);
+    tmux.until("the question is shown", |screen| screen.contains("type break and enter")).await;
+    tmux.type_text("break");
+    tmux.press(&["Enter"]);
+    tmux.until("the deadlock is over", |screen| {
+        !screen.contains("deadlock") && screen.contains("/locks/a: ")
+    })
+    .await;
+    assert_eq!(first.code(), 70);
 }
 
 #[tokio::test(flavor = "multi_thread")]

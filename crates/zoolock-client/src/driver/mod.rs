@@ -42,6 +42,10 @@ pub trait Handler: Send + 'static {
     fn handle_granted_timeout(&mut self, timeout: Duration, sent: Instant) {
         let _ = (timeout, sent);
     }
+    /// Handles a new connection to a server. The session is not attached yet.
+    fn handle_dial(&mut self, host: &Host) {
+        let _ = host;
+    }
     /// Handles a dial that reached no server. Another dial follows.
     fn handle_failed_dial(&mut self, errors: &[DialError]) {
         let _ = errors;
@@ -513,6 +517,7 @@ impl<H: Handler> Driver<H> {
                 // Closes the old connection, which the session has just replaced.
                 core.dispatch_outputs();
                 if is_used {
+                    core.handler.handle_dial(self.hosts.host(at));
                     core.link = Some(SocketLink::new(id, stream));
                     self.sasl = sasl.map(|(exchange, step)| (id, SaslProgress::Prepared(exchange, step)));
                 }

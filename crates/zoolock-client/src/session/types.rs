@@ -137,7 +137,7 @@ pub enum DisconnectReason {
     /// The server says that the session was attached on another connection.
     #[error("the session was attached on another connection")]
     Moved,
-    /// The server is read-only: it has lost its quorum.
+    /// The server is read-only: it has no quorum.
     #[error("the server is read-only")]
     ReadOnly,
     /// The server refused to close the session.
@@ -197,8 +197,8 @@ pub enum RequestError {
     /// The server refused the request with this error code.
     #[error("the server refused the request: {}", format_error_code(.0))]
     Refused(i32),
-    /// The connection was lost after the request was written. Its outcome is unknown.
-    #[error("the connection was lost before the reply")]
+    /// The connection ended after the request was written. Its outcome is unknown.
+    #[error("the connection ended before the reply")]
     ConnectionLoss,
     /// The request was never written.
     #[error("there is no connection")]

@@ -187,6 +187,7 @@ impl Machine {
             () => Previous::Clean,
         };
         self.phase = Phase::Held;
+        (0..self.seats.len()).for_each(|lock_index| self.report_crash(lock_index, step));
         step.actions.push(Action::Granted(Grant { node, previous }));
         if self.seats.len() > 1 {
             // The watch on each of our znodes may have been set before the grant. So a request to
@@ -229,7 +230,7 @@ impl Machine {
         step: &mut Step,
     ) {
         match outcome {
-            Ok(_) => self.remember_held_record(lock_index),
+            Ok(_) => self.remember_held_record(lock_index, step),
             Err(failure) => return self.handle_held_record_failure(&[lock_index], failure, step),
         }
         if self.phase == Phase::Beginning {
@@ -247,18 +248,33 @@ impl Machine {
     ) {
         let places: Vec<usize> = (0..self.seats.len()).collect();
         match outcome {
-            Ok(_) => places.into_iter().for_each(|lock_index| self.remember_held_record(lock_index)),
+            Ok(_) => places.into_iter().for_each(|lock_index| self.remember_held_record(lock_index, step)),
             Err(failure) => return self.handle_held_record_failure(&places, failure, step),
         }
         self.grant(step);
     }
 
-    fn remember_held_record(&mut self, lock_index: usize) {
+    fn remember_held_record(&mut self, lock_index: usize, step: &mut Step) {
+        if self.seats[lock_index].unrecorded.is_some() {
+            self.report_crash(lock_index, step);
+        }
         let seat = &mut self.seats[lock_index];
         if let (Some(me), Some(directory), Some(_)) = (seat.node, &mut seat.directory, seat.unrecorded.take())
         {
             directory.record = Record::Marker(me.held_record_in(directory.czxid));
             directory.version = directory.version.wrapping_add(1);
+        }
+    }
+
+    /// Reports the crash of the previous holder. Does nothing if our own marker has replaced its marker.
+    fn report_crash(&self, lock_index: usize, step: &mut Step) {
+        let seat = &self.seats[lock_index];
+        let (Some(Previous::Crashed), Some(me), Some(directory)) = (seat.previous, seat.node, seat.directory)
+        else {
+            return;
+        };
+        if let Some(marker) = self.config.rules.marker_in(&directory).filter(|m| m.sequence != me.sequence) {
+            step.actions.push(Action::CrashFound { lock_index, marker });
         }
     }
 

@@ -96,7 +96,14 @@ impl Drive {
         self.feed(Event::Answer(id, Ok(Reply::Done)));
     }
 
+    /// Returns the reported actions, without the crashes that were found.
     fn take_reported(&mut self) -> Vec<Action> {
+        let mut reported = self.take_all_reported();
+        reported.retain(|action| !matches!(action, Action::CrashFound { .. }));
+        reported
+    }
+
+    fn take_all_reported(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.reported)
     }
 

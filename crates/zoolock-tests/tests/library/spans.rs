@@ -1,4 +1,4 @@
-//! Spans that the library emits through `tracing`.
+//! Spans and events that the library emits through `tracing`.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use zoolock::Zoolock;
 use zoolock_tests::locks::{lock_and_release, until_queued};
 use zoolock_tests::wait::finish_in_time;
-use zoolock_tests::{AnyServer, ServerKind, ServerOptions};
+use zoolock_tests::{AnyServer, ServerKind, ServerOptions, tree};
 
 /// The captured log output.
 #[derive(Clone, Default)]
@@ -92,4 +92,93 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
     }
     zl.close().await;
     other.close().await;
+}
+
+/// Waits until the log has a line with all these texts, and returns the number of such lines.
+async fn count_lines(log: &Log, texts: &[&str]) -> usize {
+    let count = || log.text().lines().filter(|line| texts.iter().all(|text| line.contains(text))).count();
+    let found = async {
+        while count() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    finish_in_time(found).await;
+    count()
+}
+
+#[tokio::test]
+async fn loss_and_revocation_are_logged_once() {
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
+    let log = Log::default();
+    // Events of background tasks reach only the subscriber of the process. Under nextest, each test has its own process.
+    subscriber("info", &log).try_init().expect("no other subscriber");
+    let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
+    let mutex = zl.mutex("watched");
+    let guard = mutex.lock().await.expect("lock granted");
+    mutex.revoke(guard.token()).await.expect("the holder is asked");
+    guard.revoked().await;
+    let path = "lock=\"/locks/watched\"";
+    assert_eq!(count_lines(&log, &["INFO", "asked to release the lock", path]).await, 1);
+    mutex.break_lock(guard.token()).await.expect("the lock is broken");
+    guard.lost().await;
+    assert_eq!(count_lines(&log, &["WARN", "the lock is lost", path, "reason="]).await, 1);
+    zl.close().await;
+}
+
+#[tokio::test]
+async fn outage_is_logged_once_with_the_address() {
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
+    let log = Log::default();
+    subscriber("debug", &log).try_init().expect("no other subscriber");
+    let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
+    let guard = zl.mutex("kept").lock().await.expect("lock granted");
+    let client = tree::connect(&server.addr()).await.expect("session starts");
+    let stat = client.check_stat(&guard.node_path()).await.expect("stat read").expect("the znode exists");
+    let session = stat.ephemeral_owner;
+    drop(client);
+    server.kill().await;
+    let host = format!(" server={} ", server.addr());
+    assert_eq!(
+        count_lines(&log, &["WARN", "disconnected from the server", &host, "reason=the connection"]).await,
+        1
+    );
+    // The outage goes on until several dials have failed.
+    let dial = ["DEBUG", "no server was reached", &server.addr(), "reason="];
+    assert_eq!(count_lines(&log, &[&dial[..], &["attempt=4 "]].concat()).await, 1);
+    server.restart().await.expect("server starts");
+    assert_eq!(
+        count_lines(&log, &["INFO", "connected to a server again", &host, "disconnected_for="]).await,
+        1
+    );
+    guard.release().await.expect("release succeeds");
+    zl.close().await;
+    let text = log.text();
+    // The embedded server logs to the same subscriber.
+    let count = |level: &str| {
+        let line = format!(" {level} zoolock::");
+        text.lines().filter(|text| text.contains(&line) && !text.contains("close time.busy")).count()
+    };
+    assert_eq!((count("WARN"), count("INFO"), count("ERROR")), (1, 1, 0), "{text}");
+    assert!(!text.contains("attempt=3 "), "failed dials are logged less and less: {text}");
+    let ids = [format!("{session:x}"), session.to_string()];
+    let mut lines = text.lines().filter(|line| line.contains(" zoolock::"));
+    assert!(lines.all(|line| ids.iter().all(|id| !line.contains(id.as_str()))), "{ids:?} in {text}");
+}
+
+#[tokio::test]
+async fn shorter_session_timeout_is_logged_with_the_address() {
+    let server =
+        AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
+    let log = Log::default();
+    subscriber("info", &log).try_init().expect("no other subscriber");
+    let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
+    let guard = zl.mutex("kept").lock().await.expect("lock granted");
+    server.restart_with_limit(Duration::from_secs(16)).await.expect("server starts");
+    let host = format!(" server={} ", server.addr());
+    let texts = ["WARN", "the server granted a shorter session timeout", &host, "timeout=16s"];
+    assert_eq!(count_lines(&log, &texts).await, 1);
+    guard.release().await.expect("release succeeds");
+    zl.close().await;
 }

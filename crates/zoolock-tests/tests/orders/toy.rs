@@ -312,6 +312,11 @@ impl Error {
     pub(crate) fn closed() -> Error {
         Error::Closed
     }
+
+    /// Panics. The sessions of this test never refuse the credentials.
+    pub(crate) fn lock_denied(path: &str) -> Error {
+        panic!("{path}: refused");
+    }
 }
 
 #[expect(dead_code, reason = "the files under test set it, and only the library reads it")]

@@ -115,6 +115,8 @@ pub struct WaitChain {
     pub chain: Vec<ChainLink>,
     /// The end of the chain.
     /// - `free`: the lock has no holder.
+    /// - `unread`: no contender that can be read holds the lock, and a part of the lock cannot be read.
+    /// - `foreign`: the lock is a semaphore of another client library, whose holders are only counted.
     /// - `working`: the last owner waits for nothing that this client sees.
     /// - `circle`: the last owner is in the chain already, so the wait lasts for ever.
     /// - `permits`: the last owner asks for more permits than there are.

@@ -1,5 +1,6 @@
 //! Observing and changing queues: snapshots, the wait graph, requests to release, and breaks.
 
 pub(crate) mod graph;
+pub(crate) mod history;
 pub(crate) mod operate;
 pub(crate) mod snapshot;

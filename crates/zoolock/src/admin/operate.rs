@@ -9,13 +9,13 @@ use crate::admin::snapshot::entry;
 use crate::admin::snapshot::{self, Entry, Snapshot, SnapshotOptions};
 use crate::base::error::Error;
 use crate::base::naming;
-use crate::base::path::{AUDIT, LockPath};
+use crate::base::path::LockPath;
 use crate::base::ticket::Ticket;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
 use crate::engine::gather::{FoundContender, LockDirectory};
 use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
-use crate::lock::context::Context;
+use crate::lock::history::{self, HistoryEvent, Party};
 use crate::zk::directory;
 use crate::zk::session::{Op, ZkError, ZkSession, ZnodeStat};
 
@@ -73,7 +73,14 @@ impl Lock {
             };
             let path = found.contender.path(&directory);
             match zk.write(&path, &request, Some(found.stat.version)).await {
-                Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
+                Ok(stat) if stat.czxid == found.stat.czxid => {
+                    let event = self.history_event("asked", ticket, &found);
+                    if let Err(error) = history::add(&zk, &self.context, &event).await {
+                        // The contender is asked all the same.
+                        tracing::debug!(lock = event.lock, error = error.message, "cannot record a request");
+                    }
+                    return Ok(());
+                }
                 Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
@@ -121,9 +128,8 @@ impl Lock {
                     version: Some(stat.version),
                 });
             }
-            let audit = audit_directory(&self.context);
-            let line = self.audit_line(ticket, &found);
-            ops.push(Op::CreatePersistentSequential { prefix: format!("{audit}/broken-"), data: line });
+            let audit = history::audit_directory(&self.context);
+            ops.push(history::event_op(&audit, &self.history_event("broken", ticket, &found)));
             match zk.commit(ops).await {
                 Ok(_) => {
                     let TicketTarget { contender, data, stat, .. } = found;
@@ -204,25 +210,36 @@ impl Lock {
         })
     }
 
-    /// Returns the JSON text that is recorded about a break.
-    fn audit_line(&self, ticket: Ticket, found: &TicketTarget) -> Vec<u8> {
-        let client = self.context.client_info();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let line = serde_json::json!({
-            "deed": "broken",
-            "lock": self.path(),
-            "node": entry::without_session(&found.contender),
-            "ticket": ticket.to_string(),
-            "at_ms": now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
-            "by": {
-                "host": client.host,
-                "pid": std::process::id(),
-                "program": client.program,
-                "note": client.note,
+    /// Returns the event for the history of the lock. It has no session id.
+    fn history_event(&self, event: &str, ticket: Ticket, found: &TicketTarget) -> HistoryEvent {
+        let read = Some((found.data.clone(), found.stat));
+        let entry = entry::describe_contender(&found.contender, read, self.context.epoch());
+        HistoryEvent {
+            event: event.to_owned(),
+            lock: self.path(),
+            at_ms: None,
+            number: entry.number(),
+            token: Some(ticket.to_string()),
+            held: match found.contender.name.role {
+                _ if found.is_head => Some(true),
+                // The writer's znode of an upgraded reader holds, although it is not first.
+                Role::Exclusive
+                    if NodeData::parse(&found.data).is_some_and(|data| data.reader_id.is_some()) =>
+                {
+                    None
+                }
+                Role::Exclusive => Some(false),
+                _ => None,
             },
-            "was": String::from_utf8_lossy(&found.data),
-        });
-        line.to_string().into_bytes()
+            by: Party::this_process(self.context.client_info()),
+            contender: Party {
+                host: entry.host,
+                pid: entry.pid,
+                program: entry.program,
+                note: entry.note.or(entry.identifier),
+                ..Party::default()
+            },
+        }
     }
 
     fn no_such_holder(&self, ticket: Ticket) -> Error {
@@ -266,9 +283,9 @@ impl Lock {
     fn not_revocable(&self, ticket: Ticket, contender: &FoundContender, why: &str) -> Error {
         let who = naming::describe(&contender.name);
         let message = format!(
-            "belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
+            "token {ticket} belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
         );
-        Error::invalid(format!("lock {}: token {ticket}", self.path()), message)
+        Error::NotRevocable { path: self.path(), message }
     }
 
     fn changes_too_fast(&self) -> Error {
@@ -310,9 +327,4 @@ fn revoke_request(found: &TicketTarget) -> RevokeRequest {
         (true, false) => RevokeRequest::NotRevocable,
         (false, _) => RevokeRequest::Unsupported,
     }
-}
-
-/// Returns the path of the directory in which each break is recorded.
-fn audit_directory(context: &Context) -> String {
-    format!("{}/{AUDIT}", context.root().trim_end_matches('/'))
 }

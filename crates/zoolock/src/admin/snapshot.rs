@@ -1,6 +1,7 @@
 //! A snapshot of one lock's queue, for the terminal and as JSON.
 
 pub(crate) mod entry;
+mod grant_time;
 mod holders;
 mod poller;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::engine::gather::{Foreign, LockDirectory};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
 use crate::zk::session::{ZkError, ZnodeStat};
+use grant_time::GrantFacts;
 use holders::{ContenderRead, HoldersAndWaiters};
 
 /// The holders and the waiters of one lock.
@@ -36,6 +38,9 @@ use holders::{ContenderRead, HoldersAndWaiters};
 pub struct Snapshot {
     /// Path of the lock directory.
     pub path: String,
+    /// Set if the lock directory exists. If not, the lock is free: the name was never used, or ZooKeeper has removed the
+    /// empty directory.
+    pub exists: bool,
     /// The first holder in queue order, if there is one.
     pub holder: Option<Entry>,
     /// The other holders: readers, holders of permits, or the writer's znode of an upgraded reader.
@@ -128,10 +133,19 @@ pub struct Entry {
     pub token: Option<String>,
     /// Set if the contender was asked to release the lock.
     pub revoked: bool,
+    /// Time at which the contender was asked to release, in milliseconds of Unix time by the server's clock. `None` if it
+    /// was not asked, or if a later write of its data hides the time.
+    pub asked_ms: Option<u64>,
     /// Time at which the contender queued, in milliseconds of Unix time. The time is by the
     /// contender's own clock, or by the server's clock if the znode's data contains no time. A time
     /// before the year 2010 is ignored, because that clock was not set. `None` if no time is known.
     pub since_ms: Option<u64>,
+    /// Time of the grant, in milliseconds of Unix time by the server's clock, for a holder. With a lock delay, the time
+    /// at which the delay began. `None` for a waiter, and if nothing on the server tells the time. The holder has then
+    /// held for at most the time since `since_ms`. The server tells the time if the holder found no contender that it
+    /// had to wait for; if the holder directly before it released cleanly or was broken; if the holder uses crash detection; and if
+    /// it waited for permits.
+    pub held_since_ms: Option<u64>,
     /// Host of the contender: the host name, or the address that Curator writes.
     pub host: Option<String>,
     /// Process ID of the contender.
@@ -225,6 +239,60 @@ struct SnapshotCache {
     read: HashMap<String, Option<(Vec<u8>, ZnodeStat)>>,
     /// Paths of the znodes that this client's own sessions created in the lock directory.
     own: HashSet<String>,
+    crashes: CrashFinder,
+    /// The times of the grants of the present holders, by the path of their znodes.
+    grants: HashMap<String, u64>,
+    /// Paths of the znodes of the present holders.
+    holders: HashSet<String>,
+    rereads: Rereads,
+}
+
+/// The cached znodes that each snapshot reads again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Rereads {
+    #[default]
+    None,
+    Holders,
+    All,
+}
+
+impl SnapshotCache {
+    /// Returns the data and Stat of a znode, unless it must be read again.
+    fn get(&self, node: &str) -> Option<&Option<(Vec<u8>, ZnodeStat)>> {
+        match self.rereads {
+            Rereads::All => None,
+            Rereads::Holders if self.holders.contains(node) => None,
+            Rereads::Holders | Rereads::None => self.read.get(node),
+        }
+    }
+}
+
+/// Finds a crash whose only trace another holder has overwritten.
+#[derive(Default)]
+struct CrashFinder {
+    /// The last marker, and the version of the record that contained it.
+    marker: Option<(Marker, i32)>,
+    /// A `held` marker that has replaced the `held` marker of another holder, and the number of that holder.
+    crash: Option<(Marker, Sequence)>,
+}
+
+impl CrashFinder {
+    /// Returns the number of the holder that crashed before the holder of `marker`. Each write of the record adds one to
+    /// its version. So if only the `held` marker was written since the `held` marker of an earlier holder, that holder
+    /// has written no release marker. `names`: the contenders that exist.
+    fn find_crash(&mut self, marker: Option<(Marker, i32)>, names: &[Name]) -> Option<Sequence> {
+        let before = std::mem::replace(&mut self.marker, marker);
+        let (marker, version) = marker.filter(|(marker, _)| marker.state == HolderState::Held)?;
+        if let Some((before, earlier)) = before
+            && before.state == HolderState::Held
+            && before.sequence != marker.sequence
+            && earlier.wrapping_add(1) == version
+            && names.iter().all(|name| name.sequence != before.sequence)
+        {
+            self.crash = Some((marker, before.sequence));
+        }
+        self.crash.filter(|(after, _)| *after == marker).map(|(_, crashed)| crashed)
+    }
 }
 
 /// Makes a snapshot of a gathered directory. If the cache contains paths of this client's own
@@ -236,7 +304,9 @@ async fn describe(
     view: &SnapshotOptions<'_>,
     mut cache: Option<&mut SnapshotCache>,
 ) -> Result<(Snapshot, Option<usize>), Error> {
-    let LockDirectory { path, made, record, foreign, contenders, unread, .. } = here;
+    let LockDirectory { path, made, record, record_ms, last_change, foreign, contenders, unread, .. } = here;
+    let record_version = here.record_version;
+    let marker = made.and_then(|made| record.marker_of(made));
     let chroot = view.chroot;
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
@@ -245,7 +315,7 @@ async fn describe(
     let mut readings: Vec<ContenderRead> = contenders.into_iter().map(ContenderRead::new).collect();
     if let Some(cache) = &cache {
         for reading in &mut readings {
-            if let Some(read) = cache.read.get(&reading.contender.path(&path)) {
+            if let Some(read) = cache.get(&reading.contender.path(&path)) {
                 (reading.read, reading.was_tried) = (read.clone(), true);
             }
         }
@@ -285,7 +355,11 @@ async fn describe(
     }
     let names = names_in(&readings);
     let deleted = cache.as_ref().map(|cache| deleted_nodes(cache, &readings, &path)).unwrap_or_default();
-    let (previous, number) = read_previous(reader, &path, made, record, !deleted.is_empty(), &names).await;
+    let mut crashes = CrashFinder::default();
+    let crashes = cache.as_deref_mut().map_or(&mut crashes, |cache| &mut cache.crashes);
+    let versioned = (record, record_version);
+    let (previous, number) =
+        read_previous(reader, &path, made, versioned, !deleted.is_empty(), &names, crashes).await;
     if let Some(cache) = &mut cache {
         deleted.iter().for_each(|node| drop(cache.read.remove(node)));
     }
@@ -296,12 +370,29 @@ async fn describe(
     let HoldersAndWaiters { holders, waiters } = holders::separate_holders(readings, &names, permits);
     let entry =
         |reading: ContenderRead| entry::describe_contender(&reading.contender, reading.read, view.epoch);
-    let mut holders = holders.into_iter().map(entry);
+    let facts = GrantFacts::new(marker.map(|marker| (marker, record_ms)), last_change, &holders);
+    let mut grants: Vec<Option<u64>> = holders.iter().map(|reading| facts.grant_time(reading)).collect();
+    if let Some(cache) = &mut cache {
+        // Later changes of the queue hide the time of a grant, so the cache keeps it.
+        let earlier = std::mem::take(&mut cache.grants);
+        cache.holders.clear();
+        for (reading, grant) in holders.iter().zip(&mut grants) {
+            let node = reading.contender.path(&path);
+            *grant = earlier.get(&node).copied().or(*grant);
+            cache.grants.extend(grant.map(|grant| (node.clone(), grant)));
+            cache.holders.insert(node);
+        }
+    }
+    let mut holders = holders
+        .into_iter()
+        .zip(grants)
+        .map(|(reading, held_since_ms)| Entry { held_since_ms, ..entry(reading) });
     let position = cache.filter(|cache| !cache.own.is_empty()).and_then(|cache| {
         waiters.iter().position(|reading| cache.own.contains(&reading.contender.path(&path)))
     });
     let lock = Snapshot {
         path: without_chroot(&path, chroot).to_owned(),
+        exists: made.is_some() || !unread.is_empty(),
         holder: holders.next(),
         beside: holders.collect(),
         waiting: waiters.len() + foreign.as_ref().map_or(0, |foreign| foreign.waiters),
@@ -331,44 +422,46 @@ fn deleted_nodes(cache: &SnapshotCache, readings: &[ContenderRead], path: &LockP
     cache.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
 
-/// Returns how the holder named in `record` left, and its sequence number. `stale`: set if a
-/// contender has left since an earlier snapshot, and may have written its release marker after
-/// `record` was read.
+/// Returns how the last known holder left, and its sequence number. `record` comes with its version. `stale`: set if a
+/// contender has left since an earlier snapshot, and may have written its release marker after `record` was read.
 async fn read_previous(
     reader: &QueueReader<'_>,
     path: &LockPath,
     made: Option<Zxid>,
-    record: Record,
+    (record, version): (Record, i32),
     stale: bool,
     names: &[Name],
+    crashes: &mut CrashFinder,
 ) -> (&'static str, Option<Sequence>) {
     let Some(made) = made else { return ("unknown", None) };
-    let outcome_of = |marker: Marker| match marker.state {
+    let outcome_of = |marker: Marker, crashed: Option<Sequence>| match marker.state {
         HolderState::Released | HolderState::Downgraded => ("clean", Some(marker.sequence)),
         HolderState::Panicked => ("panicked", Some(marker.sequence)),
         HolderState::Broken => ("broken", Some(marker.sequence)),
-        // A new holder has begun to hold. Its marker has overwritten the marker of the previous
-        // holder.
-        HolderState::Held => ("unknown", None),
+        // A new holder has begun to hold. Its marker has overwritten the marker of the previous holder.
+        HolderState::Held => crashed.map_or(("unknown", None), |crashed| ("crashed", Some(crashed))),
     };
     // A marker of an earlier directory at this path is ignored, because sequence numbers repeat in a new directory.
     let before = record.marker_of(made);
+    let crashed = crashes.find_crash(before.map(|marker| (marker, version)), names);
     let is_gone = |marker: Marker| {
         marker.state == HolderState::Held && names.iter().all(|name| name.sequence != marker.sequence)
     };
     if !stale && !before.is_some_and(is_gone) {
-        return before.map_or(("unknown", None), outcome_of);
+        return before.map_or(("unknown", None), |before| outcome_of(before, crashed));
     }
     // The record was read before the queue. A holder that left in between may have written the marker in the
     // transaction that deleted its znode. A crash leaves the marker unchanged. So the record is read again after the
     // queue.
     let Ok((data, stat)) = reader.read(path.as_str()).await else { return ("unknown", None) };
-    match Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) {
-        Some(now) if Some(now) == before && is_gone(now) => ("crashed", Some(now.sequence)),
-        // This marker may belong to a holder that queued after the queue was read.
-        Some(now) => outcome_of(now),
-        None => ("unknown", None),
+    let Some(now) = Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) else {
+        return ("unknown", None);
+    };
+    if Some(now) == before && is_gone(now) {
+        return ("crashed", Some(now.sequence));
     }
+    // This marker may belong to a holder that queued after the queue was read.
+    outcome_of(now, crashes.find_crash(Some((now, stat.version)), names))
 }
 
 /// Returns the name of a znode for display: relative to the lock at `path`, or else the znode's

@@ -226,6 +226,13 @@ impl Builder {
         self
     }
 
+    /// Sets the command line that the history shows beside requests to release and breaks by this client, see
+    /// [`Zoolock::history`](crate::Zoolock::history). Every client of the root can read it, so it must contain no secret.
+    pub fn command_line(mut self, command: &str) -> Self {
+        self.client_info.command = Some(command.to_owned());
+        self
+    }
+
     /// Sets the program name that operators see; the name of the executable unless set.
     pub fn program(mut self, program: &str) -> Self {
         self.client_info.program = Some(program.to_owned());

@@ -149,7 +149,7 @@ impl<M: OneLock> Handle<M> {
     /// # Errors
     /// [`Error::NoSuchHolder`] if no contender in the queue has this ticket; [`Error::Denied`] if
     /// the ticket may belong to a contender that this client has no permission to read;
-    /// [`Error::Invalid`] if the contender cannot be asked; else as [`Self::snapshot`].
+    /// [`Error::NotRevocable`] if the contender cannot be asked; else as [`Self::snapshot`].
     pub async fn revoke(&self, ticket: impl Into<Ticket>) -> Result<(), Error> {
         self.lock.revoke(ticket.into()).await
     }

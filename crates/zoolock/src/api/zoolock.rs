@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::admin::graph::{self, Deadlock, WaitChain};
+use crate::admin::graph::{self, Deadlock, WaitChain, WaitGraph};
+use crate::admin::history;
 use crate::admin::snapshot::{self, Snapshot};
 use crate::api::builder::Builder;
 use crate::api::guard::Guard;
@@ -11,6 +12,7 @@ use crate::api::locker::guard_dropped_early;
 use crate::api::mutex::Mutex;
 use crate::base::error::Error;
 use crate::lock::context::Context;
+use crate::lock::history::HistoryEvent;
 use crate::observe::All;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
@@ -135,6 +137,19 @@ impl Zoolock {
         Ok(graph::build_wait_graph(&self.context, self.locks(prefix).await?).await?.deadlocks())
     }
 
+    /// Returns the deadlocks among locks that were read before, such as those of [`Zoolock::survey`]. Costs nothing if
+    /// there is none. Otherwise reads the locks of each deadlock again, as [`Zoolock::deadlocks`] does. Waiters that the
+    /// snapshots leave out are in no deadlock.
+    ///
+    /// # Errors
+    /// As [`Zoolock::locks`].
+    pub async fn deadlocks_among(&self, locks: &[Snapshot]) -> Result<Vec<Deadlock>, Error> {
+        if WaitGraph::of(locks).deadlocks().is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(graph::build_wait_graph(&self.context, locks.to_vec()).await?.deadlocks())
+    }
+
     /// Returns why the lock `name` is not free: its holder, the lock under the root for which the holder waits, the
     /// holder of that lock, and so on.
     ///
@@ -147,7 +162,29 @@ impl Zoolock {
         if locks.iter().all(|lock| lock.path != path) {
             locks.push(self.mutex(name).snapshot().await?);
         }
-        Ok(graph::build_wait_graph(&self.context, locks).await?.why(&path))
+        // The graph has only contenders that can be read.
+        let unread_end =
+            locks.iter().find(|lock| lock.path == path).and_then(|lock| match lock.unread.is_empty() {
+                false => Some("unread"),
+                true => {
+                    lock.foreign_semaphore.as_ref().filter(|foreign| foreign.leases > 0).map(|_| "foreign")
+                }
+            });
+        let chain = graph::build_wait_graph(&self.context, locks).await?.why(&path);
+        match unread_end.filter(|_| chain.end == "free") {
+            Some(end) => Ok(WaitChain { end, ..chain }),
+            None => Ok(chain),
+        }
+    }
+
+    /// Returns the last `max` events in the history of the locks under the root, or of the lock `name`, the oldest first:
+    /// requests to release, breaks, and the crashes that holders found. Locks with absolute names are in the history of
+    /// the root of the client that acted. Costs one request, and one for each event.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name, [`Error::Unavailable`], [`Error::Denied`].
+    pub async fn history(&self, name: Option<&str>, max: usize) -> Result<Vec<HistoryEvent>, Error> {
+        history::read(&self.context, name, max).await
     }
 
     /// Returns the session timeout that the server granted, or the shortest one of several

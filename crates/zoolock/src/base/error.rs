@@ -21,7 +21,7 @@ pub enum Error {
         /// The guard may belong to another task, or to the caller, which then waits for itself.
         held_here: bool,
     },
-    /// The lock is lost. Work under the lock may have overlapped with the work of the next holder.
+    /// The lock was granted, and is lost. Work under the lock may have overlapped with the work of the next holder.
     #[error("lock {path}: lost, {reason}")]
     Lost {
         /// The path of the lock.
@@ -88,6 +88,14 @@ pub enum Error {
         /// The ticket.
         ticket: String,
     },
+    /// The contender cannot be asked to release, because its client library reads no such requests.
+    #[error("lock {path}: {message}")]
+    NotRevocable {
+        /// The path of the lock.
+        path: String,
+        /// The contender, and what to do.
+        message: String,
+    },
     /// The server sent an answer that this library does not understand.
     #[error("{subject}: {message}")]
     Protocol {
@@ -117,7 +125,7 @@ pub enum LossReason {
 impl std::fmt::Display for LossReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            LossReason::SessionExpired => "the session expired",
+            LossReason::SessionExpired => "the session expired, or the server ended it",
             LossReason::Broken => "another client deleted its znode",
             LossReason::Unreachable => "no server confirmed the session in time",
             LossReason::Closed => "the session was closed",
@@ -159,5 +167,15 @@ impl Error {
     /// Returns the error for a client that was closed.
     pub(crate) fn closed() -> Error {
         Error::invalid("client", "was closed; connect again")
+    }
+
+    /// Returns the error for a lock that the server does not let this client acquire.
+    pub(crate) fn lock_denied(path: &str) -> Error {
+        Error::Denied {
+            subject: format!("lock {path}"),
+            message:
+                "the server denied access; use credentials that may create and read in the lock directory"
+                    .to_owned(),
+        }
     }
 }

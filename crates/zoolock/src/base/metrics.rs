@@ -61,7 +61,7 @@ static KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     kinds
 });
 /// The value of `kind` for an acquisition of several mutexes.
-const SEVERAL_MUTEXES: &str = "multi";
+pub(crate) const SEVERAL_MUTEXES: &str = "multi";
 /// The values of `outcome` of an acquisition, in the order of [`AcquireOutcome`].
 const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
 /// The values of `reason` of a loss.

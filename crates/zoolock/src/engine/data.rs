@@ -88,6 +88,8 @@ pub(crate) struct ClientInfo {
     pub(crate) host: Option<String>,
     pub(crate) program: Option<String>,
     pub(crate) note: Option<String>,
+    /// The command line, for the history of operator actions.
+    pub(crate) command: Option<String>,
 }
 
 impl ClientInfo {
@@ -97,7 +99,7 @@ impl ClientInfo {
         let program = std::env::current_exe()
             .ok()
             .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
-        ClientInfo { host, program, note: None }
+        ClientInfo { host, program, note: None, command: None }
     }
 }
 

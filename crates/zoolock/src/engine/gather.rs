@@ -17,6 +17,12 @@ pub(crate) struct LockDirectory {
     /// The czxid of the directory; `None` if there is no directory.
     pub(crate) made: Option<Zxid>,
     pub(crate) record: Record,
+    /// The time at which the record was written, in milliseconds of Unix time, by the server's clock.
+    pub(crate) record_ms: i64,
+    /// The version of the record. Each write of the record adds one.
+    pub(crate) record_version: i32,
+    /// The last transaction that created or deleted a child, as of the listing; `None` if there is no directory.
+    pub(crate) last_change: Option<Zxid>,
     /// The semaphore of another client library at this path.
     pub(crate) foreign: Option<Foreign>,
     pub(crate) contenders: Vec<FoundContender>,
@@ -56,6 +62,9 @@ impl LockDirectory {
             path,
             made: None,
             record: Record::Empty,
+            record_ms: 0,
+            record_version: 0,
+            last_change: None,
             foreign: None,
             contenders: Vec::new(),
             others: Vec::new(),
@@ -73,13 +82,19 @@ impl LockDirectory {
         reader: &QueueReader<'_>,
         path: LockPath,
     ) -> Result<Option<LockDirectory>, ZkError> {
-        let Some((data, stat, children, created)) = read_directory(reader, path.as_str()).await? else {
+        let Some((data, stat, children, listed)) = read_directory(reader, path.as_str()).await? else {
             return Ok(None);
         };
-        let (made, record) = (Some(stat.czxid), Record::parse(&data));
-        let mut here = LockDirectory { made, record, ..LockDirectory::unused_lock(path) };
+        let mut here = LockDirectory {
+            made: Some(stat.czxid),
+            record: Record::parse(&data),
+            record_ms: stat.modified_ms,
+            record_version: stat.version,
+            last_change: Some(listed.pzxid),
+            ..LockDirectory::unused_lock(path)
+        };
         for node in children {
-            match Name::parse(&node).filter(|name| name.counts_below(created)) {
+            match Name::parse(&node).filter(|name| name.counts_below(listed.created_children)) {
                 Some(name) => here.contenders.push(FoundContender { node, name }),
                 None => here.others.push(node),
             }
@@ -211,15 +226,12 @@ pub(crate) fn is_denied(error: &ZkError) -> bool {
     error.failure == RequestFailure::Refused(Refusal::Denied)
 }
 
-/// The data and the Stat of a directory, its children, and the number of children that were ever created in it, as of
-/// the listing.
-type DirectoryContent = (Vec<u8>, ZnodeStat, Vec<String>, u32);
+/// The data and the Stat of a directory, its children, and its Stat as of the listing.
+type DirectoryContent = (Vec<u8>, ZnodeStat, Vec<String>, ZnodeStat);
 
 async fn read_directory(reader: &QueueReader<'_>, path: &str) -> Result<Option<DirectoryContent>, ZkError> {
     match reader.data_and_children(path).await {
-        (Ok((data, stat)), Ok((children, listed))) => {
-            Ok(Some((data, stat, children, listed.created_children)))
-        }
+        (Ok((data, stat)), Ok((children, listed))) => Ok(Some((data, stat, children, listed))),
         (Err(error), _) | (_, Err(error)) if error.failure == RequestFailure::NoNode => Ok(None),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }

@@ -16,11 +16,13 @@
 //! of one acquisition also keep the order of its requests. So if one request of the machine needs
 //! several ZooKeeper requests, the answers to later requests are delayed.
 //!
+//! * `crashes.rs`: the crashes of previous holders that the machine has found.
 //! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
 //! * `replies.rs`: handles the replies and watch events of one acquisition.
 //! * `requests.rs`: translates the machine's requests into requests of the ZooKeeper session.
 //! * `watches.rs`: the watches of an acquisition.
 
+pub(crate) mod crashes;
 pub(crate) mod data;
 mod foreign_contender_monitor;
 pub(crate) mod gather;
@@ -47,6 +49,7 @@ use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
+use crate::engine::crashes::FoundCrashes;
 use crate::engine::data::NodeData;
 use crate::session::LockSession;
 
@@ -65,6 +68,7 @@ pub(crate) struct Acquisition {
     listeners: Listeners,
     /// Epoch of the tickets.
     epoch: u32,
+    pub(crate) crashes: FoundCrashes,
     state: Mutex<AcquisitionState>,
     changed: Notify,
     /// Notified when the last request in flight is answered.
@@ -153,6 +157,7 @@ impl Acquisition {
             reserved,
             listeners,
             epoch,
+            crashes: FoundCrashes::default(),
             state: Mutex::new(AcquisitionState {
                 machine,
                 actions: Vec::with_capacity(4),
@@ -470,6 +475,7 @@ impl Acquisition {
                     self.start_foreign_contender_monitor(state);
                 }
                 Action::Previous(previous) => state.previous = Some(previous),
+                Action::CrashFound { lock_index, marker } => self.crashes.add(lock_index, marker),
                 Action::Failed(reason) => {
                     state.was_busy = state.is_busy && self.session.is_up();
                     state.progress = Progress::Failed(reason);
@@ -480,6 +486,10 @@ impl Acquisition {
                     state.lost = Some(loss);
                     state.metrics.record_loss(loss);
                     self.report(state, |ticket| LockEvent::Lost(ticket, loss.into()));
+                    let reason = crate::base::error::LossReason::from(loss);
+                    if tracing::enabled!(tracing::Level::WARN) {
+                        self.log_in_background(move |lock| tracing::warn!(lock, %reason, "the lock is lost"));
+                    }
                 }
                 Action::Released(how) => {
                     state.departed = Some(how);
@@ -492,6 +502,9 @@ impl Acquisition {
                     state.revoked = true;
                     state.metrics.count_revocation();
                     self.report(state, LockEvent::Revoked);
+                    if tracing::enabled!(tracing::Level::INFO) {
+                        self.log_in_background(|lock| tracing::info!(lock, "asked to release the lock"));
+                    }
                 }
                 Action::Downgraded(node) => {
                     state.downgraded = Some(node);
@@ -531,6 +544,13 @@ impl Acquisition {
         if let Some(ticket) = state.ticket {
             self.listeners.tell(event(ticket));
         }
+    }
+
+    /// Calls `log` with the path of the lock on a task of the session. A subscriber may block, and callers must not wait
+    /// for it to learn of a loss.
+    fn log_in_background(&self, log: impl FnOnce(&str) + Send + 'static) {
+        let directories = self.directories.clone();
+        self.session.tasks().spawn(async move { log(directories[0].as_str()) });
     }
 
     fn finish(&self, state: &mut AcquisitionState) {

@@ -100,7 +100,7 @@ impl Acquisition {
                     Some(Arrived::Reply { part, sent, outcome }) => {
                         first.sent = Some(sent);
                         let expected = std::mem::replace(&mut first.expected, ExpectedReply::Result);
-                        (first.id, self.interpret(expected, part, outcome))
+                        (first.id, self.interpret(first.id, expected, part, outcome))
                     }
                     Some(Arrived::Result(result)) => (first.id, InterpretedReply::Now(result)),
                     None => return,

@@ -7,7 +7,7 @@ use zoolock_core::acquisition::{
     Directory, HoldOp, Node, NodeFlags, ReleaseOp, Reply, Request, RequestFailure, RequestId, lock_index,
 };
 use zoolock_core::names::{Naming, Prefix};
-use zoolock_core::record::{HolderState, Marker, Record};
+use zoolock_core::record::{self, HolderState, Marker, Record};
 use zoolock_core::{ContenderId, Sequence};
 use zoolock_wire as wire;
 
@@ -208,7 +208,7 @@ impl Acquisition {
             }
             Request::Hold { node, marker, version } => {
                 let check = node.map(|node| Op::Check(child(&node)));
-                let ops = check.into_iter().chain([write_record_op(directory, &marker, Some(version))]);
+                let ops = check.into_iter().chain([self.write_held_op(directory, &marker, version)]);
                 commit(ops.collect())
             }
             Request::HoldAll(holds) => {
@@ -216,7 +216,7 @@ impl Acquisition {
                     let directory = &self.directories[lock_index];
                     [
                         Op::Check(directory.child(&node.name())),
-                        write_record_op(directory, &marker, Some(version)),
+                        self.write_held_op(directory, &marker, version),
                     ]
                 });
                 commit(ops.collect())
@@ -238,9 +238,19 @@ impl Acquisition {
         }
     }
 
-    /// Translates the reply to a request into an answer for the machine.
+    /// Returns the operation that writes a `held` marker, with the host and the process of this holder.
+    fn write_held_op(&self, directory: &LockPath, marker: &Marker, version: i32) -> Op {
+        let NodeData { host, pid, .. } = &self.data;
+        let pid = pid.map_or_else(String::new, |pid| pid.to_string());
+        let holder = format!("{}:{pid}", host.as_deref().unwrap_or_default());
+        let data = marker.encode_with_holder(&holder).into_bytes();
+        Op::Write { path: directory.as_str().to_owned(), data, version: Some(version) }
+    }
+
+    /// Translates the reply to the request `id` into an answer for the machine.
     pub(super) fn interpret(
         &self,
+        id: RequestId,
         expected: ExpectedReply,
         part: TransactionPart,
         outcome: ReplyOutcome,
@@ -257,6 +267,9 @@ impl Acquisition {
                     ExpectedReply::AllJoined => return self.all_joined(reply),
                     ExpectedReply::Directory => {
                         session::into_data(reply).ok_or_else(other).map(|(data, stat)| {
+                            if let Some(holder) = record::holder_in(&data) {
+                                self.crashes.remember_holder(lock_index(id), holder);
+                            }
                             Reply::Directory(Directory {
                                 czxid: stat.czxid,
                                 pzxid: stat.pzxid,

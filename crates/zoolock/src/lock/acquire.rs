@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
-use zoolock_core::acquisition::{Kind, Mode, Reason, SessionEnd};
+use zoolock_core::acquisition::{Kind, Mode, Previous, Reason, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
 use zoolock_core::{Config, Rules, Sequence};
@@ -27,6 +27,7 @@ use crate::engine::reader::QueueReader;
 use crate::engine::{Acquisition, Progress};
 use crate::lock::context::Context;
 use crate::lock::held::Held;
+use crate::lock::history;
 use crate::session::{LockSession, WATCHED_BYTES, WatchReservation};
 use crate::zk::session::ZkSession;
 
@@ -372,6 +373,13 @@ impl Lock {
             Progress::Granted(grant) => {
                 let acquisition = acquisition.clone();
                 pending.gives_up = false;
+                if grant.previous == Previous::Crashed {
+                    let crashes = acquisition.crashes.take();
+                    let path = |index: usize| {
+                        self.context.without_chroot(acquisition.directories()[index].as_str()).to_owned()
+                    };
+                    history::add_crashes(&self.context, path, crashes);
+                }
                 let held = Held::new(self.context.clone(), acquisition, grant, self.options.clone());
                 if held.is_valid() {
                     return Ok(AttemptOutcome::Held(held));

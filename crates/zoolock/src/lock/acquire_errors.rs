@@ -29,8 +29,9 @@ impl Lock {
                 Err(Error::Lost { path, reason: LossReason::Broken })
             }
             Reason::Broken => Err(Error::Removed { path }),
-            Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
+            Reason::SessionOver(SessionEnd::AuthFailed) => Err(Error::lock_denied(&path)),
             Reason::SessionOver(SessionEnd::Closed) => Err(Error::closed()),
+            // The caller handles this reason itself: a waiter joins the queue again on another session.
             Reason::SessionOver(SessionEnd::Expired) => {
                 Err(Error::Lost { path, reason: LossReason::SessionExpired })
             }
@@ -71,7 +72,7 @@ impl Lock {
             Reason::Refused(RequestFailure::Refused(Refusal::Denied)) if refusal_message == NO_IDENTITY => {
                 Err(Error::Denied { subject: subject(), message: refusal_message })
             }
-            Reason::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(denied(&path)),
+            Reason::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(Error::lock_denied(&path)),
             Reason::Refused(RequestFailure::Refused(Refusal::Quota)) => Err(Error::Denied {
                 subject: subject(),
                 message: "a quota of the server is exceeded; raise it, or use another root".to_owned(),
@@ -91,13 +92,5 @@ impl Lock {
              with {library}"
         );
         Error::invalid(format!("lock {}", self.path()), message)
-    }
-}
-
-fn denied(path: &str) -> Error {
-    Error::Denied {
-        subject: format!("lock {path}"),
-        message: "the server denied access; use credentials that may create and read in the lock directory"
-            .to_owned(),
     }
 }

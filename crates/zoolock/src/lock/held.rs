@@ -402,13 +402,15 @@ impl PendingRelease {
             ReleaseOutcome::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(Error::Denied {
                 subject: format!("lock {}", self.path),
                 message:
-                    "the ACL forbids deleting the lock znode; the lock stays held until the session ends"
+                    "the ACL forbids deleting the lock znode; the lock stays held until the session ends, \
+                     unless an operator breaks it"
                         .to_owned(),
             }),
             ReleaseOutcome::Refused(failure) => Err(Error::Protocol {
                 subject: format!("lock {}", self.path),
                 message: format!(
-                    "the server refused the release ({failure:?}); the lock stays held until the session ends"
+                    "the server refused the release ({failure:?}); the lock stays held until the session \
+                     ends, unless an operator breaks it"
                 ),
             }),
         }

@@ -4,4 +4,5 @@ pub(crate) mod acquire;
 mod acquire_errors;
 pub(crate) mod context;
 pub(crate) mod held;
+pub(crate) mod history;
 pub(crate) mod shared_hold;

@@ -23,8 +23,9 @@ pub struct Diff {
     /// - `gone`: the contender held the lock, or may have held it, and has left. No record shows how it left.
     /// - `left`: the contender stopped waiting.
     /// - `unseen`: other contenders came and left between two reads.
-    /// - `lost`: the lock cannot be read any more. `back`: it can be read again.
-    /// - `changed`: the data of the contender changed, for example because it was asked to release the lock.
+    /// - `asked`: the contender was asked to release the lock.
+    /// - `unreachable`: the lock cannot be read any more. `back`: it can be read again.
+    /// - `changed`: the data of the contender changed.
     /// - `moved`: the queue position of the contender has changed, and no other change explains this.
     /// - `details`: something else in the snapshot changed.
     pub event: &'static str,
@@ -47,7 +48,7 @@ pub struct Diff {
     pub at_least: bool,
     /// Upper bound of the number of contenders, for `unseen`.
     pub count: Option<u32>,
-    /// The reason, for `lost`.
+    /// The reason, for `unreachable`.
     pub message: Option<String>,
     /// New position of the contender; `None` if it has left.
     #[serde(skip)]
@@ -186,7 +187,7 @@ impl Tracker {
         if std::mem::replace(&mut self.last_read, LastRead::Failed) == LastRead::Failed {
             return None;
         }
-        Some(Diff { message: Some(why.to_owned()), ..Diff::new("lost", &self.lock, now) })
+        Some(Diff { message: Some(why.to_owned()), ..Diff::new("unreachable", &self.lock, now) })
     }
 
     /// Records a read, and returns the changes: first departures, then arrivals and grants. `created`: the czxid of the
@@ -325,12 +326,19 @@ fn arrival_diffs(
         // A contender that has held counts as a holder until it leaves. After a resize, a semaphore
         // may have fewer permits than are held.
         all_times.push(Times { arrived, holds: held_since.or_else(|| holds.then_some(begins)) });
+        let is_asked = entry.revoked && known.is_some_and(|known| !known.entry.revoked);
+        let position = Some(Position { holds, index });
+        let asked = Diff { position, ..Diff::of("asked", entry, lock, now) };
         let event = match (known, holds) {
             (None, true) if is_first => "holds",
             (None, false) if is_first => "waits",
             (None, false) => "queued",
             (_, true) if held_since.is_none() => "granted",
             _ if !is_in_place => "moved",
+            _ if is_asked => {
+                diffs.push(asked);
+                continue;
+            }
             (Some(known), _) if known.entry != entry => "changed",
             _ => continue,
         };
@@ -339,9 +347,12 @@ fn arrival_diffs(
             place: (known.is_none() && !holds).then_some(index + 1),
             waited_ms: waited.map(|since| since.until(now)),
             at_least: waited.is_some_and(|since| since.at_least),
-            position: Some(Position { holds, index }),
+            position,
             ..Diff::of(event, entry, lock, now)
         });
+        if is_asked {
+            diffs.push(asked);
+        }
     }
     (diffs, all_times)
 }

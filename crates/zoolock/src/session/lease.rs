@@ -41,9 +41,6 @@ impl LockSession {
     /// session client, so this method must not send requests.
     pub(super) fn record_attach(&self, sent: Instant, timeout: Duration) {
         let mut lease = lock(&self.lease);
-        if timeout < lease.timeout() {
-            tracing::warn!(?timeout, "the server granted a shorter session timeout");
-        }
         lease.record_attach(sent, timeout);
         self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
         self.lease_moved.notify_waiters();
@@ -140,6 +137,7 @@ pub(super) async fn watch_lease(
     mut connection_state: watch::Receiver<ConnectionState>,
 ) {
     let mut reported_end = 0;
+    let mut has_failed = false;
     let mut timeout = session.timeout();
     while session.end().is_none() {
         let moved = session.lease_moved.notified();
@@ -161,7 +159,9 @@ pub(super) async fn watch_lease(
             // is then suspect, but not lost.
             for at in [session.suspect_from(), end] {
                 if let Err(error) = alarm.wait_until(at).await {
-                    tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
+                    }
                     std::future::pending::<()>().await;
                 }
                 if !session.is_idle() {

@@ -263,6 +263,7 @@ impl LockSession {
     pub(crate) async fn close(&self, max_wait: Duration) {
         // The acquisitions must end first. Otherwise the holders would report that another client
         // has deleted their znodes.
+        let server = self.zk().and_then(|zk| zk.server()).map(|server| server.to_string());
         self.end_session(SessionEnd::Closed);
         let mut connection_state = self.connection_state.clone();
         let closed = async {
@@ -272,6 +273,7 @@ impl LockSession {
         };
         if tokio::time::timeout(max_wait, closed).await.is_err() {
             tracing::warn!(
+                server,
                 "the server did not confirm the end of a session; its locks are freed when it expires"
             );
         }

@@ -17,11 +17,12 @@ use crate::session::LockSession;
 use crate::session::subscription::{ObserverSession, Subscription};
 use crate::session::tick::ServerTick;
 use crate::zk::connect;
-use crate::zk::session::{self, SessionParameters};
+use crate::zk::session::{self, ConnectionLog, SessionParameters};
 
 pub(crate) struct Sessions {
     connect: ConnectString,
     parameters: SessionParameters,
+    log: Arc<ConnectionLog>,
     tick: Arc<ServerTick>,
     grace: Duration,
     connect_timeout: Duration,
@@ -51,6 +52,7 @@ impl Sessions {
         let tick = Arc::new(ServerTick::new(tick, &parameters));
         Sessions {
             connect,
+            log: ConnectionLog::new(&parameters.tasks),
             parameters,
             tick,
             grace,
@@ -185,7 +187,7 @@ impl Sessions {
 
     async fn open(&self, is_spare: bool) -> Result<Arc<LockSession>, Error> {
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
-        match session::open(&self.parameters, deadline).await {
+        match session::open(&self.parameters, &self.log, deadline).await {
             Ok(opened) => {
                 self.check_timeout(opened.zk.timeout())?;
                 let started = LockSession::start(&self.parameters.tasks, opened, self.tick.clone(), is_spare);

@@ -155,7 +155,7 @@ impl Renewer {
                         let _ =
                             missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
                     }
-                    tracing::debug!(message = error.message, "the lease was not renewed");
+                    tracing::trace!(message = error.message, "the lease was not renewed");
                 }
             }
             drop(slot);

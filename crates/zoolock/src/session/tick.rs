@@ -69,7 +69,13 @@ impl ServerTick {
                 }
                 // Leases stay shorter until a later attempt succeeds.
                 Err(error) => {
-                    tracing::debug!(?error, "the tick of the server is not known");
+                    let servers: Vec<String> =
+                        tick.parameters.hosts.iter().map(ToString::to_string).collect();
+                    tracing::debug!(
+                        servers = servers.join(","),
+                        ?error,
+                        "the tick of the server is not known"
+                    );
                     tick.is_being_asked.store(false, Ordering::Release);
                 }
             }

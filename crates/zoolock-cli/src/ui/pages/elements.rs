@@ -1,9 +1,10 @@
 //! Small parts of pages.
 
 use maud::{Markup, Render, html};
-use zoolock::Entry;
+use zoolock::{Entry, Snapshot};
 
-use super::super::clock::{format_iso, format_span, now_ms, time_of_day};
+use super::super::clock::{format_iso, now_ms, time_of_day};
+use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
 
 /// Returns the URL of a lock's page.
@@ -25,11 +26,26 @@ pub(in crate::ui) fn percent_encode(text: &str) -> String {
     quoted
 }
 
-/// Renders the time since `since_ms`. The script keeps that time up to date.
-pub(super) fn render_age(since_ms: Option<u64>) -> Markup {
+/// Renders the time since `since_ms`, until now. The script keeps that time up to date. `stopped_ms` is the
+/// time of the last read if the locks cannot be read any more. The age then ends at that time.
+pub(super) fn render_age(since_ms: Option<u64>, stopped_ms: Option<u64>) -> Markup {
     let Some(since) = since_ms else { return html! { span.quiet { "–" } } };
-    let age = format_span(now_ms().saturating_sub(since));
-    html! { time datetime=[format_iso(since)] data-since=(since) title=[format_iso(since)] { (age) } }
+    let age = format_milliseconds(stopped_ms.unwrap_or_else(now_ms).saturating_sub(since));
+    let growing = stopped_ms.is_none().then_some(since);
+    html! { time datetime=[format_iso(since)] data-since=[growing] title=[format_iso(since)] { (age) } }
+}
+
+/// Renders the time for which a holder has held the lock, with the sign ≤ if only the maximum is known. For
+/// `stopped_ms` see [`render_age`].
+pub(super) fn render_held(holder: &Entry, stopped_ms: Option<u64>) -> Markup {
+    match holder.held_since_ms {
+        Some(since) => render_age(Some(since), stopped_ms),
+        None if holder.since_ms.is_none() => render_age(None, stopped_ms),
+        None => html! {
+            span title="The time of the grant is not recorded. This is the time since it joined the queue." { "≤ " }
+            (render_age(holder.since_ms, stopped_ms))
+        },
+    }
 }
 
 /// Renders a point in time.
@@ -66,6 +82,43 @@ pub(super) fn format_counted(number: usize, one: &str, more: &str) -> String {
     format!("{} {}", format_count(number), if number == 1 { one } else { more })
 }
 
+/// Returns the text with a capital first letter.
+pub(super) fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+/// Renders how many of these contenders were asked to release the lock, and the time since then if it was one.
+/// For `stopped_ms` see [`render_age`].
+pub(super) fn render_asked<'a>(
+    contenders: impl Iterator<Item = &'a Entry> + Clone,
+    stopped_ms: Option<u64>,
+) -> Markup {
+    let (all, asked) = (contenders.clone().count(), contenders.clone().filter(|entry| entry.revoked).count());
+    let since = contenders.filter_map(|entry| entry.asked_ms).min().filter(|_| asked == 1);
+    html! {
+        @if asked > 0 {
+            " "
+            span.badge.asked {
+                @if all > 1 { (format_count(asked)) " " }
+                "asked to release"
+                @if since.is_some() { " " (render_age(since, stopped_ms)) " ago" }
+            }
+        }
+    }
+}
+
+/// Renders a command line, with a button that copies it. The style sheet hides the button if the script cannot copy.
+pub(super) fn render_command(line: &str) -> Markup {
+    html! {
+        span.command {
+            code { (line) }
+            " "
+            button.copy type="button" data-copy=(line) aria-label={ "Copy " (line) } { "Copy" }
+        }
+    }
+}
+
 /// Describes the role of a contender.
 pub(super) fn role(entry: &Entry) -> String {
     crate::render::text::describe_role(entry)
@@ -90,15 +143,39 @@ pub(super) fn describe_entry(entry: &Entry) -> String {
     }
 }
 
-/// Renders how a hold ended, as a coloured word.
-pub(super) fn render_ending(how: &str) -> Markup {
+/// Describes a lock without a known holder. It is free only if no part of it is unreadable.
+pub(super) fn describe_free(lock: &Snapshot) -> &'static str {
+    if lock.unread.is_empty() { "free" } else { "no holder in the part that can be read" }
+}
+
+/// Renders the last end of a hold that the lock records, with the sequence number of its holder. Later
+/// holders may have recorded no end: readers, holders of permits, and other client libraries.
+pub(super) fn render_recorded_end(lock: &Snapshot) -> Markup {
     html! {
-        @match how {
-            "clean" => span.badge.good { "clean" },
-            "crashed" | "panicked" | "broken" => span.badge.bad { (how) },
-            "unseen" => span.quiet title="other holders in between, or no release marker" { "not seen" },
-            _ => span.quiet { (escape_unprintable(how)) },
+        (render_ending(lock.previous))
+        @if let Some(number) = lock.previous_number { " (number " (number) ")" }
+    }
+}
+
+/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::Snapshot::previous`], or `gone` as in
+/// [`PastHold::ending`](crate::ui::history::PastHold::ending).
+pub(super) fn render_ending(ending: &'static str) -> Markup {
+    html! {
+        @match ending {
+            "clean" => span.badge.good { (describe_ending(ending)) },
+            "crashed" | "panicked" | "broken" => span.badge.bad { (describe_ending(ending)) },
+            _ => span.quiet { (describe_ending(ending)) },
         }
+    }
+}
+
+/// Describes how a hold ended.
+pub(super) fn describe_ending(ending: &'static str) -> &'static str {
+    match ending {
+        "clean" => "released",
+        "gone" => "ended; how is not recorded",
+        "unknown" => "none found",
+        other => other,
     }
 }
 
@@ -182,6 +259,32 @@ mod tests {
             [0, 999, 1_000, 1_234_567].map(format_count),
             ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]
         );
+    }
+
+    #[test]
+    fn age_ends_with_the_last_read() {
+        let stopped = render_age(Some(1_000), Some(4_000)).into_string();
+        assert!(stopped.contains(">3s<") && !stopped.contains("data-since"), "{stopped}");
+        let growing = render_age(Some(1_000), None).into_string();
+        assert!(growing.contains("data-since=\"1000\""), "{growing}");
+    }
+
+    #[test]
+    fn recorded_end_has_the_number_of_its_holder() {
+        let mut lock = crate::base::test_snapshots::lock("/locks/x", None, vec![]);
+        assert_eq!(render_recorded_end(&lock).into_string(), "<span class=\"quiet\">none found</span>");
+        (lock.previous, lock.previous_number) = ("clean", Some(17));
+        assert!(render_recorded_end(&lock).into_string().ends_with("released</span> (number 17)"));
+    }
+
+    #[test]
+    fn unrecorded_ending_is_named_as_such() {
+        let endings = ["clean", "crashed", "panicked", "broken", "gone", "unknown"];
+        assert_eq!(
+            endings.map(describe_ending),
+            ["released", "crashed", "panicked", "broken", "ended; how is not recorded", "none found"]
+        );
+        assert!(!render_ending("gone").into_string().contains("badge"));
     }
 
     #[test]

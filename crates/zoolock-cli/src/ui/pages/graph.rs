@@ -8,18 +8,21 @@ use zoolock::{Deadlock, QueueEntry};
 
 use super::Page;
 use super::elements::{
-    cell, column_headers, format_count, format_counted, lock_href, number_cell, render_age,
+    capitalize, cell, column_headers, format_count, format_counted, lock_href, number_cell, render_age,
+    render_asked, render_command,
 };
 use super::graph_picture::{self, DrawnGraph};
-use super::locks::{READ_TIMEOUT, render_read_time, render_unread};
+use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
 use super::sessions::partial_notice;
 use crate::base::reporter::escape_unprintable;
+use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::admin_actions::confirm_href;
 use crate::ui::login::Viewer;
-use crate::ui::overview::{Overview, SeenDeadlock};
-use crate::verbs::operate::AdminAction;
+use crate::ui::overview::{Overview, ReadDepth, SeenDeadlock};
+use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
+use crate::verbs::operate::{AdminAction, command_line};
 
 /// Maximum number of edges in the table.
 const MAX_LISTED: usize = 200;
@@ -28,42 +31,50 @@ const MAX_DESCRIBED: usize = 20;
 
 /// Serves `/graph`.
 pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
-    let overview = site.overview.recent_overview(true, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(ReadDepth::Deep, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Wait-for graph" }
-        (render_body(&viewer, &overview))
+        (render_body(&viewer, &overview, &site.service))
     };
     let news = Some(("/events?deep=true".to_owned(), overview.number));
     Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
 /// Renders the graph and its deadlocks, if the last successful read was deep.
-fn render_body(viewer: &Viewer, overview: &Overview) -> Markup {
+fn render_body(viewer: &Viewer, overview: &Overview, service: &ConnectionSettings) -> Markup {
     let Some(waits) = &overview.waits else { return render_unread(overview) };
-    let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock));
+    let permits = |path: &str| overview.locks.as_ref()?.lock(path)?.permits;
+    let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock), permits);
     let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
+    let (is_partial, stopped_ms) = (overview.is_partial(), overview.stopped_ms());
     let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
     html! {
         p.summary #summary role="status" aria-live="polite" {
-            @match waits.deadlocks.len() {
-                0 => "No deadlock",
-                deadlocks => strong.bad { "⚠ " (format_counted(deadlocks, "deadlock", "deadlocks")) },
-            }
-            " · " (format_counted(waiting, "owner waits", "owners wait"))
+            (outage_prefix(overview))
+            @if waits.deadlocks.is_empty() { (describe_no_deadlock(overview)) }
+            @else { strong.bad { "⚠ " (count_deadlocks(&waits.deadlocks)) } }
+            " · " @if is_partial { "at least " } (format_counted(waiting, "owner waits", "owners wait"))
         }
         (render_read_time(overview))
         (partial_notice(overview))
-        @for (at, seen) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() { (deadlock(at + 1, seen, operator)) }
+        @for (at, seen) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() {
+            (render_deadlock(at + 1, seen, &web, operator, (is_partial, stopped_ms), service))
+        }
         @if waits.deadlocks.len() > MAX_DESCRIBED {
-            p.alert { (format_count(waits.deadlocks.len() - MAX_DESCRIBED)) " more deadlocks are only in the table." }
+            p.alert {
+                (format_count(waits.deadlocks.len() - MAX_DESCRIBED)) " more cycles are only in the table."
+            }
         }
         @if web.edges.is_empty() {
-            p.empty { "No owner waits for another." }
+            p.empty {
+                @if is_partial { "No owner that was read waits for another." }
+                @else { "No owner waits for another." }
+            }
         } @else {
             (web.omission_warnings())
             (graph_picture::draw_graph(&web))
-            (table(&web, operator))
+            (table(&web, operator, stopped_ms))
         }
         @if matches!(viewer, Viewer::LoggedOut) && !web.edges.is_empty() {
             p.quiet { a href="/login" { "Log in" } " to break a lock." }
@@ -71,46 +82,104 @@ fn render_body(viewer: &Viewer, overview: &Overview) -> Markup {
     }
 }
 
-/// Returns the description of a deadlock.
-fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
+/// Says that there is no deadlock, as far as the contenders were read.
+fn describe_no_deadlock(overview: &Overview) -> String {
+    let among = "no deadlock among the contenders that were read";
+    let text = match (overview.cut_at(), overview.is_partial()) {
+        (Some(read), _) => format!("{among} (the first {} waiters of each lock)", format_count(read)),
+        (None, true) => among.to_owned(),
+        (None, false) => "no deadlock".to_owned(),
+    };
+    // Other words come first if the last read failed.
+    if overview.trouble.is_some() { text } else { capitalize(&text) }
+}
+
+/// Counts the deadlocks, and those that are only possible.
+fn count_deadlocks(seen: &[SeenDeadlock]) -> String {
+    let sure = seen.iter().filter(|seen| seen.is_sure()).count();
+    let known = format_counted(sure, "deadlock", "deadlocks");
+    let possible = format_counted(seen.len() - sure, "possible deadlock", "possible deadlocks");
+    match (sure, seen.len() - sure) {
+        (_, 0) => known,
+        (0, _) => possible,
+        _ => format!("{known}, {possible}"),
+    }
+}
+
+/// Renders the description of a deadlock, in the words of `zoolock deadlocks`. `is_partial` is set if the
+/// last read may lack contenders. For `stopped_ms` see [`render_age`].
+fn render_deadlock(
+    number: usize,
+    seen: &SeenDeadlock,
+    web: &DrawnGraph<'_>,
+    operator: bool,
+    (is_partial, stopped_ms): (bool, Option<u64>),
+    service: &ConnectionSettings,
+) -> Markup {
     let SeenDeadlock { deadlock, seen_twice } = seen;
-    let Deadlock { edges, owners, behind, to_break, .. } = deadlock;
+    let Deadlock { edges, to_break, .. } = deadlock;
     let is_advised = |place: &QueueEntry| {
         to_break.as_ref().is_some_and(|advice| {
             advice.lock == place.lock && Some(&advice.token) == place.entry.token.as_ref()
         })
     };
+    let recommended = if seen.is_sure() { "recommended" } else { "recommended if this is a deadlock" };
+    let advice = |place: &QueueEntry| is_advised(place).then_some(recommended);
     let id = format!("deadlock-{number}");
     html! {
         section.alert.bad aria-labelledby=(id) data-key=(id) {
-            h2 id=(id) { "⚠ Deadlock of " (format_counted(*owners, "owner", "owners")) }
+            h2 id=(id) { "⚠ " (capitalize(&describe_deadlock(deadlock))) }
             @if !seen_twice {
                 p { "Seen once. Locks are read one after another, so this may not be a deadlock. The next reading will show." }
             }
+            @if !is_certain(deadlock) {
+                p {
+                    "Other client libraries show only their session. Threads of one session need not wait \
+                     for each other, so this may not be a deadlock."
+                }
+            }
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
+                    @let (owner, holder) = (web.describe_owner(&next.holds), describe_contender(&next.holds.entry));
                     li {
-                        strong { (describe_contender(&edge.waits_for.entry)) }
+                        strong { (web.describe_owner(&edge.waits_for)) }
                         " waits for " (lock(&edge.waits_for.lock)) ", where "
-                        strong { (describe_contender(&next.holds.entry)) }
+                        strong { (owner) }
                         @if next.holds.granted { " holds" } @else { " is ahead in the queue" }
-                        @if operator { (break_button(&next.holds, is_advised(&next.holds))) }
+                        // One process of an owner may hold a lock while another process of that owner waits.
+                        @if owner != holder { " as " (holder) }
+                        (render_asked(std::iter::once(&next.holds.entry), stopped_ms))
+                        @if operator { (break_button(&next.holds, advice(&next.holds))) }
                     }
                 }
             }
-            @if owners > &edges.len() { p { "This is the shortest of several cycles. " (owners - edges.len()) " more owners are part of the deadlock." } }
-            @if *behind > 0 { p { (format_counted(*behind, "more owner waits", "more owners wait")) " behind the deadlock." } }
+            @for other in describe_others(deadlock) {
+                p { (capitalize(&other)) @if is_partial { " or more" } }
+            }
+            // A cycle that was seen once may not exist, so no command is offered.
+            @if !operator && *seen_twice {
+                p {
+                    @match to_break {
+                        Some(cut) => {
+                            @if is_certain(deadlock) { "To break it: " }
+                            @else { "To break it, if it is a deadlock: " }
+                            (render_command(&command_line(service, AdminAction::Break, &cut.lock, &cut.token)))
+                        }
+                        None => "To break it, stop one of these processes: none of their znodes can be read."
+                    }
+                }
+            }
         }
     }
 }
 
-/// Returns the button that breaks the lock of an owner.
-fn break_button(place: &QueueEntry, advised: bool) -> Markup {
+/// Returns the button that breaks the lock of an owner, with the advice to do so if there is one.
+fn break_button(place: &QueueEntry, advice: Option<&str>) -> Markup {
     html! {
         @if let Some(token) = &place.entry.token {
             " "
             a.button.danger href=(confirm_href(AdminAction::Break, &place.lock, token)) aria-label={ "Break " (token) } { "Break" }
-            @if advised { " " span.badge { "recommended" } }
+            @if let Some(advice) = advice { " " span.badge { (advice) } }
         }
     }
 }
@@ -120,14 +189,15 @@ fn lock(path: &str) -> Markup {
     html! { a href=(lock_href(path)) { (escape_unprintable(path)) } }
 }
 
-/// Returns the table of edges.
-fn table(web: &DrawnGraph<'_>, operator: bool) -> Markup {
-    let mut columns = vec!["Waiter", "Since", "Lock", "Waits for", "Cycle"];
+/// Returns the table of edges. For `stopped_ms` see [`render_age`].
+fn table(web: &DrawnGraph<'_>, operator: bool, stopped_ms: Option<u64>) -> Markup {
+    let mut columns = vec!["Waiter", "For", "Lock", "Waits for", "Cycle"];
     if operator {
         columns.push("Action");
     }
-    let mut edges: Vec<_> = web.edges.iter().collect();
-    edges.sort_by_key(|edge| !edge.in_cycle);
+    // The edges from a semaphore to its holders belong to the edges of its waiters.
+    let mut edges: Vec<_> = web.edges.iter().filter_map(|edge| Some((edge, edge.waiter?))).collect();
+    edges.sort_by_key(|(edge, _)| !edge.in_cycle);
     html! {
         div.scroll role="region" aria-label="Table of the wait-for graph" tabindex="0" {
             table.reflow role="table" {
@@ -140,20 +210,149 @@ fn table(web: &DrawnGraph<'_>, operator: bool) -> Markup {
                 }
                 (column_headers(&columns))
                 tbody role="rowgroup" {
-                    @for edge in edges.iter().take(MAX_LISTED) {
-                        tr role="row" data-key=(escape_unprintable(&format!("{} {} {}", edge.waiter.lock, edge.waiter.entry.node, edge.holder.entry.node))) {
-                            th scope="row" role="rowheader" data-label="Waiter" { div { (describe_contender(&edge.waiter.entry)) } }
-                            (number_cell("Since", render_age(edge.waiter.entry.since_ms)))
-                            (cell("Lock", lock(&edge.waiter.lock)))
-                            (cell("Waits for", describe_contender(&edge.holder.entry)))
+                    @for (edge, waiter) in edges.iter().take(MAX_LISTED) {
+                        @let holder = edge.holder.map_or("", |holder| &holder.entry.node);
+                        tr role="row" data-key=(escape_unprintable(&format!("{} {} {holder}", waiter.lock, waiter.entry.node))) {
+                            th scope="row" role="rowheader" data-label="Waiter" {
+                                div {
+                                    (web.describe_owner(waiter))
+                                    (render_asked(std::iter::once(&waiter.entry), stopped_ms))
+                                }
+                            }
+                            (number_cell("For", render_age(waiter.entry.since_ms, stopped_ms)))
+                            (cell("Lock", lock(&waiter.lock)))
+                            (cell("Waits for", html! {
+                                (web.describe_target(edge))
+                                @let holder = edge.holder.map(|holder| &holder.entry);
+                                (render_asked(holder.into_iter(), stopped_ms))
+                            }))
                             (cell("Cycle", html! {
                                 @if edge.in_cycle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
                             }))
-                            @if operator { (cell("Action", break_button(edge.holder, false))) }
+                            @if operator {
+                                (cell("Action", html! {
+                                    @if let Some(holder) = edge.holder { (break_button(holder, None)) }
+                                }))
+                            }
                         }
                     }
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zoolock::{Entry, Snapshot};
+
+    use super::*;
+    use crate::base::test_snapshots::{entry, lock as lock_of};
+    use crate::plan::test_plans::local_service;
+    use crate::ui::overview::{LockList, WaitGraphRead};
+
+    /// Returns a contender of an owner. Its process has the number of the contender.
+    fn contender(owner: &str, number: u32) -> Entry {
+        let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}.0"));
+        (entry.owner, entry.pid) = (Some(owner.to_owned()), Some(number));
+        entry.note = Some(format!("{owner} in process {number}"));
+        entry
+    }
+
+    fn page(viewer: &Viewer, locks: Vec<Snapshot>) -> String {
+        let first_read = WaitGraphRead::of(&locks, None);
+        let waits = WaitGraphRead::of(&locks, Some(&first_read));
+        let rows = locks.into_iter().map(|lock| (lock, None)).collect();
+        let overview = Overview {
+            number: 1,
+            locks: Some(Arc::new(LockList::of(rows))),
+            depth: ReadDepth::Deep,
+            waits: Some(Arc::new(waits)),
+            ..Overview::default()
+        };
+        render_body(viewer, &overview, &local_service()).into_string()
+    }
+
+    /// Returns two locks whose owners, `ada` and `bob`, wait for each other. `eve` waits behind them.
+    fn deadlock() -> Vec<Snapshot> {
+        vec![
+            lock_of("/locks/a", Some(contender("ada", 1)), vec![contender("bob", 2), contender("eve", 3)]),
+            lock_of("/locks/b", Some(contender("bob", 4)), vec![contender("ada", 5)]),
+        ]
+    }
+
+    #[test]
+    fn list_and_picture_name_owners_alike() {
+        let text = page(&Viewer::ReadOnly, deadlock());
+        let (list, rest) = text.split_once("<figure").expect("a picture");
+        let (picture, table) = rest.split_once("</figure>").expect("a table");
+        for name in ["host pid 2: bob in process 2", "host pid 5: ada in process 5"] {
+            assert!(list.contains(&format!("<strong>{name}</strong> waits for")), "{list}");
+            assert!(picture.contains(&format!("<title>{name}</title>")), "{picture}");
+            assert!(table.contains(name), "{table}");
+        }
+        // The list also names the process that holds, as the command does.
+        assert!(list.contains(" holds as host pid 1: ada in process 1"), "{list}");
+        assert!(!picture.contains("process 1") && !picture.contains("process 4"), "{picture}");
+    }
+
+    #[test]
+    fn counts_are_those_of_the_command() {
+        let mut locks = deadlock();
+        let text = page(&Viewer::ReadOnly, locks.clone());
+        assert!(text.contains(">⚠ Deadlock of 2 owners<"), "{text}");
+        assert!(text.contains("<p>Owners that wait behind it: 1</p>"), "{text}");
+        assert!(text.contains(" · 3 owners wait"), "{text}");
+        locks[0].waiting += 1;
+        let text = page(&Viewer::ReadOnly, locks);
+        assert!(text.contains("behind it: 1 or more") && text.contains("at least 3 owners wait"), "{text}");
+    }
+
+    #[test]
+    fn cycle_through_sessions_is_only_possible() {
+        let mut locks = deadlock();
+        for lock in &mut locks {
+            for entry in lock.holder.iter_mut().chain(&mut lock.waiters) {
+                entry.owner_kind = "session";
+            }
+        }
+        let text = page(&Viewer::LoggedOut, locks.clone());
+        for words in [
+            ">⚠ 1 possible deadlock<",
+            ">⚠ Possible deadlock of 2 owners<",
+            ">recommended if this is a deadlock<",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let text = page(&Viewer::ReadOnly, locks);
+        assert!(text.contains("To break it, if it is a deadlock: "), "{text}");
+        let text = page(&Viewer::LoggedOut, deadlock());
+        assert!(text.contains(">⚠ 1 deadlock<") && text.contains(">recommended<"), "{text}");
+    }
+
+    #[test]
+    fn missing_deadlock_is_limited_to_the_read() {
+        let mut locks = vec![lock_of("/locks/a", Some(contender("ada", 1)), vec![])];
+        let text = page(&Viewer::ReadOnly, locks.clone());
+        assert!(text.contains(">No deadlock · 0 owners wait<"), "{text}");
+        assert!(text.contains("No owner waits for another."), "{text}");
+        locks[0].unread.push("leases".to_owned());
+        let text = page(&Viewer::ReadOnly, locks.clone());
+        assert!(text.contains(">No deadlock among the contenders that were read · at least 0 "), "{text}");
+        assert!(text.contains("No owner that was read waits for another."), "{text}");
+        (locks[0].waiters, locks[0].waiting) = (vec![contender("bob", 2)], 2);
+        let text = page(&Viewer::ReadOnly, locks);
+        assert!(text.contains("that were read (the first 1 waiters of each lock) · "), "{text}");
+    }
+
+    #[test]
+    fn read_only_page_has_break_command() {
+        let text = page(&Viewer::ReadOnly, deadlock());
+        assert!(text.contains("<code>zoolock break b --token 0.4.0</code>"), "{text}");
+        assert!(!text.contains("/confirm?"), "{text}");
+        let text = page(&Viewer::LoggedOut, deadlock());
+        assert!(text.contains("/confirm?") && !text.contains("zoolock break"), "{text}");
     }
 }

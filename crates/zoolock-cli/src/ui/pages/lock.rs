@@ -7,23 +7,28 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use zoolock::{Entry, Snapshot};
+use tokio::time::timeout;
+use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
-    cell, column_headers, describe_entry, format_count, format_counted, host, lock_href, number_cell,
-    percent_encode, rate, render_age, render_ending, render_time, role,
+    capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
+    lock_href, number_cell, percent_encode, rate, render_age, render_asked, render_command, render_ending,
+    render_held, render_recorded_end, render_time, role,
 };
 use super::locks::format_read_time;
 use super::{Page, message_page, pictures};
+use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
+use crate::plan::ConnectionSettings;
+use crate::render::history::{describe_contender as describe_event_contender, describe_origin};
 use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::admin_actions::{ActionOutcome, confirm_href};
-use crate::ui::clock::{format_span, now_ms};
+use crate::ui::clock::now_ms;
 use crate::ui::history::PastHold;
 use crate::ui::lock_poller::LockRead;
 use crate::ui::login::Viewer;
-use crate::verbs::operate::AdminAction;
+use crate::verbs::operate::{AdminAction, command_line};
 
 /// Maximum time to wait for a new read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
@@ -31,6 +36,9 @@ const READ_TIMEOUT: Duration = Duration::from_millis(900);
 const MAX_WAITERS: usize = 100;
 /// Maximum number of holds in the table of the history.
 const MAX_HOLDS: usize = 50;
+
+/// Maximum number of events in the table of requests, breaks and crashes.
+const MAX_EVENTS: usize = 20;
 
 /// Query of `/lock`.
 #[derive(Debug, Deserialize)]
@@ -64,26 +72,72 @@ pub(in crate::ui) async fn lock(
         let history = site.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         (history.holds(&path), history.rate(&path, now_ms()))
     };
+    let events = match seen.trouble {
+        None => read_events(&site, &path).await,
+        Some(_) => Ok(Vec::new()),
+    };
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (escape_unprintable(&path)) } }
         @if let Some(done) = params.done { p.alert.good role="status" { (done.message()) } }
-        (render_body(&viewer, &path, &seen, &holds, rate))
+        (render_body(&viewer, (&path, &site.service), &seen, &holds, rate))
+        (render_events(&events))
     };
     let news = Some((format!("/events?name={}", percent_encode(&path)), seen.number));
     Page { title: &path, here: "", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
+/// Reads the last events in the history of the lock. Returns the reason if they cannot be read.
+async fn read_events(site: &Site, path: &str) -> Result<Vec<HistoryEvent>, String> {
+    match timeout(READ_TIMEOUT, site.zoolock.history(Some(path), MAX_EVENTS)).await {
+        Ok(events) => events.map_err(|error| error.to_string()),
+        Err(_) => Err("the servers do not answer".to_owned()),
+    }
+}
+
+/// Renders the requests, breaks and crashes in the history of the lock, the newest first.
+fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
+    let events = match events {
+        Ok(events) if events.is_empty() => return html! {},
+        Ok(events) => events,
+        Err(reason) => return html! { p.quiet { "Requests, breaks and crashes cannot be read: " (reason) } },
+    };
+    html! {
+        section aria-labelledby="events" {
+            h2 #events { "Requests, breaks and crashes" }
+            div.scroll role="region" aria-label="Table of the requests, breaks and crashes" tabindex="0" {
+                table.reflow role="table" {
+                    caption { "The last events, newest first, as " code { "zoolock history" } " shows them" }
+                    (column_headers(&["Event", "Time", "Contender", "By"]))
+                    tbody role="rowgroup" {
+                        @for event in events.iter().rev() {
+                            tr role="row" {
+                                th scope="row" role="rowheader" data-label="Event" {
+                                    div { (escape_unprintable(&event.event)) }
+                                }
+                                (cell("Time", html! { (event.at_ms.map_or_else(|| html! { "unknown" }, render_time)) }))
+                                (cell("Contender", html! { (describe_event_contender(event)) }))
+                                (cell("By", html! { (describe_origin(event)) }))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Renders the page of the lock at a path.
 fn render_body(
     viewer: &Viewer,
-    path: &str,
+    (path, service): (&str, &ConnectionSettings),
     seen: &LockRead,
     holds: &[PastHold],
     rate_per_second: Option<f64>,
 ) -> Markup {
     html! {
-        @if let Some(trouble) = &seen.trouble {
-            p.alert.bad role="alert" { strong { "This lock cannot be read. " } (escape_unprintable(trouble)) }
+        @if let Some(failure) = &seen.trouble {
+            p.alert.bad role="alert" { (failure) ". The state of this lock is not known." }
         }
         @match &seen.lock {
             None if seen.trouble.is_none() => {
@@ -94,11 +148,63 @@ fn render_body(
             Some(lock) => {
                 p.summary #summary role="status" aria-live="polite" { (summary(lock)) }
                 (warnings(lock))
-                (queue(viewer, path, lock))
+                (queue(&ActionColumn { viewer, path, service }, lock))
                 (facts(lock, seen, rate_per_second))
             }
         }
-        (history(holds))
+        (history(holds, seen))
+    }
+}
+
+/// The column of the queue's table with the actions on a contender.
+struct ActionColumn<'a> {
+    viewer: &'a Viewer,
+    path: &'a str,
+    service: &'a ConnectionSettings,
+}
+
+impl ActionColumn<'_> {
+    fn title(&self) -> &'static str {
+        if *self.viewer == Viewer::ReadOnly { "Commands" } else { "Action" }
+    }
+
+    /// Renders the cell of a contender: buttons, or on read-only pages the commands to copy.
+    fn render_cell(&self, entry: &Entry) -> Markup {
+        let Some(token) = entry.token.as_deref() else {
+            return cell(self.title(), html! { span.quiet { "no token" } });
+        };
+        // A contender that was asked already is not asked again.
+        let actions = [AdminAction::Revoke, AdminAction::Break];
+        let actions = actions.into_iter().filter(|action| *action == AdminAction::Break || !entry.revoked);
+        cell(
+            self.title(),
+            html! {
+                @if *self.viewer == Viewer::ReadOnly {
+                    @for action in actions { (render_command(&command_line(self.service, action, self.path, token))) }
+                } @else {
+                    span.actions {
+                        @for action in actions {
+                            a.button.danger[action == AdminAction::Break] href=(confirm_href(action, self.path, token))
+                                aria-label={ (action.title()) " " (token) } { (action.title()) }
+                        }
+                    }
+                }
+            },
+        )
+    }
+
+    /// Renders what the column needs.
+    fn render_note(&self) -> Markup {
+        html! {
+            @match self.viewer {
+                Viewer::ReadOnly => p.quiet {
+                    "These pages are read-only. Run the commands where " code { "zoolock" }
+                    " uses the same servers, the same root and credentials that may change the lock."
+                },
+                Viewer::LoggedOut => p.quiet { a href="/login" { "Log in" } " to revoke or break." },
+                Viewer::Operator(_) => {}
+            }
+        }
     }
 }
 
@@ -106,19 +212,25 @@ fn render_body(
 fn summary(lock: &Snapshot) -> String {
     let waiting = lock.waiting;
     let waits = if waiting == 1 { "waits" } else { "wait" };
+    let at_least = if lock.unread.is_empty() { "" } else { "at least " };
+    let asked = match lock.holders().filter(|holder| holder.revoked).count() {
+        0 => String::new(),
+        1 if lock.beside.is_empty() => ", asked to release".to_owned(),
+        asked => format!(", {} asked to release", format_count(asked)),
+    };
     let held = match (&lock.holder, lock.beside.len(), &lock.foreign_semaphore) {
         (None, _, Some(foreign)) => foreign.to_string(),
-        (None, _, None) if lock.unread.is_empty() => "Free".to_owned(),
-        (None, _, None) => "Free, but parts of the lock cannot be read".to_owned(),
-        (Some(holder), 0, _) => format!("Held by {}", describe_contender(holder)),
+        (None, _, None) => capitalize(describe_free(lock)),
+        (Some(holder), 0, _) => format!("Held by {}{asked}", describe_contender(holder)),
         (Some(holder), more, _) => {
-            format!("Held by {} and {} more", describe_contender(holder), format_count(more))
+            let more = format_count(more);
+            format!("Held by {} and {at_least}{more} more{asked}", describe_contender(holder))
         }
     };
-    if waiting == 0 {
-        format!("{held} · no waiters")
-    } else {
-        format!("{held} · {} {waits}", format_count(waiting))
+    match waiting {
+        0 if lock.unread.is_empty() => format!("{held} · no waiters"),
+        0 => format!("{held} · no waiters seen"),
+        _ => format!("{held} · {at_least}{} {waits}", format_count(waiting)),
     }
 }
 
@@ -136,14 +248,11 @@ fn warnings(lock: &Snapshot) -> Markup {
     }
 }
 
-fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
+fn queue(actions: &ActionColumn<'_>, lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holders().collect();
     let waiters = &lock.waiters[..lock.waiters.len().min(MAX_WAITERS)];
-    let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
-    let mut columns = vec!["Position", "Contender", "Host · process", "Mode", "Since", "Token", "Znode"];
-    if operator {
-        columns.push("Action");
-    }
+    let columns =
+        ["Position", "Contender", "Host · process", "Mode", "For", "Token", "Znode", actions.title()];
     html! {
         section aria-labelledby="queue" {
             h2 #queue { "Queue" }
@@ -152,7 +261,8 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
                     Some(foreign) => p.empty {
                         "This is a semaphore of " (foreign.library) ". Its holders and waiters are not shown."
                     },
-                    None => p.empty { "No contenders." },
+                    None if lock.unread.is_empty() => p.empty { "No contenders." },
+                    None => p.empty { "No contender in the part that can be read." },
                 }
             } @else {
                 (pictures::queue(lock))
@@ -164,23 +274,24 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
                             @if waiters.len() < lock.waiting {
                                 ", the first " (format_count(waiters.len())) " of them listed"
                             }
+                            @if !lock.unread.is_empty() { ", in the part that can be read" }
                         }
                         (column_headers(&columns))
                         tbody role="rowgroup" {
-                            @for holder in holders { (render_row(path, holder, None, operator)) }
+                            @for holder in holders { (render_row(holder, None, actions)) }
                             @for (position, waiter) in waiters.iter().enumerate() {
-                                (render_row(path, waiter, Some(position + 1), operator))
+                                (render_row(waiter, Some(position + 1), actions))
                             }
                         }
                     }
                 }
+                (actions.render_note())
             }
-            @if matches!(viewer, Viewer::LoggedOut) { p.quiet { a href="/login" { "Log in" } " to revoke or break." } }
         }
     }
 }
 
-fn render_row(path: &str, entry: &Entry, position: Option<usize>, operator: bool) -> Markup {
+fn render_row(entry: &Entry, position: Option<usize>, actions: &ActionColumn<'_>) -> Markup {
     let token = entry.token.as_deref();
     html! {
         tr role="row" data-key=(escape_unprintable(&entry.node)) {
@@ -189,40 +300,31 @@ fn render_row(path: &str, entry: &Entry, position: Option<usize>, operator: bool
             }
             (cell("Contender", html! {
                 (describe_entry(entry))
-                @if entry.revoked { " " span.badge { "asked to release" } }
+                (render_asked(std::iter::once(entry), None))
             }))
             (cell("Host · process", host(entry)))
             (cell("Mode", role(entry)))
-            (number_cell("Since", render_age(entry.since_ms)))
+            (number_cell("For", match position {
+                Some(_) => render_age(entry.since_ms, None),
+                None => render_held(entry, None),
+            }))
             (cell("Token", html! { code { (token.unwrap_or("unread")) } }))
             (cell("Znode", html! { code.node { (escape_unprintable(&entry.node)) } }))
-            @if operator {
-                (cell("Action", html! {
-                    @if let Some(token) = token {
-                        span.actions {
-                            @if !entry.revoked {
-                                a.button href=(confirm_href(AdminAction::Revoke, path, token))
-                                    aria-label={ "Revoke " (token) } { "Revoke" }
-                            }
-                            a.button.danger href=(confirm_href(AdminAction::Break, path, token))
-                                aria-label={ "Break " (token) } { "Break" }
-                        }
-                    }
-                }))
-            }
+            (actions.render_cell(entry))
         }
     }
 }
 
 fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Markup {
     let held: u64 = lock.holders().map(|holder| u64::from(holder.weight)).sum();
+    let at_least = if lock.unread.is_empty() { "" } else { "at least " };
     html! {
         dl.facts {
-            div { dt { "Previous release" } dd { (render_ending(lock.previous)) } }
+            div { dt { "Last recorded end" } dd { (render_recorded_end(lock)) } }
             div { dt { "Acquisitions per second" } dd title="over the last minute" { (rate(rate_per_second)) } }
             @match (lock.permits, &lock.foreign_semaphore) {
                 (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
-                (Some(permits), None) => div { dt { "Permits" } dd { (held) " of " (permits) } },
+                (Some(permits), None) => div { dt { "Permits" } dd { (at_least) (held) " of " (permits) } },
                 (None, _) => {}
             }
             div { dt { "Read" } dd { (render_time(seen.begun_ms)) " in " (format_read_time(seen.cost)) } }
@@ -230,21 +332,24 @@ fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Mark
     }
 }
 
-fn history(holds: &[PastHold]) -> Markup {
-    let now = now_ms();
+/// Renders the history. A hold may have ended if the last read failed, or did not show its holder.
+fn history(holds: &[PastHold], seen: &LockRead) -> Markup {
+    let read_ms = if seen.lock.is_some() { seen.begun_ms } else { u64::MAX };
+    let last_read = holds.iter().map(|hold| hold.seen_ms).max();
+    let now = last_read.filter(|_| seen.lock.is_none()).unwrap_or_else(now_ms);
     html! {
         section aria-labelledby="history" {
             h2 #history { "History" }
             @if holds.is_empty() {
                 p.empty { "No holder seen yet." }
             } @else {
-                (pictures::timeline(holds, now))
+                (pictures::timeline(holds, read_ms, now))
                 div.scroll role="region" aria-label="Table of the history" tabindex="0" {
                     table.reflow role="table" {
                         caption { "Holders seen so far, newest first" }
                         (column_headers(&["Holder", "From", "For", "Token", "Ended"]))
                         tbody role="rowgroup" {
-                            @for hold in holds.iter().take(MAX_HOLDS) { (render_hold(hold, now)) }
+                            @for hold in holds.iter().take(MAX_HOLDS) { (render_hold(hold, read_ms, now)) }
                         }
                     }
                 }
@@ -254,19 +359,28 @@ fn history(holds: &[PastHold]) -> Markup {
     }
 }
 
-fn render_hold(hold: &PastHold, now: u64) -> Markup {
-    let time = format_span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
+/// Renders a hold. `read_ms` is the start of the last read. A hold that this read showed lasts until `now`.
+fn render_hold(hold: &PastHold, read_ms: u64, now: u64) -> Markup {
+    let is_outdated = hold.until_ms.is_none() && hold.seen_ms < read_ms;
+    let time = format_milliseconds(hold.known_until(read_ms, now).saturating_sub(hold.from_ms));
     html! {
-        tr role="row" data-key={ "t" (escape_unprintable(&hold.node)) (hold.from_ms) } {
+        tr role="row" data-key={ "t" (escape_unprintable(&hold.node)) (hold.token.as_deref().unwrap_or_default()) } {
             th scope="row" role="rowheader" data-label="Holder" { div { (hold.who) } }
             (cell("From", html! { @if hold.began_before { "before " } (render_time(hold.from_ms)) }))
             (number_cell("For", html! {
-                @if hold.began_before { "> " }
-                @match hold.until_ms { Some(_) => (time), None => (render_age(Some(hold.from_ms))) }
+                @if hold.began_before || hold.ended_later { "≥ " }
+                @match hold.until_ms {
+                    None if !is_outdated => (render_age(Some(hold.from_ms), None)),
+                    _ => (time),
+                }
             }))
             (cell("Token", html! { code { (hold.token.as_deref().unwrap_or("unread")) } }))
             (cell("Ended", html! {
-                @match hold.until_ms { Some(_) => (render_ending(hold.ending)), None => span.badge.holds { "holds" } }
+                @match hold.until_ms {
+                    Some(_) => (render_ending(hold.ending)),
+                    None if is_outdated => span.quiet { "held when last read" },
+                    None => span.badge.holds { "holds" },
+                }
             }))
         }
     }
@@ -281,7 +395,9 @@ pub(in crate::ui) fn href_after(path: &str, outcome: ActionOutcome) -> String {
 mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
+    use crate::plan::test_plans::local_service;
     use crate::ui::login::Operator;
+    use crate::ui::read_failure::ReadFailure;
 
     fn seen(lock: Snapshot) -> LockRead {
         LockRead { number: 1, lock: Some(lock), ..LockRead::default() }
@@ -294,7 +410,9 @@ mod tests {
     #[test]
     fn actions_require_operator() {
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]));
-        let text = |viewer: &Viewer| render_body(viewer, "/locks/x", &seen, &[], None).into_string();
+        let text = |viewer: &Viewer| {
+            render_body(viewer, ("/locks/x", &local_service()), &seen, &[], None).into_string()
+        };
         assert!(!text(&Viewer::ReadOnly).contains("/confirm?"));
         assert!(
             text(&operator()).contains("/confirm?action=break&amp;name=/locks/x&amp;token=0.5.0"),
@@ -304,10 +422,75 @@ mod tests {
     }
 
     #[test]
+    fn read_only_page_has_commands_to_copy() {
+        let mut waiter = entry("lock-0000000001", "0.6.0");
+        waiter.revoked = true;
+        let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![waiter]));
+        let text = |viewer: &Viewer| {
+            render_body(viewer, ("/locks/x", &local_service()), &seen, &[], None).into_string()
+        };
+        let read_only = text(&Viewer::ReadOnly);
+        for command in ["revoke x --token 0.5.0", "break x --token 0.5.0", "break x --token 0.6.0"] {
+            assert!(read_only.contains(&format!("<code>zoolock {command}</code>")), "{command}: {read_only}");
+        }
+        assert!(!read_only.contains("revoke x --token 0.6.0"), "it was asked already: {read_only}");
+        assert!(!text(&operator()).contains("zoolock break"), "{}", text(&operator()));
+    }
+
+    #[test]
+    fn asked_contenders_are_marked() {
+        let mut waiter = entry("lock-0000000001", "0.6.0");
+        let (mut holder, mut beside) = (entry("lock-0000000000", "0.5.0"), entry("lock-0000000002", "0.7.0"));
+        (holder.revoked, waiter.revoked, beside.revoked) = (true, true, true);
+        let mut lock = lock("/locks/x", Some(holder), vec![waiter]);
+        assert!(summary(&lock).ends_with(", asked to release · 1 waits"), "{}", summary(&lock));
+        lock.beside.push(beside);
+        assert!(summary(&lock).contains(" and 1 more, 2 asked to release"), "{}", summary(&lock));
+        let text =
+            render_body(&operator(), ("/locks/x", &local_service()), &seen(lock), &[], None).into_string();
+        assert_eq!(text.matches("<span class=\"badge asked\">asked to release</span>").count(), 3, "{text}");
+    }
+
+    #[test]
+    fn outage_leaves_state_of_holds_unknown() {
+        let mut history = crate::ui::history::HoldHistory::default();
+        history.record(&lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]), 1_000, 1_000);
+        let holds = history.holds("/locks/x");
+        let unreachable = LockRead {
+            number: 2,
+            trouble: Some(ReadFailure::Unreachable("no answer".to_owned())),
+            ..LockRead::default()
+        };
+        let text = render_body(&operator(), ("/locks/x", &local_service()), &unreachable, &holds, None)
+            .into_string();
+        assert!(text.contains("The servers do not answer.</strong> no answer"), "{text}");
+        assert!(text.contains("held when last read") && !text.contains(">holds<"), "{text}");
+        assert!(!text.contains("data-since"), "no age grows while the lock is not read: {text}");
+    }
+
+    #[test]
+    fn unreadable_lock_is_not_called_free() {
+        let mut history = crate::ui::history::HoldHistory::default();
+        history.record(&lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]), 1_000, 1_000);
+        let mut hidden = lock("/locks/x", None, vec![]);
+        assert_eq!(summary(&hidden), "Free · no waiters");
+        hidden.unread.push("/locks/x".to_owned());
+        assert_eq!(summary(&hidden), "No holder in the part that can be read · no waiters seen");
+        history.record(&hidden, 2_000, 2_000);
+        let (read, holds) = (LockRead { begun_ms: 2_000, ..seen(hidden) }, history.holds("/locks/x"));
+        let text =
+            render_body(&operator(), ("/locks/x", &local_service()), &read, &holds, None).into_string();
+        assert!(text.contains("No contender in the part that can be read."), "{text}");
+        assert!(text.contains("held when last read") && !text.contains(">holds<"), "{text}");
+        assert!(!text.contains("data-since"), "no age grows for a hold that was not seen: {text}");
+    }
+
+    #[test]
     fn page_lists_hundred_waiters_and_counts_all() {
         let waiters = (1..=10_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters));
-        let text = render_body(&Viewer::ReadOnly, "/locks/x", &seen, &[], None).into_string();
+        let text =
+            render_body(&Viewer::ReadOnly, ("/locks/x", &local_service()), &seen, &[], None).into_string();
         assert_eq!(text.matches("data-key").count(), 101);
         assert!(text.contains("10\u{202f}000 wait") && text.len() < 200_000, "{}", text.len());
     }
@@ -321,7 +504,8 @@ mod tests {
         let lock = lock("/locks/x", Some(hostile.clone()), vec![hostile]);
         history.record(&lock, 1, 1);
         let holds = history.holds("/locks/x");
-        let text = render_body(&operator(), "/locks/x", &seen(lock), &holds, Some(1.0)).into_string();
+        let text = render_body(&operator(), ("/locks/x", &local_service()), &seen(lock), &holds, Some(1.0))
+            .into_string();
         for bad in ["<script", "<svg onload", "</text><script", "\u{202e}", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }

@@ -12,26 +12,35 @@ use zoolock::{Entry, Snapshot};
 
 use super::Page;
 use super::elements::{
-    PageSlice, cell, describe_entry, format_count, format_counted, host, lock_href, number_cell,
-    percent_encode, rate, render_age, render_ending, render_time,
+    PageSlice, capitalize, cell, describe_entry, describe_free, format_count, format_counted, host,
+    lock_href, number_cell, percent_encode, rate, render_age, render_asked, render_held, render_recorded_end,
+    render_time,
 };
 use crate::base::reporter::escape_unprintable;
+use crate::plan::selection::natural_order;
+use crate::render::text::lock_name;
 use crate::ui::Site;
-use crate::ui::overview::{LockList, LockListRow, Overview};
+use crate::ui::overview::{LockList, LockListRow, Overview, ReadDepth, SeenDeadlock};
+use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
 
 /// Maximum time to wait for the first read.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(900);
+
+/// Maximum number of deadlocks in the banner.
+const MAX_DEADLOCKS: usize = 3;
+/// Maximum number of locks that the banner names of each deadlock.
+const MAX_NAMED: usize = 8;
 
 /// Sort key of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LockListSort {
-    #[default]
     Name,
     Waiting,
+    #[default]
     Longest,
     Rate,
-    Since,
+    Held,
 }
 
 /// Query of `/`.
@@ -50,7 +59,7 @@ pub(in crate::ui) async fn locks(
     headers: HeaderMap,
     Query(params): Query<LocksParams>,
 ) -> Response {
-    let overview = site.overview.recent_overview(false, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(ReadDepth::Budget, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Locks" }
@@ -67,16 +76,19 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
     let slice = PageSlice::of(found.len(), params.page);
     let held = rows.iter().filter(|lock| lock.is_held()).count();
     let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
+    let at_least = if overview.unread_locks() > 0 { "at least " } else { "" };
     html! {
         p.summary #summary role="status" {
-            (format_counted(rows.len(), "lock", "locks")) " · " (format_count(held)) " held · " (format_count(waiting)) " waiting"
+            (outage_prefix(overview)) (format_counted(rows.len(), "lock", "locks")) " · "
+            (at_least) (format_count(held)) " held · " (at_least) (format_count(waiting)) " waiting"
         }
         (render_read_time(overview))
+        (render_deadlocks(overview, root))
         form.filter role="search" method="get" action="/" {
             label for="q" { "Filter" }
             input #q type="search" name="q" value=(params.q) placeholder="name, host, program or note"
                 autocomplete="off" spellcheck="false";
-            @if params.sort != LockListSort::Name { input type="hidden" name="sort" value=(params.sort.word()); }
+            @if params.sort != LockListSort::default() { input type="hidden" name="sort" value=(params.sort.word()); }
             button type="submit" { "Filter" }
             @if !params.q.is_empty() { a href=(href("", params.sort, 1)) { "All" } }
         }
@@ -96,7 +108,9 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
                     }
                     (header(params))
                     tbody role="rowgroup" {
-                        @for row in &found[slice.first..slice.end] { (render_row(row, root)) }
+                        @for row in &found[slice.first..slice.end] {
+                            (render_row(row, root, overview.stopped_ms()))
+                        }
                     }
                 }
             }
@@ -109,13 +123,16 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
 pub(super) fn render_unread(overview: &Overview) -> Markup {
     html! {
         @match &overview.trouble {
-            Some(trouble) => {
-                p.alert.bad role="alert" { strong { "The locks cannot be read. " } (escape_unprintable(trouble)) }
-            }
+            Some(failure) => p.alert.bad role="alert" { (failure) },
             None => p #summary role="status" { "Reading the locks for the first time…" },
         }
         p.noscript { a href="" { "Look again" } }
     }
+}
+
+/// Returns the first words of a summary if the last read failed.
+pub(super) fn outage_prefix(overview: &Overview) -> &'static str {
+    if overview.trouble.is_some() { "When last read: " } else { "" }
 }
 
 /// Renders the time and duration of the last successful read, and the failure since then, if any.
@@ -124,8 +141,57 @@ pub(super) fn render_read_time(overview: &Overview) -> Markup {
         p.quiet.asof {
             "Read at " (render_time(overview.seen_ms)) " in " (format_read_time(overview.cost)) "."
         }
-        @if let Some(trouble) = &overview.trouble {
-            p.alert.bad role="alert" { strong { "Outdated: the locks cannot be read. " } (escape_unprintable(trouble)) }
+        @if let Some(failure) = &overview.trouble {
+            p.alert.bad role="alert" {
+                (failure) ". The locks may have changed since " (render_time(overview.seen_ms)) "."
+            }
+        }
+    }
+}
+
+/// Renders a banner with the locks of each deadlock. Without a deadlock, says if some waiters were not searched.
+/// Says nothing if no wait-for graph was built.
+fn render_deadlocks(overview: &Overview, root: &str) -> Markup {
+    let deadlocks = overview.waits.as_ref().map_or(&[][..], |waits| &waits.deadlocks[..]);
+    html! {
+        @if !deadlocks.is_empty() {
+            div.alert.bad role="alert" data-key="deadlocks" {
+                @for (at, seen) in deadlocks.iter().take(MAX_DEADLOCKS).enumerate() {
+                    p { (render_deadlock(at + 1, seen, root)) }
+                }
+                @if deadlocks.len() > MAX_DEADLOCKS {
+                    p {
+                        a href="/graph" {
+                            (format_count(deadlocks.len() - MAX_DEADLOCKS)) " more in the wait-for graph"
+                        }
+                    }
+                }
+            }
+        } @else if let (Some(_), Some(read)) = (&overview.waits, overview.cut_at()) {
+            p.quiet data-key="deadlocks" {
+                "No deadlock among the first " (format_count(read)) " waiters of each lock. "
+                a href="/graph" { "Search more waiters" }
+            }
+        }
+    }
+}
+
+/// Renders one deadlock of the banner, with a link to its description.
+fn render_deadlock(number: usize, seen: &SeenDeadlock, root: &str) -> Markup {
+    let mut locks: Vec<&str> = seen.deadlock.edges.iter().map(|edge| edge.waits_for.lock.as_str()).collect();
+    locks.dedup();
+    html! {
+        strong { "⚠ " a href={ "/graph#deadlock-" (number) } { (capitalize(&describe_deadlock(&seen.deadlock))) } }
+        ": "
+        @for (at, path) in locks.iter().take(MAX_NAMED).enumerate() {
+            @if at > 0 { " → " }
+            a href=(lock_href(path)) { (escape_unprintable(lock_name(path, root))) }
+        }
+        @if locks.len() > MAX_NAMED { " and " (format_count(locks.len() - MAX_NAMED)) " more" }
+        @for other in describe_others(&seen.deadlock) { " · " (other) }
+        @if !seen.seen_twice { " · seen in one read only, so it may not exist" }
+        @if !is_certain(&seen.deadlock) {
+            " · through sessions of other client libraries, so it may not exist"
         }
     }
 }
@@ -145,21 +211,23 @@ impl LockListSort {
             Self::Waiting => "waiting",
             Self::Longest => "longest",
             Self::Rate => "rate",
-            Self::Since => "since",
+            Self::Held => "held",
         }
     }
 
+    /// Compares two rows. Rows that are equal are ordered by name.
     fn compare(self, a: &LockListRow<'_>, b: &LockListRow<'_>) -> Ordering {
         let none_last = |at: Option<u64>| at.unwrap_or(u64::MAX);
+        let waiting = || Reverse(a.lock.waiting).cmp(&Reverse(b.lock.waiting));
         match self {
-            // The list is already sorted by name.
             Self::Name => Ordering::Equal,
-            Self::Waiting => Reverse(a.lock.waiting).cmp(&Reverse(b.lock.waiting)),
-            Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)),
+            Self::Waiting => waiting(),
+            Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)).then_with(waiting),
             Self::Rate => b.rate.unwrap_or(-1.0).total_cmp(&a.rate.unwrap_or(-1.0)),
-            Self::Since => {
+            Self::Held => {
                 let since = |row: &LockListRow| {
-                    none_last(row.lock.holder.as_ref().and_then(|holder| holder.since_ms))
+                    let holder = row.lock.holder.as_ref();
+                    none_last(holder.and_then(|holder| holder.held_since_ms.or(holder.since_ms)))
                 };
                 since(a).cmp(&since(b))
             }
@@ -171,7 +239,10 @@ fn filter_and_sort<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<Loc
     let wanted = params.q.trim().to_lowercase();
     let mut found: Vec<LockListRow<'_>> =
         lock_list.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
-    found.sort_by(|a, b| params.sort.compare(a, b));
+    found.sort_by(|a, b| {
+        let by_name = || natural_order(&a.lock.path, &b.lock.path);
+        params.sort.compare(a, b).then_with(by_name)
+    });
     found
 }
 
@@ -188,7 +259,7 @@ fn href(q: &str, sort: LockListSort, page: usize) -> String {
     if !q.is_empty() {
         parts.push(format!("q={}", percent_encode(q)));
     }
-    if sort != LockListSort::Name {
+    if sort != LockListSort::default() {
         parts.push(format!("sort={}", sort.word()));
     }
     if page > 1 {
@@ -215,27 +286,28 @@ fn header(params: &LocksParams) -> Markup {
                 (head("Lock", Some(LockListSort::Name), "ascending"))
                 (head("Holder", None, ""))
                 (head("Host · process", None, ""))
-                (head("Since", Some(LockListSort::Since), "ascending"))
+                (head("Held", Some(LockListSort::Held), "descending"))
                 (head("Waiting", Some(LockListSort::Waiting), "descending"))
                 (head("Longest", Some(LockListSort::Longest), "descending"))
                 (head("Acquisitions/s", Some(LockListSort::Rate), "descending"))
-                (head("Previous release", None, ""))
+                (head("Last recorded end", None, ""))
             }
         }
     }
 }
 
-fn render_row(row: &LockListRow<'_>, root: &str) -> Markup {
+fn render_row(row: &LockListRow<'_>, root: &str, stopped_ms: Option<u64>) -> Markup {
     let lock = row.lock;
-    let name = lock.path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&lock.path);
+    let name = lock_name(&lock.path, root);
     let holder = lock.holder.as_ref();
+    let unread = if lock.unread.contains(&lock.path) { "unreadable" } else { "partly unreadable" };
     html! {
         tr role="row" data-key=(escape_unprintable(&lock.path)) {
             th scope="row" role="rowheader" data-label="Lock" {
                 div {
                     a href=(lock_href(&lock.path)) { (escape_unprintable(name)) }
                     @if lock.clash.is_some() { " " span.badge.bad { "clash" } }
-                    @if !lock.unread.is_empty() { " " span.badge { "partly unreadable" } }
+                    @if !lock.unread.is_empty() { " " span.badge { (unread) } }
                 }
             }
             (cell("Holder", html! {
@@ -243,19 +315,30 @@ fn render_row(row: &LockListRow<'_>, root: &str) -> Markup {
                     Some(holder) => {
                         (describe_entry(holder))
                         @if !lock.beside.is_empty() { span.quiet { " and " (format_count(lock.beside.len())) " more" } }
-                        @if holder.revoked { " " span.badge { "asked to release" } }
+                        (render_asked(lock.holders(), stopped_ms))
                     }
                     None => span.quiet {
-                        @match &lock.foreign_semaphore { Some(foreign) => (foreign), None => "free" }
+                        @match &lock.foreign_semaphore {
+                            Some(foreign) => (foreign),
+                            None => (describe_free(lock)),
+                        }
                     },
                 }
             }))
             (cell("Host · process", html! { (holder.map_or_else(|| "–".to_owned(), host)) }))
-            (number_cell("Since", render_age(holder.and_then(|holder| holder.since_ms))))
-            (number_cell("Waiting", format_count(lock.waiting)))
-            (number_cell("Longest", render_age(row.waits_since_ms)))
+            (number_cell("Held", html! {
+                @match holder {
+                    Some(holder) => (render_held(holder, stopped_ms)),
+                    None => (render_age(None, stopped_ms)),
+                }
+            }))
+            (number_cell("Waiting", html! {
+                (format_count(lock.waiting))
+                (render_asked(lock.waiters.iter(), stopped_ms))
+            }))
+            (number_cell("Longest", render_age(row.waits_since_ms, stopped_ms)))
             (number_cell("Acquisitions/s", rate(row.rate)))
-            (cell("Previous release", render_ending(lock.previous)))
+            (cell("Last recorded end", render_recorded_end(lock)))
         }
     }
 }
@@ -266,10 +349,19 @@ mod tests {
 
     use super::*;
     use crate::base::test_snapshots::{entry, least_cpu_time, lock};
+    use crate::ui::overview::WaitGraphRead;
+    use crate::ui::read_failure::ReadFailure;
 
     fn row(path: &str, waiters: usize, rate: Option<f64>) -> (Snapshot, Option<f64>) {
         let waiters = (0..waiters).map(|at| entry(&format!("lock-{at:010}"), "0.1.0")).collect();
         (lock(path, Some(entry("lock-0000000000", "0.1.0")), waiters), rate)
+    }
+
+    /// Returns a row with a waiter that queued at `since_ms`.
+    fn waited_for_since(path: &str, since_ms: Option<u64>) -> (Snapshot, Option<f64>) {
+        let mut row = row(path, 1, None);
+        row.0.waiters[0].since_ms = since_ms;
+        row
     }
 
     fn overview(locks: Vec<(Snapshot, Option<f64>)>) -> Overview {
@@ -293,10 +385,119 @@ mod tests {
         };
         assert_eq!(names(&shown(LockListSort::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
         assert_eq!(names(&shown(LockListSort::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
-        assert_eq!(names(&shown(LockListSort::Longest, "")), ["/locks/a", "/locks/b", "/locks/c"]);
+        // The longest waits of `a` and `b` are equal, so the number of waiters decides.
+        assert_eq!(names(&shown(LockListSort::Longest, "")), ["/locks/b", "/locks/a", "/locks/c"]);
         assert_eq!(names(&shown(LockListSort::Name, "S/B")), ["/locks/b"]);
         assert_eq!(names(&shown(LockListSort::Name, "HOST")).len(), 3);
         assert!(shown(LockListSort::Name, "<zzz>").contains("&lt;zzz&gt;"));
+    }
+
+    #[test]
+    fn longest_wait_is_first_by_default() {
+        let overview = overview(vec![
+            row("/locks/a", 0, None),
+            waited_for_since("/locks/b", None),
+            waited_for_since("/locks/c", Some(9_000)),
+            row("/locks/d", 0, None),
+            waited_for_since("/locks/e", Some(5_000)),
+        ]);
+        let text = list(&overview, &LocksParams::default(), "/locks").into_string();
+        assert_eq!(names(&text), ["/locks/e", "/locks/c", "/locks/b", "/locks/a", "/locks/d"]);
+    }
+
+    /// Returns the list after one read of a deadlock of `/locks/a` and `/locks/b`, and the list after a second read.
+    fn lists_with_deadlock(owner_kind: &'static str) -> [String; 2] {
+        let of = |owner: &str, number: u32| {
+            let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}.0"));
+            (entry.owner, entry.owner_kind) = (Some(owner.to_owned()), owner_kind);
+            entry
+        };
+        let locks = [
+            lock("/locks/a", Some(of("one", 1)), vec![of("two", 2), of("three", 3)]),
+            lock("/locks/b", Some(of("two", 4)), vec![of("one", 5)]),
+        ];
+        let first = WaitGraphRead::of(&locks, None);
+        let second = WaitGraphRead::of(&locks, Some(&first));
+        [first, second].map(|waits| {
+            let rows = locks.iter().map(|lock| (lock.clone(), None)).collect();
+            let overview = Overview { waits: Some(Arc::new(waits)), ..overview(rows) };
+            list(&overview, &LocksParams::default(), "/locks").into_string()
+        })
+    }
+
+    #[test]
+    fn banner_names_the_locks_of_a_deadlock() {
+        let [first, second] = lists_with_deadlock("owner");
+        for text in [&first, &second] {
+            assert!(text.contains("<a href=\"/graph#deadlock-1\">Deadlock of 2 owners</a>"), "{text}");
+            assert!(text.contains(">b</a> → <a href=\"/lock?name=/locks/a\">a</a>"), "{text}");
+            assert!(text.contains(" · owners that wait behind it: 1"), "{text}");
+        }
+        let seen_once = "seen in one read only";
+        assert_eq!((first.contains(seen_once), second.contains(seen_once)), (true, false), "{second}");
+        let [_, of_sessions] = lists_with_deadlock("session");
+        assert!(of_sessions.contains(">Possible deadlock of 2 owners</a>"), "{of_sessions}");
+    }
+
+    #[test]
+    fn unreadable_lock_is_not_called_free() {
+        let mut hidden = row("/locks/a", 0, None);
+        hidden.0.holder = None;
+        let of = |row: &(Snapshot, Option<f64>)| {
+            list(&overview(vec![row.clone()]), &LocksParams::default(), "/locks").into_string()
+        };
+        assert!(of(&hidden).contains(">free<") && of(&hidden).contains(" · 0 held"), "{}", of(&hidden));
+        hidden.0.unread.push("/locks/a".to_owned());
+        let text = of(&hidden);
+        assert!(
+            text.contains(">no holder in the part that can be read<") && !text.contains(">free<"),
+            "{text}"
+        );
+        assert!(text.contains(">unreadable<") && text.contains(" · at least 0 held"), "{text}");
+    }
+
+    #[test]
+    fn unsearched_waiters_are_reported() {
+        let mut long = row("/locks/x", 4, None);
+        // An owner that waits behind itself would be a deadlock.
+        for (at, waiter) in long.0.waiters.iter_mut().enumerate() {
+            waiter.owner = Some(format!("waiter-{at}"));
+        }
+        let of = |row: &(Snapshot, Option<f64>)| {
+            let waits = Some(Arc::new(WaitGraphRead::of(std::slice::from_ref(&row.0), None)));
+            let overview = Overview { waits, ..overview(vec![row.clone()]) };
+            list(&overview, &LocksParams::default(), "/locks").into_string()
+        };
+        assert!(!of(&long).contains("No deadlock among"), "{}", of(&long));
+        long.0.waiting = 5;
+        assert!(of(&long).contains("No deadlock among the first 4 waiters"), "{}", of(&long));
+    }
+
+    #[test]
+    fn outage_is_shown_and_stops_ages() {
+        let failed = |read: Overview| Overview {
+            trouble: Some(ReadFailure::Unreachable("timed out".to_owned())),
+            ..read
+        };
+        for read in [overview(vec![row("/locks/a", 0, None)]), Overview::default()] {
+            let text = list(&failed(read), &LocksParams::default(), "/locks").into_string();
+            assert!(text.contains("<strong>The servers do not answer.</strong> timed out"), "{text}");
+            assert!(!text.contains("data-since"), "no age grows while the locks are not read: {text}");
+        }
+    }
+
+    #[test]
+    fn asked_holders_and_waiters_are_marked() {
+        let mut asked = row("/locks/a", 2, None);
+        let of = |row: &(Snapshot, Option<f64>)| {
+            list(&overview(vec![row.clone()]), &LocksParams::default(), "/locks").into_string()
+        };
+        assert!(!of(&asked).contains("asked to release"), "{}", of(&asked));
+        asked.0.waiters[1].revoked = true;
+        assert!(of(&asked).contains("1 asked to release"), "{}", of(&asked));
+        asked.0.beside.push(entry("lock-0000000009", "0.9.0"));
+        asked.0.beside[0].revoked = true;
+        assert_eq!(of(&asked).matches("1 asked to release").count(), 2, "{}", of(&asked));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
-use super::elements::{describe_entry, format_count};
+use super::elements::{describe_ending, describe_entry, describe_free, format_count, format_counted, role};
+use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
-use crate::ui::clock::{format_span, time_of_day};
+use crate::ui::clock::time_of_day;
 use crate::ui::history::PastHold;
 
 /// Maximum number of holders and of waiters in the picture of a queue.
@@ -17,6 +18,10 @@ const HEIGHT: usize = 62;
 const GAP: usize = 34;
 const LETTERS: usize = 17;
 
+/// Height of the upper part of a semaphore's box, and of the line of a holder.
+const SEMAPHORE_HEAD: usize = 52;
+const LINE: usize = 18;
+
 /// Maximum number of lanes of a timeline, and the height of a lane. Each lane shows the holds of
 /// one of the last holders.
 const LANES: usize = 8;
@@ -26,36 +31,58 @@ const NAMES: u64 = 220;
 const BARS: u64 = 620;
 const NAME_LETTERS: usize = 28;
 
-/// Draws the head of a queue, from left to right.
+/// Draws the head of a queue, from left to right. A semaphore is one box with its holders.
 pub(super) fn queue(lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holders().collect();
     let (shown, hidden) = (holders.len().min(HOLDERS), holders.len().saturating_sub(HOLDERS));
+    let is_semaphore = lock.permits.is_some()
+        || lock.queue().any(|entry| entry.role == "permit")
+        || (lock.foreign_semaphore.is_some() && holders.is_empty());
+    let described = match &lock.foreign_semaphore {
+        Some(foreign) => foreign.to_string(),
+        None => format!("{} hold", format_count(holders.len())),
+    };
     let waiters = &lock.waiters[..lock.waiters.len().min(WAITERS)];
     let more = lock.waiting.saturating_sub(waiters.len());
     let rows = shown.max(1) + usize::from(hidden > 0);
     let columns = 1 + waiters.len() + usize::from(more > 0);
-    let (width, height) = (columns * (WIDTH + GAP) - GAP + 4, rows * (HEIGHT + 10) - 10 + 4);
-    let middle = 2 + (rows * (HEIGHT + 10) - 10 - HEIGHT) / 2;
+    let lines = shown + usize::from(hidden > 0);
+    let head = if is_semaphore { SEMAPHORE_HEAD + lines * LINE } else { rows * (HEIGHT + 10) - 10 };
+    let (width, height) = (columns * (WIDTH + GAP) - GAP + 4, head.max(HEIGHT) + 4);
+    let middle = 2 + (head.max(HEIGHT) - HEIGHT) / 2;
     let x = |column: usize| 2 + column * (WIDTH + GAP);
     html! {
         figure.picture {
             div.scroll role="region" aria-label="Picture of the queue" tabindex="0" {
                 svg.queue viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img"
-                    aria-label={ "A queue: " (format_count(holders.len())) " hold, " (format_count(lock.waiting)) " wait" }
+                    aria-label={
+                        "A queue: " (described) ", " (format_count(lock.waiting)) " wait"
+                        @if !lock.unread.is_empty() { ", in the part that can be read" }
+                    }
                 {
-                    @for (at, holder) in holders.iter().take(shown).enumerate() {
-                        (draw_contender(x(0), 2 + at * (HEIGHT + 10), holder, "holds", "holds"))
-                    }
-                    @if holders.is_empty() {
-                        rect.box.free x=(x(0)) y=(middle) width=(WIDTH) height=(HEIGHT) rx="8" {}
-                        text.quiet x=(x(0) + WIDTH / 2) y=(middle + 36) text-anchor="middle" { "free" }
-                    }
-                    @if hidden > 0 {
-                        text.quiet x=(x(0) + 12) y=(2 + shown * (HEIGHT + 10) + 36) { "and " (format_count(hidden)) " more hold" }
+                    @if is_semaphore {
+                        (draw_semaphore(lock, &holders[..shown], hidden, head))
+                    } @else {
+                        @for (at, holder) in holders.iter().take(shown).enumerate() {
+                            (draw_contender(x(0), 2 + at * (HEIGHT + 10), holder, "holds", "holds"))
+                        }
+                        @if holders.is_empty() {
+                            rect.box.free x=(x(0)) y=(middle) width=(WIDTH) height=(HEIGHT) rx="8" {}
+                            @let lines = wrap(describe_free(lock), LETTERS + 4, 2);
+                            @for (at, line) in lines.iter().enumerate() {
+                                @let y = middle + 44 - 8 * lines.len() + 16 * at;
+                                text.quiet x=(x(0) + WIDTH / 2) y=(y) text-anchor="middle" { (line) }
+                            }
+                        }
+                        @if hidden > 0 {
+                            text.quiet x=(x(0) + 12) y=(2 + shown * (HEIGHT + 10) + 36) { "and " (format_count(hidden)) " more hold" }
+                        }
                     }
                     @for (at, waiter) in waiters.iter().enumerate() {
                         (arrow(x(at + 1), middle + HEIGHT / 2))
-                        (draw_contender(x(at + 1), middle, waiter, "waits", &(at + 1).to_string()))
+                        @let position = (at + 1).to_string();
+                        @let word = if is_semaphore { format!("{position} · {}", role(waiter)) } else { position };
+                        (draw_contender(x(at + 1), middle, waiter, "waits", &word))
                     }
                     @if more > 0 {
                         (arrow(x(waiters.len() + 1), middle + HEIGHT / 2))
@@ -63,18 +90,57 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                     }
                 }
             }
-            figcaption { "Holders are on the left. Each waiter waits for the contenders to its left." }
+            figcaption {
+                @if is_semaphore { "The semaphore is on the left, with its holders. Each waiter waits for free permits, and for the waiters to its left." }
+                @else { "Holders are on the left. Each waiter waits for the contenders to its left." }
+            }
         }
     }
 }
 
+/// Draws a semaphore as one box: its permits, and its first holders. Of a semaphore of another client
+/// library, only the leases and the waiters are known.
+fn draw_semaphore(lock: &Snapshot, holders: &[&Entry], hidden: usize, height: usize) -> Markup {
+    let held: u64 = lock.holders().map(|holder| u64::from(holder.weight)).sum();
+    let at_least = if lock.unread.is_empty() { "" } else { "≥ " };
+    let permits = match (&lock.foreign_semaphore, lock.permits) {
+        (Some(foreign), _) => {
+            let waits = if lock.waiting == 1 { "waits" } else { "wait" };
+            let leases = format_counted(foreign.leases, "lease", "leases");
+            format!("{leases}, {} {waits}", format_count(lock.waiting))
+        }
+        (None, Some(permits)) => format!("{at_least}{held} of {permits} permits held"),
+        (None, None) => format!("{at_least}{held} permits held"),
+    };
+    let line = |at: usize| 2 + SEMAPHORE_HEAD + at * LINE + 4;
+    html! {
+        g {
+            rect.box.semaphore x="2" y="2" width=(WIDTH) height=(height) rx="8" {}
+            text.tag x=(WIDTH - 8) y="21" text-anchor="end" { "semaphore" }
+            svg x="14" y="0" width=(WIDTH - 16) height=(height + 4) {
+                text.name x="0" y="40" { (permits) }
+                @for (at, holder) in holders.iter().enumerate() {
+                    text.host x="0" y=(line(at)) {
+                        title { (describe_entry(holder)) ", " (role(holder)) @if holder.revoked { ", asked to release" } }
+                        (cut(&format!("{} × {}", holder.weight, describe_entry(holder)), LETTERS + 4))
+                    }
+                }
+                @if hidden > 0 { text.host x="0" y=(line(holders.len())) { "and " (format_count(hidden)) " more holders" } }
+            }
+        }
+    }
+}
+
+/// Draws a contender. The words in the upper right corner tell its position, or that it was asked to release the lock.
 fn draw_contender(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup {
     let host = entry.host.as_deref().map_or_else(|| "–".to_owned(), escape_unprintable);
     html! {
         g {
             title { (describe_entry(entry)) }
             rect class={ "box " (class) } x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
-            text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" { (word) }
+            text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" {
+                (word) @if entry.revoked { ", asked" }
+            }
             // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="37" { (cut(&describe_entry(entry), LETTERS)) }
@@ -92,8 +158,9 @@ fn arrow(x: usize, y: usize) -> Markup {
     }
 }
 
-/// Draws the holds of a lock over time, with one lane for each of the last holders.
-pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
+/// Draws the holds of a lock over time, with one lane for each of the last holders. `read_ms` is the start of
+/// the last read.
+pub(super) fn timeline(holds: &[PastHold], read_ms: u64, now: u64) -> Markup {
     let mut lanes: Vec<&str> = Vec::new();
     for hold in holds {
         if !lanes.contains(&hold.who.as_str()) {
@@ -112,7 +179,7 @@ pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
         figure.picture {
             div.scroll role="region" aria-label="Picture of the history" tabindex="0" {
                 svg.timeline viewBox={ "0 0 " (width) " " (bottom + 28) } width=(width) height=(bottom + 28) role="img"
-                    aria-label={ "Who held the lock in the last " (format_span(now - begin)) ", as in the table below" }
+                    aria-label={ "Who held the lock in the last " (format_milliseconds(now - begin)) ", as in the table below" }
                 {
                     @for (ms, y) in ticks(begin, now).map(|ms| (ms, bottom)) {
                         line.grid x1=(x(ms)) x2=(x(ms)) y1="0" y2=(y + 4) {}
@@ -127,10 +194,10 @@ pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
                     }
                     @for (at, hold) in shown {
                         @let from = x(hold.from_ms);
-                        @let to = x(hold.until_ms.unwrap_or(now));
+                        @let to = x(hold.known_until(read_ms, now));
                         @let bad = matches!(hold.ending, "crashed" | "broken" | "panicked") && hold.until_ms.is_some();
                         g {
-                            title { (hold.who) ", " (description(hold, now)) }
+                            title { (hold.who) ", " (description(hold, read_ms, now)) }
                             rect class=(class(hold, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
                                 width=((to.saturating_sub(from)).max(3)) {}
                             // A cross marks a bad end, so that color is not the only sign.
@@ -140,17 +207,19 @@ pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
                 }
             }
             figcaption {
-                "The last " (format_span(now - begin)) "."
+                "The last " (format_milliseconds(now - begin)) "."
                 @if others > 0 { " " (format_count(others)) " earlier holders are listed only in the table." }
             }
         }
     }
 }
 
-fn description(hold: &PastHold, now: u64) -> String {
-    let time = format_span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
-    let end = if hold.until_ms.is_some() { hold.ending } else { "holds" };
-    format!("{} for {time}, {end}", time_of_day(hold.from_ms))
+fn description(hold: &PastHold, read_ms: u64, now: u64) -> String {
+    let time = format_milliseconds(hold.known_until(read_ms, now).saturating_sub(hold.from_ms));
+    let end = if hold.until_ms.is_some() { describe_ending(hold.ending) } else { "held when last read" };
+    let begin = if hold.began_before { "before " } else { "" };
+    let least = if hold.began_before || hold.ended_later { "at least " } else { "" };
+    format!("{begin}{} for {least}{time}, {end}", time_of_day(hold.from_ms))
 }
 
 fn class(hold: &PastHold, bad: bool) -> &'static str {
@@ -179,6 +248,27 @@ pub(super) fn cut(text: &str, letters: usize) -> String {
     text.chars().take(letters - 1).chain(['…']).collect()
 }
 
+/// Wraps `text` between words into at most `lines` lines of at most `letters` characters. Splits a longer word, and cuts
+/// the last line if more text follows.
+pub(super) fn wrap(text: &str, letters: usize, lines: usize) -> Vec<String> {
+    let mut wrapped = Vec::new();
+    let mut rest = text.trim();
+    while wrapped.len() + 1 < lines && rest.chars().nth(letters).is_some() {
+        // A space directly after the line may also end it.
+        let end = rest.char_indices().nth(letters + 1).map_or(rest.len(), |(end, _)| end);
+        let (line, after) = match rest[..end].rfind(' ') {
+            Some(space) => (&rest[..space], &rest[space + 1..]),
+            None => rest.split_at(rest.char_indices().nth(letters).map_or(rest.len(), |(end, _)| end)),
+        };
+        wrapped.push(line.to_owned());
+        rest = after.trim_start();
+    }
+    if !rest.is_empty() {
+        wrapped.push(cut(rest, letters));
+    }
+    wrapped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,27 +283,58 @@ mod tests {
     }
 
     #[test]
+    fn semaphore_is_one_box_with_its_permits() {
+        let permit = |number: u32, weight: u32| {
+            let mut entry = entry(&format!("permit-{number:010}"), &format!("0.{number}.0"));
+            (entry.role, entry.weight, entry.note) = ("permit", weight, Some(format!("job {number}")));
+            entry
+        };
+        let mut pool = lock("/locks/x", Some(permit(0, 2)), vec![permit(9, 4)]);
+        pool.permits = Some(9);
+        pool.beside = (1..=5).map(|number| permit(number, 1)).collect();
+        let text = queue(&pool).into_string();
+        assert_eq!(text.matches("<rect").count(), 2, "{text}");
+        for words in [">7 of 9 permits held<", "2 × job 0", ">and 2 more holders<", ">1 · 4 permits<"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        (pool.holder, pool.beside) = (None, vec![]);
+        assert!(queue(&pool).into_string().contains(">0 of 9 permits held<"));
+    }
+
+    #[test]
+    fn asked_contender_is_marked() {
+        let mut holder = entry("lock-0000000000", "0.0.0");
+        holder.revoked = true;
+        let text = queue(&lock("/locks/x", Some(holder), vec![])).into_string();
+        assert!(text.contains(">holds, asked<"), "{text}");
+    }
+
+    #[test]
+    fn unrecorded_ending_is_described() {
+        let mut hold = PastHold::crashed("ada", 1_000, Some(2_000));
+        (hold.ending, hold.began_before) = ("gone", true);
+        let text = timeline(&[hold], 0, 3_000).into_string();
+        assert!(text.contains("ada, before 00:00:01 for at least 1s, ended; how is not recorded"), "{text}");
+    }
+
+    #[test]
     fn free_lock_has_a_picture() {
-        let text = queue(&lock("/locks/x", None, vec![])).into_string();
+        let mut lock = lock("/locks/x", None, vec![]);
+        let text = queue(&lock).into_string();
         assert!(text.contains(">free<"), "{text}");
+        lock.unread.push("leases".to_owned());
+        let text = queue(&lock).into_string();
+        assert!(text.contains(">no holder in the part<") && !text.contains(">free<"), "{text}");
     }
 
     #[test]
     fn timeline_accepts_any_times() {
-        let hold = |from_ms, until_ms| PastHold {
-            node: "lock-0000000001".to_owned(),
-            token: None,
-            who: "ada".to_owned(),
-            from_ms,
-            began_before: false,
-            until_ms,
-            ending: "crashed",
-        };
+        let hold = |from_ms, until_ms| PastHold::crashed("ada", from_ms, until_ms);
         for holds in [vec![], vec![hold(5, None)], vec![hold(99, Some(20)), hold(0, Some(u64::MAX))]] {
-            let text = timeline(&holds, 50).into_string();
+            let text = timeline(&holds, 0, 50).into_string();
             assert_eq!(text.matches("<rect").count(), holds.len());
         }
-        assert!(timeline(&[hold(0, Some(7))], 50).into_string().contains('✕'));
+        assert!(timeline(&[hold(0, Some(7))], 0, 50).into_string().contains('✕'));
     }
 
     #[test]
@@ -222,6 +343,16 @@ mod tests {
             let ticks: Vec<u64> = ticks(1_234, 1_234 + length).collect();
             assert!((1..=8).contains(&ticks.len()), "{length}: {ticks:?}");
         }
+    }
+
+    #[test]
+    fn text_is_wrapped_between_words() {
+        assert_eq!(wrap("db-7 pid 4211 (billing): move", 13, 3), ["db-7 pid 4211", "(billing):", "move"]);
+        assert_eq!(wrap("db-7 pid 4211 (billing): move", 13, 2), ["db-7 pid 4211", "(billing): m…"]);
+        assert_eq!(
+            (wrap("prüfungen", 3, 3), wrap("", 3, 3)),
+            (["prü", "fun", "gen"].map(str::to_owned).to_vec(), vec![])
+        );
     }
 
     #[test]

@@ -12,10 +12,10 @@ use super::elements::{
     PageSlice, cell, column_headers, describe_entry, format_count, format_counted, host, lock_href,
     number_cell, percent_encode, render_age,
 };
-use super::locks::{READ_TIMEOUT, render_read_time, render_unread};
+use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
 use crate::base::reporter::escape_unprintable;
 use crate::ui::Site;
-use crate::ui::overview::{DEEP_WAITERS, Overview};
+use crate::ui::overview::{DEEP_WAITERS, Overview, ReadDepth};
 use crate::ui::owners::{OwnerRow, owners};
 
 /// Maximum number of locks that are named for each owner.
@@ -36,7 +36,7 @@ pub(in crate::ui) async fn sessions(
     headers: HeaderMap,
     Query(params): Query<SessionsParams>,
 ) -> Response {
-    let overview = site.overview.recent_overview(true, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(ReadDepth::Deep, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Sessions" }
@@ -56,9 +56,13 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
     // Owners that both hold and wait come first, because they can be part of a deadlock.
     found.sort_by_key(|owner| (owner.holds.is_empty() || owner.waits.is_empty(), owner.waits.is_empty()));
     let slice = PageSlice::of(found.len(), params.page);
+    let (is_partial, stopped_ms) = (overview.is_partial(), overview.stopped_ms());
     let href = |page: usize| format!("/sessions?q={}&page={page}", percent_encode(&params.q));
     html! {
-        p.summary #summary role="status" { (format_counted(total, "owner", "owners")) " in queues" }
+        p.summary #summary role="status" {
+            (outage_prefix(overview)) @if is_partial { "at least " }
+            (format_counted(total, "owner", "owners")) " in queues"
+        }
         (render_read_time(overview))
         (partial_notice(overview))
         form.filter role="search" method="get" action="/sessions" {
@@ -69,13 +73,19 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
             @if !params.q.is_empty() { a href="/sessions" { "All" } }
         }
         @if found.is_empty() {
-            p.empty { @if total == 0 { "No owner holds or waits for a lock." } @else { "No owner matches “" (escape_unprintable(&params.q)) "”." } }
+            p.empty {
+                @if total == 0 && is_partial { "No owner that can be read holds or waits for a lock." }
+                @else if total == 0 { "No owner holds or waits for a lock." }
+                @else { "No owner matches “" (escape_unprintable(&params.q)) "”." }
+            }
         } @else {
             div.scroll role="region" aria-label="List of sessions" tabindex="0" {
                 table.reflow role="table" {
                     caption { "Owners that hold and wait come first" }
                     (column_headers(&["Owner", "Host · process", "Identified by", "Holds", "Waits for", "Oldest"]))
-                    tbody role="rowgroup" { @for owner in &found[slice.first..slice.end] { (render_owner_row(owner)) } }
+                    tbody role="rowgroup" {
+                        @for owner in &found[slice.first..slice.end] { (render_owner_row(owner, stopped_ms)) }
+                    }
                 }
             }
             (slice.links(href))
@@ -83,13 +93,25 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
     }
 }
 
-/// Returns a notice if only a part of the queues was read.
+/// Returns a notice if only a part of the queues was read, or can be read.
 pub(super) fn partial_notice(overview: &Overview) -> Markup {
+    let unread = overview.unread_locks();
+    let mut locks = overview.locks.iter().flat_map(|list| &list.locks);
+    let has_foreign = locks.any(|lock| lock.foreign_semaphore.is_some());
     html! {
-        @if !overview.deep {
+        @if overview.depth < ReadDepth::Deep {
             p.alert role="status" { "The queues are being read. Until then, only the first few contenders of each are shown." }
-        } @else if overview.locks.iter().flat_map(|list| &list.locks).any(|lock| lock.waiting > DEEP_WAITERS) {
+        } @else if overview.cut_at().is_some() {
             p.alert { "Of long queues, only the first " (format_count(DEEP_WAITERS)) " waiters are shown." }
+        }
+        @if unread > 0 {
+            p.alert {
+                (format_counted(unread, "lock", "locks"))
+                " cannot be read completely. Some contenders may be missing."
+            }
+        }
+        @if has_foreign {
+            p.quiet { "Holders and waiters of semaphores of other client libraries are not shown." }
         }
     }
 }
@@ -102,8 +124,8 @@ fn matches(owner: &OwnerRow<'_>, wanted: &str) -> bool {
         || owner.holds.iter().chain(&owner.waits).any(|(path, _)| has(path))
 }
 
-/// Returns the table row of an owner.
-fn render_owner_row(owner: &OwnerRow<'_>) -> Markup {
+/// Returns the table row of an owner. For `stopped_ms` see [`render_age`].
+fn render_owner_row(owner: &OwnerRow<'_>, stopped_ms: Option<u64>) -> Markup {
     let oldest = owner.holds.iter().chain(&owner.waits).filter_map(|(_, entry)| entry.since_ms).min();
     let key = owner
         .holds
@@ -122,7 +144,7 @@ fn render_owner_row(owner: &OwnerRow<'_>) -> Markup {
             }))
             (cell("Holds", locks(&owner.holds)))
             (cell("Waits for", locks(&owner.waits)))
-            (number_cell("Oldest", render_age(oldest)))
+            (number_cell("Oldest", render_age(oldest, stopped_ms)))
         }
     }
 }

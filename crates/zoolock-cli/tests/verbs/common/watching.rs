@@ -33,6 +33,11 @@ impl Watch {
         self.stderr.next()
     }
 
+    /// Returns the next event.
+    pub(crate) fn next_event(&self) -> Value {
+        serde_json::from_str(&self.line()).expect("JSON")
+    }
+
     /// Returns the next event, which must be named `word`.
     pub(crate) fn event(&self, word: &str) -> Value {
         let line = self.line();

@@ -55,6 +55,11 @@ impl Diagnosis {
         self.findings(check).filter_map(|finding| finding["what"].as_str()).collect::<Vec<_>>().join("\n")
     }
 
+    /// Returns the remedies of the findings of a check, one per line.
+    pub(crate) fn remedies(&self, check: &str) -> String {
+        self.findings(check).filter_map(|finding| finding["remedy"].as_str()).collect::<Vec<_>>().join("\n")
+    }
+
     fn findings(&self, check: &str) -> impl Iterator<Item = &Value> {
         let findings = self.report["findings"].as_array().expect("a list");
         findings.iter().filter(move |finding| finding["check"] == check)

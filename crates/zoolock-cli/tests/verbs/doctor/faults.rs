@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::Zoolock;
 use zoolock_tests::ports::Port;
-use zoolock_tests::{Authority, Place, ServerOptions, on_both_servers, tree};
+use zoolock_tests::{Authority, Place, ServerKind, ServerOptions, on_both_servers, tree};
 
 use super::diagnosis::{Diagnosis, examine, examine_with};
 use super::dump_proxy::DumpProxy;
@@ -204,11 +204,11 @@ on_both_servers!(world_writable_directories_are_reported, |zookeeper| async move
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--auth", &auth]);
     assert_eq!((diagnosis.level("write"), diagnosis.level("acl")), (None, Some("ok")), "{diagnosis:?}");
     assert!(!diagnosis.stdout.contains("secret") && !diagnosis.stderr.contains("secret"), "{diagnosis:?}");
-    // The warning names a directory that all clients may change.
+    // The note names a directory that all local users may change.
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create("/locks/open", b"", &open).await.expect("znode created");
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--auth", &auth]);
-    assert_eq!(diagnosis.level("acl"), Some("warning"), "{diagnosis:?}");
+    assert_eq!(diagnosis.level("acl"), Some("note"), "{diagnosis:?}");
     assert!(
         diagnosis.messages("acl").contains("/locks/open") && !diagnosis.messages("acl").contains("/locks/x"),
         "{diagnosis:?}"
@@ -244,7 +244,11 @@ on_both_servers!(private(limited(20)) server_near_its_limit_of_connections_is_re
     let _sessions = open_sessions(&address, 16).await;
     let diagnosis = examine(&address);
     assert_eq!(diagnosis.level("connections"), Some("note"), "{diagnosis:?}");
-    assert!(diagnosis.messages("connections").contains("maxClientCnxns"), "{diagnosis:?}");
+    let setting = match zookeeper.server_kind() {
+        ServerKind::Embedded => "`zoolock serve --max-connections-per-address`",
+        ServerKind::Apache => "maxClientCnxns in zoo.cfg",
+    };
+    assert!(diagnosis.remedies("connections").contains(&format!("raise {setting} above")), "{diagnosis:?}");
 });
 
 /// Returns options of a server with the certificate of this authority.

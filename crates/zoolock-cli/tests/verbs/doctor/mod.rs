@@ -2,6 +2,7 @@
 //! doctor` must report.
 
 mod both_servers;
+mod deadlocks;
 mod diagnosis;
 mod dump_proxy;
 mod faults;
@@ -12,7 +13,63 @@ use crate::common::process_tree::signal;
 use crate::common::{Sandbox, server_with, wait_until};
 use crate::terminal::Terminal;
 
-use self::diagnosis::{Diagnosis, examine};
+use self::diagnosis::{Diagnosis, examine, examine_with};
+
+/// Words that fit Apache ZooKeeper only.
+const APACHE_WORDS: [&str; 6] =
+    ["zoo.cfg", "4lw.", "maxClientCnxns", "SessionTimeout", "secureClientPort", "ensemble"];
+
+/// Asserts that the findings are for `zoolock serve`: no text has a word that fits Apache ZooKeeper only.
+fn assert_no_apache_words(diagnosis: &Diagnosis) {
+    for word in APACHE_WORDS {
+        assert!(!diagnosis.stdout.contains(word), "{word}: {diagnosis:?}");
+    }
+}
+
+#[test]
+fn fresh_local_server_has_no_findings() {
+    let sandbox = Sandbox::new();
+    let diagnosis = Diagnosis::of(&sandbox, &["--strict"]);
+    assert_eq!((diagnosis.code, &diagnosis.report["worst"]), (0, &"ok".into()), "{diagnosis:?}");
+    assert!(diagnosis.stderr.contains("nothing is wrong"), "{diagnosis:?}");
+    assert_no_apache_words(&diagnosis);
+    // With another root, a root that does not exist may be misspelled.
+    let diagnosis = Diagnosis::of(&sandbox, &["--strict", "--root", "/elsewhere"]);
+    assert_eq!((diagnosis.code, diagnosis.level("root")), (0, Some("note")), "{diagnosis:?}");
+}
+
+#[test]
+fn used_loopback_server_has_no_warnings() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server_with(&sandbox, &[]);
+    assert_eq!(sandbox.output(&["run", "--connect", &address, "x", "--", "true"]).code, 0);
+    let diagnosis = examine_with(&address, &["--strict"]);
+    assert_eq!((diagnosis.code, &diagnosis.report["worst"]), (0, &"note".into()), "{diagnosis:?}");
+    // Any local user can connect, and there are no accounts.
+    for check in ["access", "acl"] {
+        assert_eq!(diagnosis.level(check), Some("note"), "{check}: {diagnosis:?}");
+        assert!(diagnosis.messages(check).contains("any local user"), "{check}: {diagnosis:?}");
+        assert!(diagnosis.remedies(check).contains("`zoolock serve --require-auth`"), "{diagnosis:?}");
+    }
+    for check in ["ticks", "orphans"] {
+        assert_eq!(diagnosis.level(check), Some("ok"), "{check}: {diagnosis:?}");
+    }
+    assert_no_apache_words(&diagnosis);
+}
+
+#[test]
+fn remedies_for_our_server_name_its_options() {
+    let sandbox = Sandbox::new();
+    let flags =
+        ["--max-session-timeout", "16s", "--max-connections-per-address", "2", "--words", "srvr,conf"];
+    let (_server, address) = server_with(&sandbox, &flags);
+    let diagnosis = examine(&address);
+    assert_eq!(diagnosis.level("session"), Some("warning"), "{diagnosis:?}");
+    assert!(diagnosis.remedies("session").contains("`zoolock serve --max-session-timeout`"), "{diagnosis:?}");
+    let remedies = diagnosis.remedies("connections");
+    assert!(remedies.is_empty() || remedies.contains("--max-connections-per-address"), "{diagnosis:?}");
+    assert_no_apache_words(&diagnosis);
+}
 
 #[test]
 fn doctor_finds_local_server_protected() {
@@ -24,7 +81,7 @@ fn doctor_finds_local_server_protected() {
     }
     assert_eq!(
         (&diagnosis.report["worst"], diagnosis.level("orphans")),
-        (&"ok".into(), None),
+        (&"ok".into(), Some("ok")),
         "{diagnosis:?}"
     );
     assert_eq!((diagnosis.code, &diagnosis.report["service"]), (0, &"local".into()), "{diagnosis:?}");
@@ -43,6 +100,7 @@ fn hanging_local_server_is_an_error() {
     assert_eq!((diagnosis.code, diagnosis.level("service")), (69, Some("error")), "{diagnosis:?}");
     let report = &diagnosis.report;
     assert_eq!((&report["worst"], &report["complete"]), (&"error".into(), &false.into()), "{diagnosis:?}");
+    assert!(diagnosis.remedies("service").contains("`zoolock serve --stop`"), "{diagnosis:?}");
     assert!(!diagnosis.stderr.contains("nothing is wrong"), "{diagnosis:?}");
 }
 
@@ -51,9 +109,13 @@ fn server_behind_unix_socket_is_examined() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let address = format!("unix:{}", sandbox.state().join("socket").display());
-    let diagnosis = Diagnosis::of(&sandbox, &["--connect", &address]);
-    assert_eq!((diagnosis.code, diagnosis.level("server")), (0, None), "{diagnosis:?}");
-    assert_eq!(diagnosis.level("session"), Some("ok"), "{diagnosis:?}");
+    let diagnosis = Diagnosis::of(&sandbox, &["--strict", "--connect", &address]);
+    // The server answers four-letter words, so it is known as the server of local mode.
+    assert_eq!((diagnosis.code, &diagnosis.report["worst"]), (0, &"ok".into()), "{diagnosis:?}");
+    for check in ["server", "session", "access", "acl"] {
+        assert_eq!(diagnosis.level(check), Some("ok"), "{check}: {diagnosis:?}");
+    }
+    assert_no_apache_words(&diagnosis);
     // The path of the socket is no chroot.
     assert_eq!(diagnosis.level("chroot"), None, "{diagnosis:?}");
     assert_ne!(diagnosis.report["directories"], 0, "{diagnosis:?}");
@@ -106,7 +168,7 @@ fn table_fits_the_terminal() {
 #[test]
 fn findings_are_printed_with_remedies() {
     let sandbox = Sandbox::new();
-    let done = sandbox.output(&["doctor"]);
+    let done = sandbox.output(&["doctor", "--root", "/elsewhere"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.starts_with("LEVEL    CHECK"), "{done:?}");
     assert!(done.stdout.lines().any(|line| line.trim_start().starts_with("→ ")), "{done:?}");

@@ -160,13 +160,14 @@ fn compare(expected: &str, actual: &str) -> Result<(), String> {
 /// Replaces what differs from run to run: tokens except for their epoch, ages, hosts, process ids and column widths.
 fn normalize(line: &str) -> String {
     let mut line = line.to_owned();
-    let has_ages = line.contains(" pid ") || line.starts_with("  since ");
+    let has_ages = line.contains(" pid ") || line.starts_with("  held for ");
     let mut replace = |pattern: &str, by: &str| line = regex(pattern).replace_all(&line, by).into_owned();
     replace(r"\b([0-9a-f]{8})-[0-9a-f]{16}-[0-9a-f]{8}\b", "$1-TOKEN");
     if has_ages {
         replace(r"\b[0-9.]+m?s\b", "AGE");
     }
     replace(r"\S+ pid [0-9]+", "HOST pid PID");
+    replace(r"process [0-9]+ on \S+", "process PID on HOST");
     replace(r"(\S)  +", "$1  ");
     line
 }

@@ -51,6 +51,7 @@ chapters! {
     fencing_does_what_it_says: "fencing.md",
     timeouts_do_what_they_say: "timeouts.md",
     limits_do_what_they_say: "limits.md",
+    something_is_stuck_does_what_it_says: "stuck.md",
     operating_does_what_it_says: "operating.md",
     coming_from_does_what_it_says: "coming-from.md",
 }

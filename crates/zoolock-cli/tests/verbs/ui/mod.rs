@@ -4,7 +4,7 @@ mod browser;
 
 use std::io::BufRead;
 
-use crate::common::{Running, Sandbox, exchange, wait_until};
+use crate::common::{Running, Sandbox, exchange, server_with, wait_until};
 use rustix::process::Signal;
 
 const TOKEN: &str = "a token that nobody guesses";
@@ -57,7 +57,8 @@ fn ui_serves_pages_and_ends_on_term() {
     for header in headers.iter().chain(&policy).chain(&["cache-control: no-store"]) {
         assert!(page.contains(header), "{header}: {page}");
     }
-    assert_eq!(status(&get(&address, "/lock?name=shown", "")), "200");
+    let page = get(&address, "/lock?name=shown", "");
+    assert!(status(&page) == "200" && page.contains("<code>zoolock break shown --token "), "{page}");
     assert_eq!(status(&get(&address, "/lock?name=..", "")), "400");
     assert_eq!(status(&get(&address, "/nothing", "")), "404");
     assert!(get(&address, "/metrics", "").contains("\nzoolock_"));
@@ -74,6 +75,26 @@ fn read_only_ui_refuses_changes() {
     assert_eq!(status(&post(&address, "/action", "", form)), "403");
     assert_eq!(status(&post(&address, "/login", "", "token=x")), "403");
     assert_eq!(status(&get(&address, "/confirm?action=break&name=x&token=0.1.0", "")), "403");
+}
+
+#[test]
+fn silent_server_is_shown_on_all_pages() {
+    let sandbox = Sandbox::new();
+    // With a long session timeout, the client keeps its connection although no answer comes.
+    let (server, connect) = server_with(&sandbox, &["--max-session-timeout", "10m"]);
+    let (_ui, address) = start(&sandbox, &["--connect", &connect, "--session-timeout", "10m"]);
+    let pages = ["/", "/lock?name=x", "/graph"];
+    let show_outage = || {
+        let pages = pages.map(|path| get(&address, path, ""));
+        // A server that is stopped accepts connections, but does not answer.
+        pages.map(|page| page.contains("<strong>The servers do not answer.</strong> no answer"))
+    };
+    wait_until("the locks are read", || get(&address, "/", "").contains("0 locks"));
+    server.signal(Signal::STOP);
+    wait_until("all pages show the outage", || show_outage() == [true; 3]);
+    assert!(get(&address, "/", "").contains("The locks may have changed since"));
+    server.signal(Signal::CONT);
+    wait_until("no page shows an outage", || show_outage() == [false; 3]);
 }
 
 #[test]
@@ -130,5 +151,5 @@ fn break_needs_login_and_csrf_token() {
         log.contains(&format!("break of /locks/doomed, token {held_token}, by operator at 127.0.0.1")),
         "{log}"
     );
-    assert!(log.contains("it hangs: broken") && log.contains("refused"), "{log}");
+    assert!(log.contains("it hangs: broken") && log.contains("it hangs: failed: "), "{log}");
 }

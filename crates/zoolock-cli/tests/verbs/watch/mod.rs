@@ -78,7 +78,7 @@ fn outage_and_recovery_are_events() {
     let _holder = sandbox.start(&["run", "x", "--connect", &address, "--", "sleep", "1000"]);
     watch.event("granted");
     server.signal(Signal::STOP);
-    assert!(watch.event("lost")["message"].as_str().is_some_and(|why| !why.is_empty()));
+    assert!(watch.event("unreachable")["message"].as_str().is_some_and(|why| !why.is_empty()));
     server.signal(Signal::CONT);
     watch.event("back");
     let _waiter = sandbox.start(&["run", "x", "--connect", &address, "--", "true"]);

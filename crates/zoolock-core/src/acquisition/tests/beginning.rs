@@ -126,6 +126,22 @@ fn own_hold_marker_preserves_previous_crash() {
     assert_eq!(drive.take_reported(), [granted(ME, Previous::Crashed)]);
 }
 
+#[test]
+fn crash_is_reported_with_its_marker() {
+    for state in [HolderState::Panicked, HolderState::Held] {
+        let marker = Marker { state, tracked: true, ..released(3) };
+        let mut drive = writing_hold_marker(Record::Marker(marker));
+        drive.answer(write_hold_marker(), Ok(Reply::Done));
+        let found = Action::CrashFound { lock_index: 0, marker };
+        assert_eq!(drive.take_all_reported(), [found, granted(ME, Previous::Crashed)]);
+    }
+    // This contender does not track crashes, but the release marker shows the panic.
+    let marker = Marker { state: HolderState::Panicked, ..released(3) };
+    let mut drive = sole_contender(config(Kind::Mutex), Record::Marker(marker));
+    let found = Action::CrashFound { lock_index: 0, marker };
+    assert_eq!(drive.take_all_reported(), [found, granted(ME, Previous::Crashed)]);
+}
+
 /// Without an answer to the barrier, the earlier write may still arrive. So the contender does not
 /// delete its znode yet.
 #[test]

@@ -267,6 +267,10 @@ impl World {
                     self.begin_inner(i, grant.node, scenario);
                 }
                 Action::Previous(previous) => self.on_previous(i, previous, scenario),
+                Action::CrashFound { marker, .. } => assert!(
+                    matches!(marker.state, HolderState::Held | HolderState::Panicked),
+                    "only these markers show a crash: {marker:?}"
+                ),
                 Action::Failed(reason) => self.on_failed(i, reason, scenario),
                 Action::Lost(loss) => self.on_lost(i, loss, scenario),
                 Action::Released(departed) => self.on_released(i, departed, scenario),

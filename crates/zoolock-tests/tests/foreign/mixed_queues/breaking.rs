@@ -10,7 +10,7 @@ use zoolock_tests::on_both_servers;
 use crate::mixed_queues::queue::{Queue, zoolock};
 
 const SOON: Duration = Duration::from_secs(30);
-const UNNOTICED: &str = "does not notice";
+const UNNOTICED: &str = "may not notice";
 
 on_both_servers!(break_warns_of_holders_that_do_not_notice, |place| async move {
     let zl = connect(&place).await;

@@ -90,7 +90,12 @@ impl Output {
 
     /// Asserts that the command succeeded, and parses its standard output as JSON.
     pub(crate) fn json(&self) -> Value {
-        self.assert(0, &[]);
+        self.json_with_code(0)
+    }
+
+    /// Asserts the exit code, and parses the standard output as JSON.
+    pub(crate) fn json_with_code(&self, code: i32) -> Value {
+        self.assert(code, &[]);
         serde_json::from_str(&self.stdout).expect("the output is JSON")
     }
 
@@ -123,14 +128,16 @@ pub(crate) async fn shown(place: &Place, name: &str) -> Value {
 }
 
 /// Removes the parts that differ between `show` and `ls`. Each command invents its own name for an
-/// owner that is a session, and `ls` has only the first waiter.
+/// owner that is a session. `ls` has only the first waiter, and no history.
 fn comparable(lock: &Value) -> Value {
     let mut lock = lock.clone();
     let waiters = lock["waiters"].as_array().expect("waiters are a list");
     assert!(lock["waiting"].as_u64() >= Some(waiters.len() as u64), "{lock}");
     let waiters = waiters.iter().take(1).cloned().collect();
     lock["waiters"] = waiters;
-    lock.as_object_mut().expect("a lock is an object").remove("schema");
+    for field in ["schema", "history"] {
+        lock.as_object_mut().expect("a lock is an object").remove(field);
+    }
     for part in ["holder", "beside", "waiters"] {
         let entries = match &mut lock[part] {
             Value::Array(entries) => entries.iter_mut().collect(),

@@ -157,7 +157,9 @@ async fn assert_refused(place: &Place, name: &str, library: &str, token: &str) {
         (&["revoke", name], &format!("ask its holders with {library}")),
     ] {
         let output = zoolock(place, arguments).await;
-        assert_eq!(output.code, Some(64), "{arguments:?}: {}", output.stderr);
+        // Without a token, `revoke` finds no holder that it can ask.
+        let code = if arguments == ["revoke", name] { 78 } else { 64 };
+        assert_eq!(output.code, Some(code), "{arguments:?}: {}", output.stderr);
         assert!(
             output.stderr.contains(&what) && output.stderr.contains(remedy),
             "{arguments:?}: {}",

@@ -53,6 +53,8 @@ pub(crate) fn describe_contender(
         weight: contender.name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
         revoked: read.as_ref().is_some_and(|(data, _)| data::parse_flags(data).revoked),
+        asked_ms: read.as_ref().and_then(|(data, stat)| asked_at(data, stat)),
+        held_since_ms: None,
         since_ms: queued_at(data.as_ref().and_then(|d| d.since_ms), created),
         host: data.as_ref().and_then(|d| d.host.clone()).or(foreign.host),
         pid: data.as_ref().and_then(|d| d.pid),
@@ -70,7 +72,20 @@ pub(crate) fn describe_contender(
 /// Returns the time at which a contender queued: the recorded time, or else the creation time of its znode. Ignores a
 /// time from a clock that was not set.
 fn queued_at(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
-    [recorded, created].into_iter().flatten().find(|&time| time >= EARLIEST_MS)
+    [recorded, created].into_iter().flatten().find(|&time| is_plausible(time))
+}
+
+/// Returns the time at which the contender was asked to release. The request must be the only write of the data since the
+/// znode was created.
+fn asked_at(data: &[u8], stat: &ZnodeStat) -> Option<u64> {
+    let flags = data::parse_flags(data);
+    let is_last_write = flags.revoked && !flags.granted && stat.version == 1;
+    u64::try_from(stat.modified_ms).ok().filter(|&time| is_last_write && is_plausible(time))
+}
+
+/// Returns whether a clock that was set may have shown this time, in milliseconds of Unix time.
+pub(crate) fn is_plausible(time: u64) -> bool {
+    time >= EARLIEST_MS
 }
 
 /// Returns the owner and its origin, as in [`Entry::owner`] and [`Entry::owner_kind`]. `session`: the session that
@@ -230,6 +245,7 @@ mod tests {
             created_children: 0,
             owner,
             created_ms: 8_000,
+            modified_ms: 8_000,
         };
         let entry = describe_contender(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
         assert_eq!(entry.since_ms, None);

@@ -3,7 +3,7 @@
 use zoolock_core::Zxid;
 use zoolock_core::acquisition::RequestFailure;
 
-use super::{Snapshot, SnapshotCache, SnapshotOptions, describe, gather};
+use super::{Rereads, Snapshot, SnapshotCache, SnapshotOptions, describe, gather};
 use crate::base::error::Error;
 use crate::engine::gather::LockDirectory;
 use crate::engine::reader::QueueReader;
@@ -11,7 +11,8 @@ use crate::lock::acquire::Lock;
 
 /// A source of repeated snapshots of one lock. It reads the data of each contender once. Later
 /// changes of that data are not seen, for example [`Entry::revoked`](crate::Entry::revoked). With
-/// [`LockPoller::with_rereads`], each snapshot reads the data again.
+/// [`LockPoller::with_rereads`] or [`LockPoller::with_holder_rereads`], each snapshot reads the data
+/// again.
 #[derive(Debug)]
 pub struct LockPoller {
     lock: Lock,
@@ -21,8 +22,6 @@ pub struct LockPoller {
     made: Option<Zxid>,
     /// Set if the snapshots include the queue position of this client.
     wants_position: bool,
-    /// Set if each snapshot reads all data again.
-    rereads: bool,
 }
 
 /// One snapshot, and the queue position of this client.
@@ -42,7 +41,7 @@ pub struct PolledSnapshot {
 impl LockPoller {
     pub(crate) fn new(lock: Lock, waiters: usize) -> LockPoller {
         let (cache, made) = (SnapshotCache::default(), None);
-        LockPoller { lock, waiters, cache, made, wants_position: false, rereads: false }
+        LockPoller { lock, waiters, cache, made, wants_position: false }
     }
 
     pub(crate) fn lock(&self) -> &Lock {
@@ -58,8 +57,17 @@ impl LockPoller {
 
     /// Reads the data again in each snapshot. This costs one request for each contender that the snapshot describes.
     #[must_use]
-    pub fn with_rereads(self) -> LockPoller {
-        LockPoller { rereads: true, ..self }
+    pub fn with_rereads(mut self) -> LockPoller {
+        self.cache.rereads = Rereads::All;
+        self
+    }
+
+    /// Reads the data of the holders again in each snapshot. This costs one request for each holder, also in a queue with
+    /// many waiters.
+    #[must_use]
+    pub fn with_holder_rereads(mut self) -> LockPoller {
+        self.cache.rereads = Rereads::Holders;
+        self
     }
 
     /// Takes one snapshot. This costs two requests, and one for each described contender that was not read before. It
@@ -78,10 +86,8 @@ impl LockPoller {
         let view = SnapshotOptions { waiters: self.waiters, ..SnapshotOptions::of(&context) };
         let here = gather(&reader, self.lock.directory()?, &view).await?;
         if self.made != here.made {
-            (self.made, self.cache) = (here.made, SnapshotCache::default());
-        }
-        if self.rereads {
-            self.cache.read.clear();
+            self.made = here.made;
+            self.cache = SnapshotCache { rereads: self.cache.rereads, ..SnapshotCache::default() };
         }
         if self.wants_position && !self.knows_own_znodes(&here) {
             self.find_own_znodes(&here).await;

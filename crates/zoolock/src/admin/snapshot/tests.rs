@@ -3,10 +3,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
+use zoolock_core::names::Name;
 use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::{Snapshot, SnapshotCache, SnapshotOptions, describe, gather, read};
+use super::{CrashFinder, Snapshot, SnapshotCache, SnapshotOptions, describe, gather, read};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::engine::reader::{ObserverReads, QueueReader};
@@ -28,8 +29,17 @@ const LAST: Sequence = Sequence(4);
 
 fn stat() -> ZnodeStat {
     let owner = SessionId::NONE;
-    let (children, created_children, created_ms) = (0, 0, 0);
-    ZnodeStat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
+    let (children, created_children, created_ms, modified_ms) = (0, 0, 0, 0);
+    ZnodeStat {
+        czxid: DIRECTORY,
+        pzxid: Zxid(9),
+        version: 1,
+        children,
+        created_children,
+        owner,
+        created_ms,
+        modified_ms,
+    }
 }
 
 impl ObserverReads for Changing {
@@ -154,4 +164,19 @@ fn marker_of_another_directory_is_ignored() {
     let seen = read_snapshot(&changing(of_another, of_another, &[]), &mut SnapshotCache::default())
         .expect("a snapshot");
     assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
+}
+
+#[test]
+fn held_marker_over_held_marker_is_a_crash() {
+    let held = |number, version| Some((marker(HolderState::Held, Sequence(number)), version));
+    let name = Name::parse("lock-0000000005").expect("a contender's name");
+    let mut crashes = CrashFinder::default();
+    assert_eq!(crashes.find_crash(held(4, 7), &[]), None);
+    assert_eq!(crashes.find_crash(held(5, 8), &[name]), Some(Sequence(4)));
+    assert_eq!(crashes.find_crash(held(5, 8), &[name]), Some(Sequence(4)), "as long as that marker stays");
+    assert_eq!(crashes.find_crash(Some((marker(HolderState::Released, Sequence(5)), 9)), &[]), None);
+    assert_eq!(crashes.find_crash(held(6, 10), &[]), None, "5 has released");
+    assert_eq!(crashes.find_crash(held(8, 12), &[]), None, "6 may have released in between");
+    let present = Name::parse("lock-0000000008").expect("a contender's name");
+    assert_eq!(crashes.find_crash(held(9, 13), &[present]), None, "8 still has its znode");
 }

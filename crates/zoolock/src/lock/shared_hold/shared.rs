@@ -325,7 +325,8 @@ impl SharedHold {
         let reason = Loss::SessionOver(end).into();
         let error = match end {
             SessionEnd::Closed => Error::closed(),
-            _ => Error::Lost { path: self.lock.path(), reason },
+            SessionEnd::AuthFailed => Error::lock_denied(&self.lock.path()),
+            SessionEnd::Expired => Error::Lost { path: self.lock.path(), reason },
         };
         self.fail(state, &error);
     }

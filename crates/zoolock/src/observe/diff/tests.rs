@@ -192,7 +192,7 @@ fn durations_are_measured_between_reads() {
 fn outage_is_reported_once() {
     let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
     tracker.update(queue(&[1]), Some(1), now);
-    assert_eq!(tracker.record_failed_read("no answer", now).map(|diff| diff.event), Some("lost"));
+    assert_eq!(tracker.record_failed_read("no answer", now).map(|diff| diff.event), Some("unreachable"));
     assert!(tracker.record_failed_read("no answer", now).is_none());
     let diffs = tracker.update(queue(&[1, 2]), Some(1), now);
     let events: Vec<_> = diffs.iter().filter(|diff| is_printed(diff)).map(|diff| diff.event).collect();

@@ -225,7 +225,7 @@ impl ZkSession {
 /// Returns the reply, or the error of a request that was refused or whose outcome is unknown.
 pub(crate) fn reply_or_error(outcome: ReplyOutcome) -> Result<Reply, ZkError> {
     outcome
-        .ok_or_else(|| zk_error(RequestFailure::Unknown, "the connection was lost"))?
+        .ok_or_else(|| zk_error(RequestFailure::Unknown, "the connection ended before the reply"))?
         .map_err(error_of_code)
 }
 

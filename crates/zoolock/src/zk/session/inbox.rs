@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use tokio::sync::{Notify, watch};
-use zoolock_client::{End, Handler, Instant, RequestError, SessionState};
+use zoolock_client::{DialError, End, Handler, Host, Instant, RequestError, SessionState};
 use zoolock_core::ContenderId;
 use zoolock_core::acquisition::{self, RequestId, SessionEnd};
 use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
 
+use super::connection_log::ConnectionLog;
 use super::{ConnectionState, OnGrant, Watch, ZkError};
 use crate::base::sync::lock;
 
@@ -152,10 +153,15 @@ pub(crate) struct Inbox {
     /// The time at which the last attach was requested.
     pub(super) attached: Instant,
     pub(super) on_grant: Option<OnGrant>,
+    /// The server of the newest connection.
+    pub(super) server: Option<Host>,
+    /// The last session timeout that a server granted.
+    granted: Option<Duration>,
+    log: Arc<ConnectionLog>,
 }
 
 impl Inbox {
-    pub(super) fn new(connection_states: watch::Sender<ConnectionState>) -> Inbox {
+    pub(super) fn new(connection_states: watch::Sender<ConnectionState>, log: Arc<ConnectionLog>) -> Inbox {
         Inbox {
             pending: BTreeMap::new(),
             watches: BTreeMap::new(),
@@ -165,6 +171,9 @@ impl Inbox {
             connection_states,
             attached: Instant::default(),
             on_grant: None,
+            server: None,
+            granted: None,
+            log,
         }
     }
 
@@ -275,12 +284,35 @@ impl Handler for Inbox {
 
     fn handle_granted_timeout(&mut self, timeout: Duration, sent: Instant) {
         self.attached = sent;
+        let before = self.granted.replace(timeout);
+        if let Some(server) = self.server.as_ref().filter(|_| before.is_some_and(|before| timeout < before)) {
+            self.log.record_shorter_timeout(server, timeout);
+        }
         if let Some(on_grant) = &self.on_grant {
             on_grant(sent, timeout);
         }
     }
 
+    fn handle_dial(&mut self, host: &Host) {
+        self.server = Some(host.clone());
+    }
+
+    fn handle_failed_dial(&mut self, errors: &[DialError]) {
+        self.log.record_failed_dial(errors);
+    }
+
     fn handle_state_change(&mut self, state: SessionState) {
+        if let Some(server) = &self.server {
+            match &state {
+                SessionState::Connected { .. } => self.log.record_connect(server),
+                SessionState::Disconnected(reason) => self.log.record_disconnect(server, reason.clone()),
+                // With these reasons, a server has answered, which ends the outage.
+                SessionState::Ended(
+                    end @ (End::Expired | End::Replaced | End::WentBack | End::AuthFailed),
+                ) => self.log.record_end(server, *end),
+                SessionState::Ended(_) => {}
+            }
+        }
         let connection_state = match state {
             SessionState::Connected { .. } => {
                 self.arrivals.push(Arrival::Reconnected);
@@ -290,9 +322,8 @@ impl Handler for Inbox {
                 lost.iter().for_each(|key| self.fire(key, false));
                 ConnectionState::Up
             }
-            SessionState::Disconnected(loss) => {
+            SessionState::Disconnected(_) => {
                 self.arrivals.push(Arrival::Disconnected);
-                tracing::debug!(%loss, "the connection to the server is lost");
                 ConnectionState::Down
             }
             SessionState::Ended(end) => {
@@ -350,11 +381,13 @@ mod tests {
     use zoolock_wire::OpResult;
 
     use super::*;
+    use crate::base::tasks::Tasks;
 
     const WATCH: WatchNumber = WatchNumber(7);
 
     fn inbox() -> Inbox {
-        Inbox::new(watch::channel(ConnectionState::Up).0)
+        let tasks = Tasks::Runtime(tokio::runtime::Handle::current());
+        Inbox::new(watch::channel(ConnectionState::Up).0, ConnectionLog::new(&tasks))
     }
 
     fn address(number: u16) -> ReplyAddress {
@@ -394,8 +427,8 @@ mod tests {
         inbox.arrivals.take().into_iter().map(description).collect()
     }
 
-    #[test]
-    fn arrivals_keep_the_order_of_the_server() {
+    #[tokio::test]
+    async fn arrivals_keep_the_order_of_the_server() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, done());
         inbox.handle_event(deleted());
@@ -408,8 +441,8 @@ mod tests {
         );
     }
 
-    #[test]
-    fn watch_of_an_old_connection_fires_after_the_reconnect() {
+    #[tokio::test]
+    async fn watch_of_an_old_connection_fires_after_the_reconnect() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, done());
         inbox.handle_state_change(SessionState::Disconnected(DisconnectReason::Closed));
@@ -420,8 +453,8 @@ mod tests {
         assert!(arrived(&inbox).is_empty(), "a watch fires once");
     }
 
-    #[test]
-    fn refused_request_and_forgotten_watch_do_not_fire() {
+    #[tokio::test]
+    async fn refused_request_and_forgotten_watch_do_not_fire() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, Some(Err(Code::NoNode)));
         inbox.handle_event(deleted());
@@ -433,15 +466,15 @@ mod tests {
         assert_eq!(arrived(&inbox), ["reply 2 true"]);
     }
 
-    #[test]
-    fn shared_transaction_answers_the_release_before_the_create() {
+    #[tokio::test]
+    async fn shared_transaction_answers_the_release_before_the_create() {
         let mut inbox = inbox();
         inbox.deliver(ReplyTo::Both(address(1), address(2)), None, Instant::default(), done());
         assert_eq!(arrived(&inbox), ["reply 1 true", "reply 2 true"]);
     }
 
-    #[test]
-    fn watch_of_a_caller_resolves_once() {
+    #[tokio::test]
+    async fn watch_of_a_caller_resolves_once() {
         let mut inbox = inbox();
         let (sender, mut reply) = oneshot::channel();
         inbox.deliver(ReplyTo::Caller(sender), Some(key()), Instant::default(), done());

@@ -9,15 +9,18 @@
 //! * `requests.rs`: sends requests.
 //! * `inbox.rs`: passes replies and events on, in order.
 //! * `deferral.rs`: defers a release, so that the next create can join its transaction.
+//! * `connection_log.rs`: logs outages.
 //! * `codes.rs`: error codes, and the results of transactions.
 
 mod codes;
+mod connection_log;
 mod deferral;
 mod inbox;
 mod open;
 mod requests;
 
 pub(crate) use codes::{created_znodes, zk_error};
+pub(crate) use connection_log::ConnectionLog;
 pub(crate) use deferral::{JoinResult, PendingJoin, reply_or_error};
 #[cfg(test)]
 pub(crate) use inbox::WatchKind;
@@ -120,6 +123,8 @@ pub(crate) struct ZnodeStat {
     /// The time at which the znode was created, in milliseconds of Unix time, by the server's
     /// clock.
     pub(crate) created_ms: i64,
+    /// The time at which the data was last written, by the server's clock.
+    pub(crate) modified_ms: i64,
 }
 
 /// One operation of a transaction.

@@ -9,19 +9,21 @@ use zoolock_core::SessionId;
 use zoolock_core::acquisition::SessionEnd;
 use zoolock_wire::{Code, Hidden, Reply, Request};
 
+use super::connection_log::ConnectionLog;
 use super::deferral::Deferral;
 use super::inbox::Inbox;
 use super::requests::acls;
 use super::{ConnectionState, Opened, SessionOpenError, SessionParameters, ZkSession};
 
-/// Opens a session. Tries the servers until the deadline.
+/// Opens a session. Tries the servers until the deadline. Logs the outages of the session in `log`.
 pub(crate) async fn open(
     parameters: &SessionParameters,
+    log: &Arc<ConnectionLog>,
     deadline: Instant,
 ) -> Result<Opened, SessionOpenError> {
     fetch_credentials(parameters, deadline).await?;
     let (connection_states, mut connection_state) = watch::channel(ConnectionState::Down);
-    let inbox = Inbox::new(connection_states);
+    let inbox = Inbox::new(connection_states, log.clone());
     let (arrivals, dropped) = (inbox.arrivals.clone(), inbox.dropped.clone());
     let servers = parameters.transport.servers(&parameters.hosts);
     let client = Client::start(config(parameters), servers, inbox, parameters.tasks.platform());

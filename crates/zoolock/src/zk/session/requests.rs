@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use zoolock_client::{Instant, RequestError, RequestNumber, Session};
+use zoolock_client::{Host, Instant, RequestError, RequestNumber, Session};
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
@@ -32,6 +32,11 @@ type ReadReply = (Reply, Option<Watch>);
 impl ZkSession {
     pub(crate) fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// Returns the server of the newest connection.
+    pub(crate) fn server(&self) -> Option<Host> {
+        self.client.with(|_, inbox, _| inbox.server.clone())
     }
 
     /// Returns the shortest session timeout that was granted so far.
@@ -360,6 +365,7 @@ impl From<zoolock_wire::Stat> for ZnodeStat {
             created_children: stat.created_children(),
             owner: SessionId(stat.ephemeral_owner),
             created_ms: stat.ctime,
+            modified_ms: stat.mtime,
         }
     }
 }

@@ -254,12 +254,27 @@ pub(crate) struct Certificates {
     current: Arc<Mutex<Arc<ClientConfig>>>,
     /// Set while a thread reads the files.
     is_reading: Arc<AtomicBool>,
+    failure: Arc<LastFailure>,
+}
+
+/// The last failure to read the files. `None` after a success.
+#[derive(Default)]
+struct LastFailure(Mutex<Option<String>>);
+
+impl LastFailure {
+    /// Records a failure, or a success. Returns whether it is a failure that differs from the last one.
+    fn record(&self, failure: Option<&str>) -> bool {
+        let mut last = lock(&self.0);
+        let is_new = failure.is_some() && last.as_deref() != failure;
+        *last = failure.map(str::to_owned);
+        is_new
+    }
 }
 
 impl Certificates {
     pub(crate) fn new(tls: Tls) -> Result<Certificates, Error> {
         let current = Arc::new(Mutex::new(tls.load()?));
-        Ok(Certificates { tls, current, is_reading: Arc::default() })
+        Ok(Certificates { tls, current, is_reading: Arc::default(), failure: Arc::default() })
     }
 
     fn current(&self) -> Arc<ClientConfig> {
@@ -274,17 +289,26 @@ impl Certificates {
         let certificates = self.clone();
         let read = run_on_thread("zoolock-tls", move || {
             match certificates.tls.load() {
-                Ok(config) => *lock(&certificates.current) = config,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot reload the TLS certificates; the old ones stay in use")
+                Ok(config) => {
+                    *lock(&certificates.current) = config;
+                    certificates.failure.record(None);
                 }
+                Err(error) => certificates.log_failure(&error.to_string()),
             }
             certificates.is_reading.store(false, Ordering::Release);
         });
         // A disk that hangs must not prevent the connection, so this wait is limited.
         if let Ok(Err(error)) = tokio::time::timeout(READ_BOUND, read).await {
             self.is_reading.store(false, Ordering::Release);
-            tracing::warn!(%error, "cannot reload the TLS certificates; the old ones stay in use");
+            self.log_failure(&error.to_string());
+        }
+    }
+
+    /// Logs a failure to read the files, unless the last read failed in the same way. Each dial reads the files, and
+    /// there may be several dials in a second.
+    fn log_failure(&self, error: &str) {
+        if self.failure.record(Some(error)) {
+            tracing::warn!(error, "cannot reload the TLS certificates; the old ones stay in use");
         }
     }
 }
@@ -316,6 +340,13 @@ pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeated_reload_failure_is_logged_once() {
+        let last = LastFailure::default();
+        let failures = [Some("no file"), Some("no file"), Some("not PEM"), None, Some("not PEM")];
+        assert_eq!(failures.map(|failure| last.record(failure)), [true, false, true, false, true]);
+    }
 
     #[test]
     fn invalid_certificate_host_is_refused() {

@@ -26,7 +26,9 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Tests in `pages.py` that do not depend on the kind of server. They run on one server only.
-const SERVER_INDEPENDENT: [&str; 5] = [
+const SERVER_INDEPENDENT: [&str; 7] = [
+    "refused_page_is_not_live",
+    "read_only_page_copies_commands",
     "only_the_right_token_logs_in",
     "hostile_names_are_shown_harmlessly",
     "pages_work_without_javascript",
@@ -124,10 +126,12 @@ on_both_servers!(private the_pages_work_in_a_browser, |zookeeper| async move {
     let token = token_file(&sandbox);
     let flags = ["--connect", &connect, "--allow-operate", "--token-file", &token];
     let (_ui, address) = start(&sandbox, &flags);
+    let (_read_only_ui, read_only_address) = start(&sandbox, &flags[..2]);
 
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/ui/browser");
     let mut script = Command::new(directory.join("run"));
     script.env("UI", format!("http://{address}")).env("TOKEN", TOKEN).env("CONNECT", &connect);
+    script.env("READ_ONLY_UI", format!("http://{read_only_address}"));
     script.env("ZOOLOCK", env!("CARGO_BIN_EXE_zoolock")).env("CHROMIUM", CHROMIUM);
     script.env("SCREENSHOTS", screenshots(zookeeper.server().server_kind()));
     if zookeeper.server().server_kind() == ServerKind::Apache && std::env::var_os("ONLY").is_none() {

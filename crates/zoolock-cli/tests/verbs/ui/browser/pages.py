@@ -1,6 +1,6 @@
 """Tests the pages of zoolock ui in a browser.
 
-Environment variables: UI (its address), TOKEN, CONNECT, ZOOLOCK (the command), CHROMIUM, SCREENSHOTS (a directory).
+Environment variables: UI (its address), READ_ONLY_UI (the address of another zoolock ui without logins), TOKEN, CONNECT, ZOOLOCK (the command), CHROMIUM, SCREENSHOTS (a directory).
 Optional: LEAVE_OUT (names of tests to skip, separated by spaces) and ONLY (a pattern for names of tests to run).
 This script prints requests to the Rust test that started it, for actions that only the library can do."""
 
@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import urllib.parse
 from playwright.sync_api import expect, sync_playwright
 
 UI = os.environ["UI"].rstrip("/")
+READ_ONLY_UI = os.environ["READ_ONLY_UI"].rstrip("/")
 TOKEN = os.environ["TOKEN"]
 ZOOLOCK = [os.environ["ZOOLOCK"], "--connect", os.environ["CONNECT"]]
 SHOTS = pathlib.Path(os.environ["SCREENSHOTS"])
@@ -39,8 +41,8 @@ def request(what, answer):
     assert received == answer, received
 
 
-def lock_url(name):
-    return f"{UI}/lock?name={urllib.parse.quote('/locks/' + name, safe='')}"
+def lock_url(name, ui=UI):
+    return f"{ui}/lock?name={urllib.parse.quote('/locks/' + name, safe='')}"
 
 
 def show(name):
@@ -139,6 +141,8 @@ def tab_to(page, name):
 def all_locks_are_listed(browser):
     page = browser.context().new_page()
     page.goto(UI)
+    expect(page.get_by_role("columnheader", name="Longest")).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("rowheader").first).to_contain_text("deploys")
     row = page.get_by_role("row").filter(has_text="deploys")
     expect(row).to_contain_text("database move")
     expect(row.get_by_role("cell").nth(3)).to_have_text("2")
@@ -253,10 +257,38 @@ def stale_token_breaks_no_holder(browser):
     with page.expect_response(lambda response: response.url.endswith("/action")) as refused:
         page.get_by_role("button", name="Break this holder").click()
     assert refused.value.status == 409
-    expect(page.get_by_role("heading", name="Too late")).to_be_visible()
+    expect(page.get_by_role("heading", name="Contender not found")).to_be_visible()
     screenshot(page, "too-late")
     assert show("stale")["holder"]["token"] == second.token
     second.release()
+
+
+def read_only_page_copies_commands(browser):
+    context = browser.context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    held = Hold("copied", "in the way")
+    page = context.new_page()
+    page.goto(lock_url("copied", READ_ONLY_UI))
+    row = page.get_by_role("region", name="Table of the queue").get_by_role("row").nth(1)
+    expect(row).to_contain_text(held.token)
+    screenshot(page, "read-only")
+    assert_accessible(page, "a lock, read-only")
+    row.get_by_role("button", name=re.compile("Copy zoolock revoke")).click()
+    expect(row.get_by_text("Copied", exact=True)).to_be_visible()
+    copied = shlex.split(page.evaluate("() => navigator.clipboard.readText()"))
+    assert copied == ["zoolock", "revoke", "copied", "--token", held.token], copied
+    subprocess.run([*ZOOLOCK, *copied[1:]], check=True)
+    assert held.exit_code() == 0
+
+
+def refused_page_is_not_live(browser):
+    page = browser.context().new_page()
+    page.goto(f"{UI}/")
+    expect(page.locator("#live")).to_have_text("live")
+    page.route(f"{UI}/", lambda route: route.fulfill(status=403, body="no"))
+    expect(page.locator("#live")).to_have_text("not live")
+    page.unroute(f"{UI}/")
+    expect(page.locator("#live")).to_have_text("live")
 
 
 def hostile_names_are_shown_harmlessly(browser):
@@ -283,6 +315,11 @@ def a_deadlock_is_drawn_and_broken(browser):
     page.goto(f"{UI}/graph")
     expect(page.locator("#summary")).to_contain_text("No deadlock")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
+    # The list is served by another zoolock ui, so it gets no deadlock from the reads for the graph.
+    first_page = browser.context().new_page()
+    first_page.goto(READ_ONLY_UI)
+    expect(first_page.locator("#live")).to_have_text("live")
+    expect(first_page.get_by_role("alert")).to_have_count(0)
     begun = time.time()
     request("deadlock", "made")
     made = time.time()
@@ -290,6 +327,20 @@ def a_deadlock_is_drawn_and_broken(browser):
     drawn = time.time()
     print(f"a deadlock was drawn after {drawn - made:.1f} s, {drawn - begun:.1f} s after its first lock")
     assert drawn - made < 2
+    banner = first_page.get_by_role("alert")
+    banner.get_by_role("link", name="Deadlock of 3 owners").wait_for()
+    print(f"the first page warned at most {time.time() - made:.1f} s after the deadlock")
+    assert time.time() - made < 3
+    for lock in ("invoice/7", "order/7", "parcel/7"):
+        expect(banner.get_by_role("link", name=lock)).to_be_visible()
+    expect(banner).not_to_contain_text("seen in one read only")
+    screenshot(first_page, "locks-deadlock")
+    assert_accessible(first_page, "locks with a deadlock")
+    banner.get_by_role("link", name="Deadlock of 3 owners").click()
+    command = first_page.get_by_text(re.compile("^zoolock break .*/7 --token"))
+    expect(command).to_be_visible()
+    assert_accessible(first_page, "a deadlock, read-only")
+    first_page.goto(READ_ONLY_UI)
     expect(page.locator("svg .box.cycle")).to_have_count(3)
     expect(page.get_by_text("⚠ cycle")).to_have_count(3)
     expect(page.get_by_text("Seen once")).to_have_count(0)
@@ -302,6 +353,7 @@ def a_deadlock_is_drawn_and_broken(browser):
     page.get_by_role("button", name=re.compile("^Break this")).click()
     expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     request("all free", "free")
+    expect(banner).to_have_count(0)
     page.goto(f"{UI}/graph")
     expect(page.locator("#summary")).to_contain_text("No deadlock")
 
@@ -422,6 +474,8 @@ TESTS = [
     broken_lock_passes_to_next_waiter,
     stale_token_breaks_no_holder,
     a_deadlock_is_drawn_and_broken,
+    read_only_page_copies_commands,
+    refused_page_is_not_live,
     hostile_names_are_shown_harmlessly,
     pages_work_without_javascript,
     axe_finds_no_serious_violation,

@@ -1,0 +1,101 @@
+//! Describes the events in the history of a lock.
+
+use zoolock::{HistoryEvent, Party};
+
+use crate::base::reporter::escape_unprintable;
+
+/// Formats the time of an event, in the time zone of this machine.
+pub(crate) fn format_time(event: &HistoryEvent) -> String {
+    let time = event.at_ms.and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
+    let local = time.map(|time| time.to_zoned(jiff::tz::TimeZone::system()));
+    local.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
+/// Formats an event as one line: its time, what happened, to which contender, and by whom.
+pub(crate) fn format_line(event: &HistoryEvent) -> String {
+    let (contender, origin) = (describe_contender(event), describe_origin(event));
+    format!("{} {}: {contender}; {origin}", format_time(event), escape_unprintable(&event.event))
+}
+
+/// Describes the contender of an event: its number, and what is known of its process.
+pub(crate) fn describe_contender(event: &HistoryEvent) -> String {
+    let number = event.number.map_or_else(|| "-".to_owned(), |number| format!("number {number}"));
+    let waited = if event.held == Some(false) { ", which waited" } else { "" };
+    let said = match describe_process(&event.contender, event.contender.note.as_deref()) {
+        Some(process) => format!("{number}, {process}{waited}"),
+        None => format!("{number}{waited}"),
+    };
+    escape_unprintable(&said)
+}
+
+/// Describes who caused or found an event.
+pub(crate) fn describe_origin(event: &HistoryEvent) -> String {
+    let by = &event.by;
+    let said = match (event.event.as_str(), &by.user) {
+        ("crashed" | "panicked", _) => {
+            let process = describe_process(by, by.note.as_deref());
+            format!("found by {}", process.unwrap_or_else(|| "an unknown holder".to_owned()))
+        }
+        (_, user) => {
+            let host = by.host.as_ref().map(|host| format!("on {host}"));
+            let user = user.as_deref().unwrap_or("unknown user");
+            let who = host.map_or_else(|| user.to_owned(), |host| format!("{user} {host}"));
+            let how = by.command.as_ref().or(by.program.as_ref());
+            who + &how.map_or(String::new(), |how| format!(", {how}"))
+        }
+    };
+    let is_reason = !matches!(event.event.as_str(), "crashed" | "panicked");
+    let reason = by.note.as_ref().filter(|_| is_reason).map_or(String::new(), |note| format!(": {note}"));
+    escape_unprintable(&(said + &reason))
+}
+
+/// Describes a process in a few words; `None` if nothing is known of it.
+fn describe_process(party: &Party, note: Option<&str>) -> Option<String> {
+    let mut words = Vec::new();
+    words.extend(party.host.clone());
+    words.extend(party.pid.map(|pid| format!("pid {pid}")));
+    words.extend(party.program.as_ref().map(|program| format!("({program})")));
+    let said = words.join(" ");
+    let said = match note {
+        Some(note) if said.is_empty() => note.to_owned(),
+        Some(note) => format!("{said}: {note}"),
+        None => said,
+    };
+    Some(said).filter(|said| !said.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parses an event, because other crates cannot create one.
+    fn event(text: &str) -> HistoryEvent {
+        serde_json::from_str(text).expect("an event")
+    }
+
+    #[test]
+    fn crash_names_holder_and_finder() {
+        let crash = event(
+            r#"{"event":"crashed","lock":"/locks/x","number":17,"held":true,
+                "contender":{"host":"web-3","pid":4711},"by":{"host":"web-2","pid":77,"program":"job","note":"standby"}}"#,
+        );
+        assert_eq!(describe_contender(&crash), "number 17, web-3 pid 4711");
+        assert_eq!(describe_origin(&crash), "found by web-2 pid 77 (job): standby");
+        assert_eq!(format_time(&crash), "-");
+        let unknown = event(r#"{"event":"panicked","lock":"/locks/x","number":17}"#);
+        assert_eq!(describe_contender(&unknown), "number 17");
+        assert_eq!(describe_origin(&unknown), "found by an unknown holder");
+    }
+
+    #[test]
+    fn break_names_user_command_and_reason() {
+        let broken = event(
+            r#"{"event":"broken","lock":"/locks/x","number":18,"held":false,
+                "by":{"user":"ann","host":"ops-1","pid":9,"program":"zoolock","command":"zoolock break x","note":"st\u001buck"}}"#,
+        );
+        assert_eq!(describe_contender(&broken), "number 18, which waited");
+        assert_eq!(describe_origin(&broken), "ann on ops-1, zoolock break x: st\\u{1b}uck");
+        let nobody = event(r#"{"event":"asked","lock":"/locks/x","number":18,"by":{"host":"ops-1"}}"#);
+        assert_eq!(describe_origin(&nobody), "unknown user on ops-1");
+    }
+}
