@@ -42,8 +42,8 @@ const HISTORY_HELP: &str = "\
 The events are: asked (an operator asked the holder or waiter to release), broken (an operator took the lock away from \
 it), crashed (the holder ended without a release) and panicked (a thread of the holder panicked). A crash is found only \
 with --crash-detection, by the next holder, and the time is that of the discovery. Clean releases are not recorded. The \
-history is kept in znodes below ROOT/.audit, where ROOT is the path of --root. The last 1000 crashes are kept, and \
-everything that operators did. Any client that may acquire locks may write there.";
+history is kept in znodes below ROOT/.audit, where ROOT is the path of --root. The last 1000 requests and crashes are \
+kept, and all breaks. Any client that may acquire locks may write there.";
 
 /// `zoolock history`.
 #[derive(Debug, ClapArgs)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use zoolock::{Entry, Error, HistoryEvent, Snapshot};
+use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
@@ -31,8 +31,9 @@ pub(crate) async fn ls(
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let (mut locks, deadlocks, similar) = connect_and_request(service, reporter, async |zoolock| {
-        let locks = zoolock.survey(prefix, SEARCHED_WAITERS).await?;
-        let deadlocks = zoolock.deadlocks_among(&locks).await?;
+        // The JSON document has only the first waiter, and no deadlocks.
+        let locks = zoolock.survey(prefix, if json { 1 } else { SEARCHED_WAITERS }).await?;
+        let deadlocks = if json { Ok(Vec::new()) } else { zoolock.deadlocks_among(&locks).await };
         let similar = match prefix.filter(|_| locks.is_empty()) {
             Some(prefix) => find_similar(zoolock, prefix, service).await?,
             None => None,
@@ -79,6 +80,10 @@ pub(crate) async fn ls(
             "? marks locks that this user may not read completely: `zoolock show` names the unreadable part",
         );
     }
+    let deadlocks = deadlocks.unwrap_or_else(|error| {
+        reporter.note(format_args!("locks that may be in a deadlock could not be read again: {error}"));
+        Vec::new()
+    });
     if !deadlocks.is_empty() {
         let circles: Vec<String> =
             deadlocks.iter().map(|deadlock| format_circle(deadlock, &service.root)).collect();
@@ -90,7 +95,7 @@ pub(crate) async fn ls(
 }
 
 /// Maximum number of waiters of each lock among which `ls` searches for deadlocks.
-const SEARCHED_WAITERS: usize = 64;
+const SEARCHED_WAITERS: usize = 16;
 
 /// Number of events that `show` prints.
 const SHOWN_EVENTS: usize = 5;
@@ -100,7 +105,7 @@ const SHOWN_EVENTS: usize = 5;
 struct ShownLock<'a> {
     #[serde(flatten)]
     lock: &'a Snapshot,
-    /// `None` if this client may not read it.
+    /// `None` if it cannot be read.
     history: Option<&'a [HistoryEvent]>,
 }
 
@@ -114,11 +119,8 @@ pub(crate) async fn show(
 ) -> Result<Exit, Failure> {
     let (lock, history, similar) = connect_and_request(service, reporter, async |zoolock| {
         let lock = zoolock.mutex(name).snapshot().await?;
-        // A client that may read the lock may lack the permission to read the history.
-        let history = match zoolock.history(Some(name), SHOWN_EVENTS).await {
-            Err(Error::Denied { .. }) => None,
-            history => Some(history?),
-        };
+        // A client that may read the lock may be unable to read the history.
+        let history = zoolock.history(Some(name), SHOWN_EVENTS).await.ok();
         let similar = if lock.exists { None } else { find_similar(zoolock, name, service).await? };
         Ok((lock, history, similar))
     })
@@ -179,7 +181,7 @@ pub(crate) async fn show(
     let _ =
         writeln!(text, "  last end  {}", describe_previous(&lock, history.as_deref().unwrap_or_default()));
     if history.is_none() {
-        text.push_str("  history   no permission to read it\n");
+        text.push_str("  history   it cannot be read\n");
     }
     for event in history.iter().flatten() {
         let line = format!("history   {}", format_line(event));

@@ -67,16 +67,27 @@ pub(crate) async fn revoke(
     let zoolock = connect(service, reporter).await?;
     let mutex = zoolock.mutex(name);
     let request = async {
-        let asked = match ticket {
+        let (asked, missed) = match ticket {
             Some(ticket) => {
                 mutex.revoke(ticket).await?;
                 reporter.note(format_args!("{name}: asked {ticket} to release it"));
-                vec![ticket]
+                (vec![ticket], None)
             }
             None => ask_all_holders(&zoolock, name, service, reporter).await?,
         };
-        match wait.filter(|_| !asked.is_empty()) {
-            Some(wait) => wait_for_release(service, &mutex, name, &asked, wait, reporter).await,
+        if let Some(wait) = wait.filter(|_| !asked.is_empty()) {
+            wait_for_release(service, &mutex, name, &asked, wait, reporter).await?;
+        }
+        match missed {
+            // Without --wait, it is enough that one holder is asked.
+            Some(Exit::NOT_REVOCABLE) if wait.is_none() => Ok(Exit::OK),
+            Some(Exit::NOT_REVOCABLE) => {
+                Err(Failure::new(Exit::NOT_REVOCABLE, format!("{name}: not all holders could be asked")))
+            }
+            Some(exit) => {
+                let what = "a part of the queue cannot be read, so some holders may not have been asked";
+                Err(Failure::new(exit, format!("{name}: {what}")))
+            }
             None => Ok(Exit::OK),
         }
     };
@@ -146,13 +157,14 @@ async fn wait_for_release(
     }
 }
 
-/// Asks all holders to release the lock. Returns the tickets of those that were asked.
+/// Asks each holder to release the lock. Returns the tickets of the asked holders, and the exit code if another holder
+/// could not be asked.
 async fn ask_all_holders(
     zoolock: &Zoolock,
     name: &str,
     service: &ConnectionSettings,
     reporter: &Reporter,
-) -> Result<Vec<Ticket>, Failure> {
+) -> Result<(Vec<Ticket>, Option<Exit>), Failure> {
     let mutex = zoolock.mutex(name);
     let seen = mutex.snapshot().await?;
     if !seen.exists {
@@ -160,6 +172,7 @@ async fn ask_all_holders(
         return Err(no_such_lock(name, similar.as_deref(), service));
     }
     let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
+    let mut missed = (!seen.unread.is_empty()).then_some(Exit::DENIED);
     for part in &seen.unread {
         reporter.note(format_args!(
             "{name}: cannot read {}; its holders are not asked",
@@ -175,7 +188,7 @@ async fn ask_all_holders(
         if seen.unread.is_empty() {
             reporter.note(format_args!("{name} is free; no holder to ask"));
         }
-        return Ok(Vec::new());
+        return Ok((Vec::new(), missed));
     }
     let (mut asked, mut unsupported, mut denied, mut any_asked) = (Vec::new(), Vec::new(), Vec::new(), false);
     for holder in holders {
@@ -184,6 +197,7 @@ async fn ask_all_holders(
                 "{name}: cannot read the token of {}; it is not asked",
                 escape_unprintable(&holder.node)
             ));
+            missed = Some(Exit::DENIED);
             continue;
         };
         match mutex.revoke(ticket).await {
@@ -212,12 +226,15 @@ async fn ask_all_holders(
         unsupported.into_iter().for_each(|message| reporter.note(message));
         return Err(Failure::from(last));
     }
+    if !unsupported.is_empty() {
+        missed = missed.or(Some(Exit::NOT_REVOCABLE));
+    }
     let mut unsupported = unsupported.into_iter();
     match unsupported.next() {
         Some(message) if !any_asked => return Err(Failure::new(Exit::NOT_REVOCABLE, message)),
         first => first.into_iter().chain(unsupported).for_each(|message| reporter.note(message)),
     }
-    Ok(asked)
+    Ok((asked, missed))
 }
 
 /// Breaks the lock of the contender with this ticket. Without a ticket, fails with the commands that break the lock.

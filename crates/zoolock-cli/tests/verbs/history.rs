@@ -114,6 +114,11 @@ on_both_servers!(revoke_waits_for_the_release, |zookeeper| async move {
         (&"asked".into(), &"zoolock revoke x".into()),
         "{asked}"
     );
+    // Another request changes nothing.
+    assert_eq!(run_as_ann(&sandbox, &zookeeper, &["revoke", "x"]).code, 0);
+    let shown = json(&sandbox, &zookeeper, &["show", "x"]);
+    assert_eq!(shown["history"].as_array().map(Vec::len), Some(2), "{shown}");
+    assert!(shown["holder"]["asked_ms"].is_u64(), "{shown}");
     let done = run_as_ann(&sandbox, &zookeeper, &["revoke", "nothing"]);
     assert!(done.code == 66 && done.stderr.contains("no lock nothing at"), "{done:?}");
 });

@@ -273,7 +273,9 @@ impl Machine {
         else {
             return;
         };
-        if let Some(marker) = self.config.rules.marker_in(&directory).filter(|m| m.sequence != me.sequence) {
+        // A reader writes no marker. So the crash stays in the record, and a later writer reports it.
+        let is_replaced = |marker: &Marker| me.prefix.is_exclusive() && marker.sequence != me.sequence;
+        if let Some(marker) = self.config.rules.marker_in(&directory).filter(is_replaced) {
             step.actions.push(Action::CrashFound { lock_index, marker });
         }
     }

@@ -1,6 +1,6 @@
 //! Reads the history of locks; see [`HistoryEvent`].
 
-use zoolock_core::acquisition::RequestFailure;
+use zoolock_core::acquisition::{Refusal, RequestFailure};
 
 use crate::admin::snapshot::entry::is_plausible;
 use crate::admin::snapshot::request_error;
@@ -46,6 +46,8 @@ pub(crate) async fn read(
             Ok(read) => read,
             // A client has deleted it meanwhile, because there are too many.
             Err(ZkError { failure: RequestFailure::NoNode, .. }) => continue,
+            // The event belongs to a client with other credentials.
+            Err(ZkError { failure: RequestFailure::Refused(Refusal::Denied), .. }) => continue,
             Err(failure) => return Err(error(failure)),
         };
         // Every client may write any data. Two locks may have the same tag.

@@ -8,6 +8,7 @@ use zoolock_core::record::{HolderState, Marker, Record};
 use crate::admin::snapshot::entry;
 use crate::admin::snapshot::{self, Entry, Snapshot, SnapshotOptions};
 use crate::base::error::Error;
+use crate::base::metrics::SEVERAL_MUTEXES;
 use crate::base::naming;
 use crate::base::path::LockPath;
 use crate::base::ticket::Ticket;
@@ -221,6 +222,9 @@ impl Lock {
             number: entry.number(),
             token: Some(ticket.to_string()),
             held: match found.contender.name.role {
+                // It may also wait: for other locks, or for permits.
+                _ if NodeData::parse(&found.data).is_some_and(|data| data.kind == SEVERAL_MUTEXES) => None,
+                Role::Permit => None,
                 _ if found.is_head => Some(true),
                 // The writer's znode of an upgraded reader holds, although it is not first.
                 Role::Exclusive
@@ -274,7 +278,7 @@ impl Lock {
             subject: format!("lock {}", self.path()),
             message: format!(
                 "{}; use credentials that may delete in its directory and create in {audit}; {audit} belongs to the first \
-                 client that broke a lock below this root, so use a root per owner",
+                 client that wrote to it, so use a root per owner",
                 error.message
             ),
         }
@@ -312,6 +316,10 @@ impl TicketTarget {
 fn revoke_request(found: &TicketTarget) -> RevokeRequest {
     // zoolock's contenders have zoolock's data format in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
+        // Another write would hide the time of the first request.
+        if data.revoked {
+            return RevokeRequest::AlreadyAsked;
+        }
         return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }
     if data::parse_flags(&found.data).revoked {

@@ -370,7 +370,7 @@ async fn describe(
     let HoldersAndWaiters { holders, waiters } = holders::separate_holders(readings, &names, permits);
     let entry =
         |reading: ContenderRead| entry::describe_contender(&reading.contender, reading.read, view.epoch);
-    let facts = GrantFacts::new(marker.map(|marker| (marker, record_ms)), last_change, &holders);
+    let facts = GrantFacts::new(marker, record_ms, last_change, &holders);
     let mut grants: Vec<Option<u64>> = holders.iter().map(|reading| facts.grant_time(reading)).collect();
     if let Some(cache) = &mut cache {
         // Later changes of the queue hide the time of a grant, so the cache keeps it.
@@ -378,7 +378,7 @@ async fn describe(
         cache.holders.clear();
         for (reading, grant) in holders.iter().zip(&mut grants) {
             let node = reading.contender.path(&path);
-            *grant = earlier.get(&node).copied().or(*grant);
+            *grant = grant.or(earlier.get(&node).copied());
             cache.grants.extend(grant.map(|grant| (node.clone(), grant)));
             cache.holders.insert(node);
         }

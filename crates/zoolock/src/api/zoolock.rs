@@ -179,7 +179,8 @@ impl Zoolock {
 
     /// Returns the last `max` events in the history of the locks under the root, or of the lock `name`, the oldest first:
     /// requests to release, breaks, and the crashes that holders found. Locks with absolute names are in the history of
-    /// the root of the client that acted. Costs one request, and one for each event.
+    /// the root of the client that acted. Leaves out events that this client has no permission to read. Costs one
+    /// request, and one for each event.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name, [`Error::Unavailable`], [`Error::Denied`].

@@ -18,11 +18,11 @@ use crate::lock::context::Context;
 use crate::zk::directory;
 use crate::zk::session::{Created, Op, ZkError, ZkSession};
 
-/// Number of crashes that are kept below a root. Older ones are deleted.
-const MAX_CRASHES: usize = 1000;
+/// Number of requests and crashes that are kept below a root. Older ones are deleted. Breaks are kept.
+const MAX_EVENTS: usize = 1000;
 /// Maximum number of characters of each text in an event.
 const MAX_TEXT: usize = 512;
-/// The writer of every sixteenth event deletes old crashes.
+/// The writer of a request or a crash whose number this divides deletes old ones.
 const PRUNE_EVERY: u32 = 16;
 
 /// An event in the history of a lock.
@@ -156,7 +156,7 @@ pub(crate) async fn add(zk: &Arc<ZkSession>, context: &Context, event: &HistoryE
         outcome = zk.commit(vec![event_op(&directory, event)]).await;
     }
     match outcome?.first().and_then(number_of) {
-        Some(number) if number % PRUNE_EVERY == 0 => delete_old_crashes(zk, &directory).await,
+        Some(number) if number % PRUNE_EVERY == 0 => delete_old_events(zk, &directory).await,
         _ => Ok(()),
     }
 }
@@ -190,15 +190,13 @@ pub(crate) fn add_crashes(context: &Context, path: impl Fn(usize) -> String, cra
     });
 }
 
-/// Deletes the oldest crashes if there are more than [`MAX_CRASHES`]. What operators did is kept.
-async fn delete_old_crashes(zk: &Arc<ZkSession>, directory: &str) -> Result<(), ZkError> {
+/// Deletes the oldest requests and crashes if there are more than [`MAX_EVENTS`].
+async fn delete_old_events(zk: &Arc<ZkSession>, directory: &str) -> Result<(), ZkError> {
     let (names, _) = zk.children(directory).await?;
-    let is_crash = |name: &&String| name.starts_with("crashed-") || name.starts_with("panicked-");
-    let mut crashes: Vec<&String> = names.iter().filter(is_crash).collect();
-    crashes.sort_by_key(|name| sequence_number(name));
-    let old = crashes.len().saturating_sub(MAX_CRASHES);
-    let deletions =
-        crashes[..old].iter().map(|name| zk.commit(vec![Op::Delete(format!("{directory}/{name}"))]));
+    let mut events: Vec<&String> = names.iter().filter(|name| !name.starts_with("broken-")).collect();
+    events.sort_by_key(|name| sequence_number(name));
+    let old = &events[..events.len().saturating_sub(MAX_EVENTS)];
+    let deletions = old.iter().map(|name| zk.commit(vec![Op::Delete(format!("{directory}/{name}"))]));
     for deletion in deletions.collect::<Vec<_>>() {
         // Another client may delete it at the same time.
         let _ = deletion.await;

@@ -135,6 +135,14 @@ fn crash_is_reported_with_its_marker() {
         let found = Action::CrashFound { lock_index: 0, marker };
         assert_eq!(drive.take_all_reported(), [found, granted(ME, Previous::Crashed)]);
     }
+    // A reader replaces no marker. A later writer finds the same crash, and reports it.
+    let reader = Node { prefix: Prefix::Read, ..ME };
+    let mut drive = Drive::of(config(Kind::Read));
+    drive.answer(Request::Join, Ok(Reply::Joined(reader)));
+    drive.answer(Request::List, Ok(children(vec![reader.name()])));
+    let record = Record::Marker(Marker { state: HolderState::Held, tracked: true, ..released(3) });
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, record)));
+    assert_eq!(drive.take_all_reported(), [granted(reader, Previous::Crashed)]);
     // This contender does not track crashes, but the release marker shows the panic.
     let marker = Marker { state: HolderState::Panicked, ..released(3) };
     let mut drive = sole_contender(config(Kind::Mutex), Record::Marker(marker));

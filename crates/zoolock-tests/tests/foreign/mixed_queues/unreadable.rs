@@ -19,7 +19,10 @@ on_both_servers!(lock_beside_unreadable_leases_works, |place| async move {
         "{text}"
     );
     let output = zoolock(&place, &["revoke", "x"]).await;
-    output.assert(0, &["x: cannot read leases; its holders are not asked"]);
+    output.assert(
+        77,
+        &["x: cannot read leases; its holders are not asked", "some holders may not have been asked"],
+    );
     assert!(!output.stderr.contains("free"), "{}", output.stderr);
 
     let curator = queue.join("UUID-lock-", b"").await;
@@ -28,7 +31,7 @@ on_both_servers!(lock_beside_unreadable_leases_works, |place| async move {
     assert_eq!(contenders(&lock, "family"), ["curator", "kazoo"]);
     assert_eq!(lock["unread"], json!(["leases"]));
     let output = zoolock(&place, &["revoke", "x"]).await;
-    output.assert(0, &["cannot read leases", "asked Curator to release it"]);
+    output.assert(77, &["cannot read leases", "asked Curator to release it"]);
     assert_eq!(queue.data(&curator).await, b"__REVOKE__");
     let first = of_holder(&lock, "token");
     zoolock(&place, &["break", "x", "--token", first]).await.assert(0, &["from the queue"]);

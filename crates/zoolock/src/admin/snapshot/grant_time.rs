@@ -14,6 +14,7 @@
 
 use std::collections::HashSet;
 
+use zoolock_core::names::Role;
 use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Sequence, Zxid};
 
@@ -26,6 +27,8 @@ use crate::engine::data::NodeData;
 pub(super) struct GrantFacts {
     /// The marker in the record, and the time at which it was written.
     marker: Option<(Marker, i64)>,
+    /// The time at which the record was written.
+    record_ms: i64,
     /// The last transaction that created or deleted a child.
     last_change: Option<Zxid>,
     /// The sequence numbers of all holders.
@@ -33,14 +36,15 @@ pub(super) struct GrantFacts {
 }
 
 impl GrantFacts {
-    /// `marker`: the marker in the record, and the time at which it was written.
+    /// `marker`: the marker in the record; `record_ms`: the time at which the record was written.
     pub(super) fn new(
-        marker: Option<(Marker, i64)>,
+        marker: Option<Marker>,
+        record_ms: i64,
         last_change: Option<Zxid>,
         holders: &[ContenderRead],
     ) -> GrantFacts {
         let holders = holders.iter().map(|holder| holder.contender.name.sequence).collect();
-        GrantFacts { marker, last_change, holders }
+        GrantFacts { marker: marker.map(|marker| (marker, record_ms)), record_ms, last_change, holders }
     }
 
     /// Returns the time at which the holder was granted the lock, in milliseconds of Unix time. Returns `None` if the
@@ -55,6 +59,10 @@ impl GrantFacts {
             _ if kind == SEVERAL_MUTEXES || kind == "upgrade" => return None,
             _ if data.is_some_and(|data| data.granted && !data.revoked) && stat.version == 1 => {
                 stat.modified_ms
+            }
+            // A semaphore may have got more permits since then.
+            _ if holder.contender.name.role == Role::Permit && self.record_ms > stat.created_ms => {
+                return None;
             }
             _ if own == Sequence(0) || self.last_change == Some(stat.czxid) => stat.created_ms,
             Some((marker, time)) if was_written_by_deletion(marker) && self.hold_all_after(marker, own) => {
@@ -117,7 +125,8 @@ mod tests {
 
     /// Returns the time of the grant of the last of the holders, after later changes of the children.
     fn grant_time(marker: Option<(Marker, i64)>, holders: &[ContenderRead]) -> Option<u64> {
-        let facts = GrantFacts::new(marker, Some(Zxid(1000)), holders);
+        let record_ms = marker.map_or(0, |(_, time)| time);
+        let facts = GrantFacts::new(marker.map(|(marker, _)| marker), record_ms, Some(Zxid(1000)), holders);
         facts.grant_time(holders.last().expect("a holder"))
     }
 
@@ -164,7 +173,7 @@ mod tests {
     #[test]
     fn contender_that_found_nobody_held_at_once() {
         let holder = contender("lock-0000000005", "");
-        let facts = |last| GrantFacts::new(None, Some(Zxid(last)), std::slice::from_ref(&holder));
+        let facts = |last| GrantFacts::new(None, 0, Some(Zxid(last)), std::slice::from_ref(&holder));
         assert_eq!(facts(105).grant_time(&holder), some(CREATED));
         assert_eq!(facts(106).grant_time(&holder), None);
         let first = [contender("lock-0000000000", "")];
@@ -186,5 +195,10 @@ mod tests {
         assert_eq!(permits(granted, 1), some(WRITTEN));
         assert_eq!(permits(granted, 2), None, "a later write hides the time");
         assert_eq!(permits(r#"{"id":"1","kind":"permits"}"#, 0), None);
+        // It found nobody, but the number of permits was changed later.
+        let holder = contender("permit-1-0000000005", r#"{"id":"1","kind":"permits"}"#);
+        let facts = |ms| GrantFacts::new(None, ms, Some(Zxid(105)), std::slice::from_ref(&holder));
+        assert_eq!(facts(CREATED).grant_time(&holder), some(CREATED));
+        assert_eq!(facts(WRITTEN).grant_time(&holder), None);
     }
 }
