@@ -47,7 +47,7 @@ impl ListSelection {
 }
 
 /// Returns the time of the grant, or if it is unknown, the earliest possible one.
-fn held_since(lock: &Snapshot) -> Option<u64> {
+pub(crate) fn held_since(lock: &Snapshot) -> Option<u64> {
     lock.holders().filter_map(|holder| holder.held_since_ms.or(holder.since_ms)).min()
 }
 

@@ -27,7 +27,8 @@ pub(crate) struct TopPlan {
 pub(super) fn plan_top(global: &Global, asked: TopArgs) -> Result<TopPlan, Failure> {
     let TopArgs { prefix, interval: text, read_only } = asked;
     refuse_json(global, "top")?;
-    let service = plan_connection(global, None)?;
+    let service =
+        ConnectionSettings { command: Some("zoolock top".to_owned()), ..plan_connection(global, None)? };
     check_prefix(prefix.as_deref(), &service.root)?;
     let interval = parse_duration("--interval", &text)?;
     if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {

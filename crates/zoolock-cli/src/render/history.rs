@@ -31,22 +31,22 @@ pub(crate) fn describe_contender(event: &HistoryEvent) -> String {
 /// Describes who caused or found an event.
 pub(crate) fn describe_origin(event: &HistoryEvent) -> String {
     let by = &event.by;
-    let said = match (event.event.as_str(), &by.user) {
-        ("crashed" | "panicked", _) => {
-            let process = describe_process(by, by.note.as_deref());
-            format!("found by {}", process.unwrap_or_else(|| "an unknown holder".to_owned()))
-        }
-        (_, user) => {
-            let host = by.host.as_ref().map(|host| format!("on {host}"));
-            let user = user.as_deref().unwrap_or("unknown user");
-            let who = host.map_or_else(|| user.to_owned(), |host| format!("{user} {host}"));
-            let how = by.command.as_ref().or(by.program.as_ref());
-            who + &how.map_or(String::new(), |how| format!(", {how}"))
-        }
-    };
-    let is_reason = !matches!(event.event.as_str(), "crashed" | "panicked");
-    let reason = by.note.as_ref().filter(|_| is_reason).map_or(String::new(), |note| format!(": {note}"));
-    escape_unprintable(&(said + &reason))
+    let note = by.note.as_deref();
+    if matches!(event.event.as_str(), "crashed" | "panicked") {
+        let process = describe_process(by, note).unwrap_or_else(|| "an unknown holder".to_owned());
+        return escape_unprintable(&format!("found by {process}"));
+    }
+    let mut said = by.user.clone().unwrap_or_else(|| "unknown user".to_owned());
+    if let Some(host) = &by.host {
+        said.push_str(&format!(" on {host}"));
+    }
+    if let Some(how) = by.command.as_ref().or(by.program.as_ref()) {
+        said.push_str(&format!(", {how}"));
+    }
+    if let Some(reason) = note {
+        said.push_str(&format!(": {reason}"));
+    }
+    escape_unprintable(&said)
 }
 
 /// Describes a process in a few words; `None` if nothing is known of it.

@@ -1,4 +1,4 @@
-//! What an operator sees on `zoolock serve` and on Apache ZooKeeper: deadlocks, wrong names, commands to copy, and the
+//! The view of an operator on `zoolock serve` and on Apache ZooKeeper: deadlocks, wrong names, commands to copy, and the
 //! selection of `ls`.
 
 use std::time::Duration;

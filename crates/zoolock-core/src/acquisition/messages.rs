@@ -322,7 +322,8 @@ pub enum Action {
     Previous(Previous),
     /// The previous holder of one lock crashed, or released while it unwound from a panic. `marker` is its marker. The
     /// `held` marker or the release marker of this acquisition replaces it. Readers write no marker, so they do not send
-    /// this. Sent at most once for each lock, before the grant. An interruption right after the write of the `held` marker loses it.
+    /// this. Sent at most once for each lock, before the grant. An interruption right after the write of the `held`
+    /// marker loses it.
     CrashFound {
         /// The index of the lock.
         lock_index: usize,

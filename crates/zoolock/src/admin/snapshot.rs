@@ -143,8 +143,8 @@ pub struct Entry {
     /// Time of the grant, in milliseconds of Unix time by the server's clock, for a holder. With a lock delay, the time
     /// at which the delay began. `None` for a waiter, and if nothing on the server tells the time. The holder has then
     /// held for at most the time since `since_ms`. The server tells the time if the holder found no contender that it
-    /// had to wait for; if the holder directly before it released cleanly or was broken; if the holder uses crash detection; and if
-    /// it waited for permits.
+    /// had to wait for; if the holder directly before it released cleanly or was broken; if the holder uses crash
+    /// detection; and if it waited for permits.
     pub held_since_ms: Option<u64>,
     /// Host of the contender: the host name, or the address that Curator writes.
     pub host: Option<String>,
@@ -240,10 +240,8 @@ struct SnapshotCache {
     /// Paths of the znodes that this client's own sessions created in the lock directory.
     own: HashSet<String>,
     crashes: CrashFinder,
-    /// The times of the grants of the present holders, by the path of their znodes.
-    grants: HashMap<String, u64>,
-    /// Paths of the znodes of the present holders.
-    holders: HashSet<String>,
+    /// The present holders, by the path of their znodes, with the time of the grant if it is known.
+    holders: HashMap<String, Option<u64>>,
     rereads: Rereads,
 }
 
@@ -261,7 +259,7 @@ impl SnapshotCache {
     fn get(&self, node: &str) -> Option<&Option<(Vec<u8>, ZnodeStat)>> {
         match self.rereads {
             Rereads::All => None,
-            Rereads::Holders if self.holders.contains(node) => None,
+            Rereads::Holders if self.holders.contains_key(node) => None,
             Rereads::Holders | Rereads::None => self.read.get(node),
         }
     }
@@ -374,13 +372,11 @@ async fn describe(
     let mut grants: Vec<Option<u64>> = holders.iter().map(|reading| facts.grant_time(reading)).collect();
     if let Some(cache) = &mut cache {
         // Later changes of the queue hide the time of a grant, so the cache keeps it.
-        let earlier = std::mem::take(&mut cache.grants);
-        cache.holders.clear();
+        let earlier = std::mem::take(&mut cache.holders);
         for (reading, grant) in holders.iter().zip(&mut grants) {
             let node = reading.contender.path(&path);
-            *grant = grant.or(earlier.get(&node).copied());
-            cache.grants.extend(grant.map(|grant| (node.clone(), grant)));
-            cache.holders.insert(node);
+            *grant = grant.or(earlier.get(&node).copied().flatten());
+            cache.holders.insert(node, *grant);
         }
     }
     let mut holders = holders

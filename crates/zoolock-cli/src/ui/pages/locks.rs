@@ -17,7 +17,7 @@ use super::elements::{
     render_time,
 };
 use crate::base::reporter::escape_unprintable;
-use crate::plan::selection::natural_order;
+use crate::plan::selection::{held_since, natural_order};
 use crate::render::text::lock_name;
 use crate::ui::Site;
 use crate::ui::overview::{LockList, LockListRow, Overview, ReadDepth, SeenDeadlock};
@@ -224,13 +224,7 @@ impl LockListSort {
             Self::Waiting => waiting(),
             Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)).then_with(waiting),
             Self::Rate => b.rate.unwrap_or(-1.0).total_cmp(&a.rate.unwrap_or(-1.0)),
-            Self::Held => {
-                let since = |row: &LockListRow| {
-                    let holder = row.lock.holder.as_ref();
-                    none_last(holder.and_then(|holder| holder.held_since_ms.or(holder.since_ms)))
-                };
-                since(a).cmp(&since(b))
-            }
+            Self::Held => none_last(held_since(a.lock)).cmp(&none_last(held_since(b.lock))),
         }
     }
 }
