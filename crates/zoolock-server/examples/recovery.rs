@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let begun = Instant::now();
     log.record_snapshot_start();
-    let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions)?;
+    let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions, &state.ending)?;
     writer.add(state.tree.records())?;
     let snapshot = writer.finish(log.synced())?;
     log.record_snapshot_end(Some(snapshot));

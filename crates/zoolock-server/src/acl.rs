@@ -3,8 +3,11 @@
 //! An entry has the scheme `world`, `auth`, `digest`, `ip` or `x509`. A client with an identity of
 //! scheme `super` has all permissions on every znode.
 
-use std::cell::LazyCell;
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
@@ -15,9 +18,117 @@ use zoolock_wire::{Acl, Code, Identity, perms};
 use crate::x500;
 
 /// The access list of a znode. Znodes with the same list share it.
-pub type AclList = Arc<[Acl]>;
+///
+/// A list is prepared for fast checks when it is created. A check compares numbers, not names, and takes a time in
+/// proportion to the identities of the client, not to the length of the list.
+#[derive(Debug, Clone)]
+pub struct AclList(Arc<PreparedList>);
 
-static OPEN: LazyLock<AclList> = LazyLock::new(|| Arc::new([Acl::anyone(perms::ALL)]));
+#[derive(Debug)]
+struct PreparedList {
+    entries: Box<[Acl]>,
+    /// Number of this list. No other list gets the same number while the server runs.
+    number: u64,
+    /// Permissions of every client.
+    everyone: i32,
+    /// Permissions by the keys of identities, sorted by key.
+    by_key: Box<[(u128, i32)]>,
+    /// Permissions of subnets.
+    subnets: Box<[(Subnet, i32)]>,
+}
+
+static OPEN: LazyLock<AclList> = LazyLock::new(|| AclList::from([Acl::anyone(perms::ALL)]));
+
+impl AclList {
+    /// Returns a number that no other list gets while the server runs.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Returns the permissions that the list gives to a client without the identity `super`.
+    pub(crate) fn granted(&self, keys: &[u128], addresses: &[IpAddr]) -> i32 {
+        let PreparedList { entries, everyone, by_key, subnets, .. } = &*self.0;
+        if entries.is_empty() {
+            return perms::ALL;
+        }
+        let of_key =
+            |key: &u128| by_key.binary_search_by_key(key, |(key, _)| *key).map_or(0, |at| by_key[at].1);
+        let of_subnet = |(net, perms): &(Subnet, i32)| {
+            if addresses.iter().any(|address| net.contains(*address)) { *perms } else { 0 }
+        };
+        let granted = keys.iter().map(of_key).fold(*everyone, std::ops::BitOr::bitor);
+        subnets.iter().map(of_subnet).fold(granted, std::ops::BitOr::bitor)
+    }
+
+    /// Returns the number of steps of [`AclList::granted`] for a client with this number of identities.
+    pub(crate) fn steps(&self, identities: usize) -> usize {
+        identities * (1 + self.0.by_key.len().checked_ilog2().unwrap_or(0) as usize) + self.0.subnets.len()
+    }
+}
+
+impl From<Vec<Acl>> for AclList {
+    fn from(entries: Vec<Acl>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (mut everyone, mut by_key, mut subnets) = (0, Vec::new(), Vec::new());
+        for Acl { perms, identity } in &entries {
+            match identity.scheme.as_str() {
+                "world" if identity.id == "anyone" => everyone |= perms,
+                "world" => {}
+                "ip" => subnets.extend(Subnet::parse(&identity.id).map(|net| (net, *perms))),
+                _ => by_key.push((identity_key(identity), *perms)),
+            }
+        }
+        by_key.sort_unstable_by_key(|(key, _)| *key);
+        by_key.dedup_by(|(key, perms), (kept, all)| {
+            let same = key == kept;
+            *all |= if same { *perms } else { 0 };
+            same
+        });
+        AclList(Arc::new(PreparedList {
+            entries: entries.into(),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            everyone,
+            by_key: by_key.into(),
+            subnets: subnets.into(),
+        }))
+    }
+}
+
+impl<const N: usize> From<[Acl; N]> for AclList {
+    fn from(entries: [Acl; N]) -> Self {
+        Vec::from(entries).into()
+    }
+}
+
+impl Deref for AclList {
+    type Target = [Acl];
+
+    fn deref(&self) -> &[Acl] {
+        &self.0.entries
+    }
+}
+
+impl PartialEq for AclList {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+    }
+}
+
+impl Eq for AclList {}
+
+impl Hash for AclList {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+/// Returns the key of an identity, a number that stands for it in checks. The hash has 128 bits and is keyed at random,
+/// so that no client can find two identities with the same key.
+pub(crate) fn identity_key(identity: &Identity) -> u128 {
+    static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    let [high, low] = HASHERS.each_ref().map(|hasher| hasher.hash_one(identity));
+    u128::from(high) << 64 | u128::from(low)
+}
 
 /// Returns the identity that `user:password` proves in the scheme `digest`.
 pub fn digest_identity(credentials: &[u8]) -> Identity {
@@ -35,14 +146,13 @@ fn is_authenticated(identity: &Identity) -> bool {
 
 /// Returns the list that gives every client all permissions.
 pub fn open_list() -> AclList {
-    Arc::clone(&OPEN)
+    OPEN.clone()
 }
 
-/// Maximum number of entries of a list. The number is limited, because each entry is compared with
-/// all entries before it.
+/// Maximum number of entries of a list.
 const MAX_ENTRIES: usize = 1024;
-/// Maximum number of subnets of a list. The number is limited, because each check parses all of
-/// them, and one multi can make tens of thousands of checks.
+/// Maximum number of subnets of a list. The number is limited, because the first check of a
+/// connection compares its address with all of them.
 const MAX_SUBNETS: usize = 256;
 /// Maximum size of a stored list in bytes. [`MAX_ENTRIES`] does not limit the size, because a short
 /// entry with `auth` can be stored as many long entries.
@@ -71,8 +181,9 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         return Err(Code::InvalidAcl);
     }
     let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
-    for (at, acl) in sent.iter().enumerate() {
-        if sent[..at].contains(acl) {
+    let mut seen = HashSet::with_capacity(sent.len());
+    for acl in &sent {
+        if !seen.insert(acl) {
             continue;
         }
         match acl.identity.scheme.as_str() {
@@ -110,33 +221,6 @@ fn has_two_parts(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }
 
-/// Checks that `list` gives a client at least one of the permissions in `perm`. An empty list gives
-/// every client all permissions.
-///
-/// # Errors
-/// [`Code::NoAuth`] if the client has none of these permissions.
-pub fn check_permission(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
-    let addresses = LazyCell::new(|| {
-        let identities = client.iter().filter(|identity| identity.scheme == "ip");
-        identities.filter_map(|identity| identity.id.parse().ok()).collect::<Vec<IpAddr>>()
-    });
-    let allowed = |acl: &Acl| {
-        acl.perms & perm != 0
-            && match acl.identity.scheme.as_str() {
-                "world" => acl.identity.id == "anyone",
-                "ip" => Subnet::parse(&acl.identity.id)
-                    .is_some_and(|net| addresses.iter().any(|address| net.contains(*address))),
-                _ => client.contains(&acl.identity),
-            }
-    };
-    if list.is_empty() || list.iter().any(allowed) || client.iter().any(|identity| identity.scheme == "super")
-    {
-        Ok(())
-    } else {
-        Err(Code::NoAuth)
-    }
-}
-
 /// Returns the list without its password hashes, for clients without the ADMIN permission.
 pub fn mask_digests(list: &[Acl]) -> Vec<Acl> {
     let mask = |acl: &Acl| match acl.identity.scheme.as_str() {
@@ -149,6 +233,7 @@ pub fn mask_digests(list: &[Acl]) -> Vec<Acl> {
     list.iter().map(mask).collect()
 }
 
+#[derive(Debug)]
 struct Subnet {
     addr: IpAddr,
     bits: u32,
@@ -192,6 +277,7 @@ fn parse_ipv4(addr: &str) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Client;
 
     #[test]
     fn digests_as_zookeeper_does() {
@@ -204,13 +290,15 @@ mod tests {
         let me = [Identity::new("ip", "127.0.0.1"), digest_identity(b"me:pw")];
         let auth = Acl { perms: perms::READ, identity: Identity::new("auth", "") };
         let list = resolve(vec![auth.clone()], &me).expect("authenticated");
-        assert_eq!(list.as_ref(), [Acl { perms: perms::READ, identity: me[1].clone() }]);
+        assert_eq!(*list, [Acl { perms: perms::READ, identity: me[1].clone() }]);
         assert_eq!(resolve(vec![auth], &me[..1]), Err(Code::InvalidAcl));
         assert_eq!(resolve(vec![], &me), Err(Code::InvalidAcl));
-        assert_eq!(check_permission(&list, perms::READ, &me), Ok(()));
-        assert_eq!(check_permission(&list, perms::WRITE, &me), Err(Code::NoAuth));
-        assert_eq!(check_permission(&list, perms::READ, &me[..1]), Err(Code::NoAuth));
-        assert_eq!(check_permission(&list, perms::WRITE, &[Identity::new("super", "")]), Ok(()));
+        let check =
+            |identities: &[Identity], perm| Client::new(identities.to_vec()).check_permission(&list, perm);
+        assert_eq!(check(&me, perms::READ), Ok(()));
+        assert_eq!(check(&me, perms::WRITE), Err(Code::NoAuth));
+        assert_eq!(check(&me[..1], perms::READ), Err(Code::NoAuth));
+        assert_eq!(check(&[Identity::new("super", "")], perms::WRITE), Ok(()));
         assert_eq!(mask_digests(&list)[0].identity.id, "me:x");
     }
 

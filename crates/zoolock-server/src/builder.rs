@@ -300,7 +300,10 @@ impl Builder {
         let (stop, stopped) = watch::channel(false);
         let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
         let limits = Arc::new(ConnectionLimits::new(self.max_connections, self.max_connections_per_address));
-        let mut tasks = vec![tokio::spawn(serve::run_timers(Arc::clone(&shared), stopped.clone()))];
+        let mut tasks = vec![
+            tokio::spawn(serve::run_timers(Arc::clone(&shared), stopped.clone())),
+            tokio::spawn(serve::background::continue_work(Arc::clone(&shared), stopped.clone())),
+        ];
         for listener in listeners {
             tracing::info!(on = %listener, epoch, "serving");
             let limits = Arc::clone(&limits);
@@ -399,6 +402,10 @@ impl Builder {
             journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
             max_queued: self.limits.max_queued,
             max_watches: self.limits.max_watches,
+            max_total_watches: self.limits.max_total_watches,
+            max_undelivered: self.limits.max_queued / 4,
+            max_request_steps: serve::background::MAX_REQUEST_STEPS,
+            slice_steps: serve::background::SLICE_STEPS,
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address,
         })

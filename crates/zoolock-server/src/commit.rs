@@ -78,6 +78,15 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<PathCha
                 apply_delete(path, txn, state, events);
             }
             state.sessions.remove(&txn.session);
+            state.ending.remove(&txn.session);
+            Reply::Empty
+        }
+        Change::ClosePart { ephemerals } => {
+            for path in ephemerals {
+                apply_delete(path, txn, state, events);
+            }
+            state.sessions.remove(&txn.session);
+            state.ending.insert(txn.session);
             Reply::Empty
         }
         Change::Check | Change::Multi(_) | Change::Refused(_) => Reply::Empty,

@@ -8,35 +8,47 @@
 //!
 //! * `requests.rs`: requests of connections that have a session; `sessions.rs`: sessions, from the
 //!   connect request to their end.
-//! * `output.rs`: output of connections; `connection.rs`: state of a connection; `report.rs`: data for four-letter
-//!   words and metrics.
+//! * `output.rs`: output of connections; `deliveries.rs`: events that are not delivered yet; `connection.rs`: state of a
+//!   connection; `report.rs`: data for four-letter words and metrics.
+//! * `work.rs`: long work in small portions.
 
 mod connection;
+mod deliveries;
 mod output;
 mod report;
 mod requests;
 mod sessions;
+mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::BytesMut;
-use zoolock_wire::{Code, Identity, perms};
+use zoolock_wire::{Code, EventKind, Identity, perms};
 
 use self::connection::{Conn, HandshakePhase};
 pub use self::connection::{ConnectionCounts, LatencyStats};
+use self::deliveries::{Deliveries, Event};
 pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
+pub use self::requests::ReceivedRequest;
+pub use self::work::Readiness;
+use self::work::{DeliveryRound, Job, SessionEnd};
 use crate::access::Access;
-use crate::acl;
+use crate::client::path_steps;
 use crate::commit::{Committed, PathChange, commit};
 use crate::expiry::ExpiryQueue;
 pub use crate::ids::ConnId;
 use crate::ids::{SessionId, Zxid};
-use crate::prepare::decide_removal;
 use crate::state::{State, StoredSession};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
 use crate::watches::{WatchKinds, Watches};
+
+/// Number of steps for an event, without its deliveries.
+const EVENT_STEPS: usize = 30;
+/// Number of steps for the delivery of an event to one connection.
+const SEND_STEPS: usize = 10;
 
 /// Configuration of a core.
 #[derive(Debug, Clone)]
@@ -58,6 +70,17 @@ pub struct CoreConfig {
     /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several.
     /// A connection that watches more is closed.
     pub max_watches: usize,
+    /// Maximum number of watched paths of all connections, counted like `max_watches`; 0: no limit. If there are more,
+    /// the connection that watches the most is closed.
+    pub max_total_watches: usize,
+    /// Maximum number of bytes of events that are not delivered yet; 0: no limit. If there are more, the connections
+    /// that have not taken the oldest events are closed.
+    pub max_undelivered: usize,
+    /// Maximum number of steps of one request (see [`Client`](crate::Client)). A request that needs more is refused.
+    pub max_request_steps: usize,
+    /// Approximate maximum number of steps that long work takes at once. The rest of the work is left for
+    /// [`Core::continue_work`] and [`Core::advance`].
+    pub slice_steps: usize,
     /// Maximum number of connections; 0: no limit. A new session is refused if all free connections
     /// are reserved for sessions that own ephemerals and have no connection.
     pub max_connections: usize,
@@ -80,6 +103,10 @@ impl Default for CoreConfig {
             max_output: usize::MAX,
             max_queued: 0,
             max_watches: 0,
+            max_total_watches: 0,
+            max_undelivered: 0,
+            max_request_steps: usize::MAX,
+            slice_steps: usize::MAX,
             max_connections: 0,
             max_connections_per_address: 0,
             extended_types: true,
@@ -104,6 +131,17 @@ pub struct SessionSeed {
     pub id: u64,
     /// Session password.
     pub password: Password,
+}
+
+/// The start of a snapshot: everything but the znodes.
+#[derive(Debug)]
+pub struct SnapshotStart {
+    /// The last transaction in the snapshot.
+    pub zxid: Zxid,
+    /// The live sessions.
+    pub sessions: BTreeMap<SessionId, StoredSession>,
+    /// The sessions that have ended and still own ephemerals.
+    pub ending: BTreeSet<SessionId>,
 }
 
 /// Counts of a running server.
@@ -158,6 +196,20 @@ pub struct Core {
     next_conn: u64,
     woken: Vec<ConnId>,
     decided: Vec<Txn>,
+    /// Number of steps since the last call of [`Core::take_steps`].
+    steps: usize,
+    /// Sessions that have ended and still own ephemerals.
+    ends: VecDeque<SessionEnd>,
+    /// Set if no transaction number is left for `ends`.
+    ends_failed: bool,
+    /// Sessions whose deadline is not after this time of the monotonic clock are to expire.
+    expire_until: Option<u64>,
+    /// Containers and znodes that are due at this time of the wall clock are to be removed.
+    remove_until: Option<i64>,
+    deliveries: Deliveries,
+    round: DeliveryRound,
+    /// Connections that list the children of a znode, by its path.
+    listings: HashMap<Arc<str>, Vec<ConnId>>,
     /// Last transaction that was not refused. Refused writes change nothing but the zxid.
     last_change: Zxid,
     /// Counters for [`Core::stats`]. Counts that are derived from other fields are zero here.
@@ -179,7 +231,7 @@ impl Core {
         }
         let last_change = state.zxid;
         state.zxid = state.zxid.max(Zxid::start_of(epoch));
-        Core {
+        let mut core = Core {
             expiry,
             config,
             last_change,
@@ -192,8 +244,19 @@ impl Core {
             next_conn: 1,
             woken: Vec::new(),
             decided: Vec::new(),
+            steps: 0,
+            ends: VecDeque::new(),
+            ends_failed: false,
+            expire_until: None,
+            remove_until: None,
+            deliveries: Deliveries::default(),
+            round: DeliveryRound::default(),
+            listings: HashMap::new(),
             totals: ServerStats::default(),
-        }
+        };
+        core.resume_ends();
+        core.continue_work(now);
+        core
     }
 
     /// Adds a new connection.
@@ -205,7 +268,7 @@ impl Core {
     pub fn add_authenticated_connection(&mut self, peer: IpAddr, identity: Option<Identity>) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        self.conns.insert(id, Conn::new(peer, identity));
+        self.conns.insert(id, Conn::new(peer, identity, self.config.max_request_steps));
         id
     }
 
@@ -213,8 +276,11 @@ impl Core {
     /// the session was never admitted (see [`Core::is_admitted`]), the session ends now.
     pub fn remove_connection(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
-        self.watches.remove_connection(conn);
+        self.end_watches(conn);
         let Some(state) = self.conns.remove(&conn) else { return };
+        if let Some(Job::List(listing)) = &state.job {
+            self.forget_listing(conn, listing);
+        }
         self.totals.queued -= state.output.len() + state.unwritten;
         if let HandshakePhase::Attached { session, .. } = state.phase
             && self.attached.get(&session) == Some(&conn)
@@ -224,6 +290,7 @@ impl Core {
                 self.last_addresses.insert(session, state.peer);
             }
         }
+        self.finish_work(now);
     }
 
     /// Stops handling input of a connection. Returns whether the connection has a session. If it
@@ -235,32 +302,41 @@ impl Core {
     }
 
     /// Handles one frame of a connection, without its length prefix. Calls `seed` if the frame begins a session.
+    ///
+    /// The connection must be [ready](Core::advance).
     pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, seed: impl FnOnce() -> SessionSeed) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if state.closing {
             return;
         }
-        self.totals.received += 1;
-        self.totals.bytes_received += frame.len() as u64 + 4;
-        state.counts.received += 1;
         match state.phase {
-            HandshakePhase::New => self.handle_connect_request(conn, frame, now, seed),
+            HandshakePhase::New => {
+                self.record_received(conn, frame.len());
+                self.handle_connect_request(conn, frame, now, seed);
+            }
             HandshakePhase::Attached { session, timeout_ms, .. } => {
-                state.counts.record_request(frame, now.mono_ms);
                 self.expiry.extend_session(session, timeout_ms, now.mono_ms);
-                self.handle_request(conn, session, frame, now);
+                self.handle_request(conn, session, ReceivedRequest::decode(frame), now);
             }
         }
+        self.finish_work(now);
+    }
+
+    /// Does the same as [`Core::receive`] for a request that is decoded already. The connection must have a session.
+    pub fn receive_decoded(&mut self, conn: ConnId, request: ReceivedRequest, now: Now) {
+        let Some(state) = self.conns.get_mut(&conn).filter(|state| !state.closing) else { return };
+        let HandshakePhase::Attached { session, timeout_ms, .. } = state.phase else { return };
+        self.expiry.extend_session(session, timeout_ms, now.mono_ms);
+        self.handle_request(conn, session, request, now);
+        self.finish_work(now);
     }
 
     /// Ends the sessions whose timeout has passed. Call this method at [`Core::next_expiry`], or
     /// every tick.
     pub fn expire_due_sessions(&mut self, now: Now) {
-        for session in self.expiry.take_expired(now.mono_ms) {
-            tracing::info!(znodes = self.state.tree.ephemerals(session).len(), "session expired");
-            self.totals.expired += 1;
-            self.end_session(session, now);
-        }
+        self.expire_until = Some(now.mono_ms);
+        self.resume_ends();
+        self.continue_work(now);
     }
 
     /// Returns the time, on the monotonic clock, at which the next session expires if its client sends nothing until
@@ -271,11 +347,15 @@ impl Core {
 
     /// Deletes containers that had children and have none now, and childless znodes past their time to live.
     pub fn remove_empty_containers(&mut self, now: Now) {
-        for path in self.state.tree.expired_paths(now.wall_ms) {
-            if let Some(change) = decide_removal(&self.state, &path) {
-                let _ = self.commit_change(SessionId::NONE, change, now);
-            }
-        }
+        self.remove_until = Some(now.wall_ms);
+        self.continue_work(now);
+    }
+
+    /// Records how many bytes of output the connection's task has taken and not written yet.
+    pub fn set_unwritten(&mut self, conn: ConnId, unwritten: usize) {
+        let Some(conn) = self.conns.get_mut(&conn).filter(|conn| !conn.cut_off) else { return };
+        self.totals.queued = self.totals.queued - conn.unwritten + unwritten;
+        conn.unwritten = unwritten;
     }
 
     /// Moves a connection's output to `out`. Returns true if the connection must be closed after this output.
@@ -289,7 +369,7 @@ impl Core {
             out.extend_from_slice(&conn.output);
             conn.output.clear();
         }
-        conn.unwritten = out.len();
+        conn.unwritten = if conn.cut_off { 0 } else { out.len() };
         self.totals.queued += conn.unwritten;
         conn.closing
     }
@@ -316,10 +396,11 @@ impl Core {
     }
 
     /// Begins a snapshot of all znodes as they are now. [`Core::snapshot_chunk`] returns them in chunks, unaffected by
-    /// later changes. Returns the last transaction in the snapshot, and the sessions.
-    pub fn begin_snapshot(&mut self) -> (Zxid, BTreeMap<SessionId, StoredSession>) {
+    /// later changes.
+    pub fn begin_snapshot(&mut self) -> SnapshotStart {
         self.state.tree.begin_snapshot();
-        (self.last_change, self.state.sessions.clone())
+        let State { sessions, ending, .. } = &self.state;
+        SnapshotStart { zxid: self.last_change, sessions: sessions.clone(), ending: ending.clone() }
     }
 
     /// Returns the next znodes of the snapshot, or `None` at its end. The vector may be empty
@@ -407,9 +488,7 @@ impl Core {
         };
         let txn = Txn { zxid, session, time: now.wall_ms, change };
         let Committed { reply, events } = commit(&txn, &mut self.state);
-        for event in &events {
-            self.fire_watches(event);
-        }
+        self.fire_watches(events);
         if !matches!(txn.change, Change::Refused(_)) {
             self.last_change = zxid;
             if self.config.journal {
@@ -419,27 +498,65 @@ impl Core {
         reply
     }
 
-    /// Fires the watches of an event. As in ZooKeeper, a client gets no event if it has no
-    /// permission to read the znode. Its one-shot watch is removed nevertheless.
-    fn fire_watches(&mut self, event: &PathChange) {
-        for conn in self.watches.fire(event.kind, &event.path) {
-            if acl::check_permission(&event.acl, perms::READ, self.identities(conn)).is_ok() {
-                self.send_event(conn, event.kind, &event.path);
+    /// Fires the watches of events. As in ZooKeeper, a client gets no event if it has no permission to read the znode.
+    /// Its one-shot watch is removed nevertheless.
+    fn fire_watches(&mut self, events: Vec<PathChange>) {
+        for event in events {
+            if event.kind == EventKind::Deleted {
+                self.record_deletion(&event.path);
+            }
+            let audience = self.watches.max_audience(event.kind, &event.path);
+            let sends = SEND_STEPS * audience;
+            self.steps += EVENT_STEPS + path_steps(&event.path);
+            if self.deliveries.is_empty() && self.steps + sends < self.config.slice_steps {
+                self.steps += sends;
+                if audience > 0 {
+                    self.deliver_now(event);
+                }
+            } else {
+                self.deliveries.push(Event::new(event));
+                self.round.stalled = false;
+            }
+        }
+    }
+
+    fn deliver_now(&mut self, event: PathChange) {
+        let conns = self.watches.fire(event.kind, &event.path);
+        let event = Event::new(event);
+        for conn in conns {
+            let client = self.conns.get(&conn).map(|state| &state.client);
+            if client.is_some_and(|client| client.check_permission(&event.acl, perms::READ).is_ok()) {
+                self.send_event_frame(conn, &event.frame);
             }
         }
     }
 
     fn add_watch(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
-        let max = self.config.max_watches;
+        if self.watches.count(conn) == 0
+            && let Some(state) = self.conns.get_mut(&conn)
+        {
+            state.events_seen = self.deliveries.end();
+        }
         self.watches.add(path, conn, kinds);
+        let (max, max_total) = (self.config.max_watches, self.config.max_total_watches);
         if max != 0 && self.watches.cost(conn) > max {
             tracing::warn!(%conn, max, "too many watches; closing the connection");
-            self.watches.remove_connection(conn);
             self.cut_off(conn);
+        }
+        if max_total != 0
+            && self.watches.total_cost() > max_total
+            && let Some(most) = self.watches.most_expensive()
+        {
+            tracing::warn!(conn = %most, max_total, "too many watches in all; closing the connection with the most");
+            self.cut_off(most);
         }
     }
 
-    fn identities(&self, conn: ConnId) -> &[Identity] {
-        self.conns.get(&conn).map_or(&[], |conn| &conn.identities)
+    /// Ends the watches of a connection, which gets no events from now on.
+    fn end_watches(&mut self, conn: ConnId) {
+        self.watches.end_connection(conn);
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.gets_events = false;
+        }
     }
 }

@@ -37,15 +37,12 @@ impl ExpiryQueue {
         }
     }
 
-    /// Removes and returns the sessions whose deadline has passed.
-    pub(crate) fn take_expired(&mut self, now_ms: u64) -> Vec<SessionId> {
-        let later = self.buckets.split_off(&now_ms.saturating_add(1));
-        let due = std::mem::replace(&mut self.buckets, later);
-        let due: Vec<SessionId> = due.into_values().flatten().collect();
-        for session in &due {
-            self.deadlines.remove(session);
-        }
-        due
+    /// Removes and returns a session whose deadline has passed, the one with the earliest deadline.
+    pub(crate) fn pop_expired(&mut self, now_ms: u64) -> Option<SessionId> {
+        let (_, bucket) = self.buckets.first_key_value().filter(|(deadline, _)| **deadline <= now_ms)?;
+        let session = *bucket.first()?;
+        self.remove(session);
+        Some(session)
     }
 
     /// Returns the sessions by their deadlines, the nearest first.
@@ -108,11 +105,11 @@ mod tests {
         queue.extend_session(b, 4000, 100);
         assert_eq!(queue.next(), Some(6000));
         queue.extend_session(b, 4000, 2100);
-        assert_eq!(queue.take_expired(5999), []);
-        assert_eq!(queue.take_expired(6000), [a]);
+        assert_eq!(queue.pop_expired(5999), None);
+        assert_eq!((queue.pop_expired(6000), queue.pop_expired(6000)), (Some(a), None));
         assert_eq!(queue.next(), Some(8000));
         queue.remove(b);
         assert_eq!(queue.next(), None);
-        assert_eq!(queue.take_expired(u64::MAX), []);
+        assert_eq!(queue.pop_expired(u64::MAX), None);
     }
 }

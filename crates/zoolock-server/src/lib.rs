@@ -54,6 +54,7 @@
 mod access;
 pub mod acl;
 mod builder;
+mod client;
 mod commit;
 pub mod core;
 mod data_dir;
@@ -82,6 +83,7 @@ mod x500;
 
 pub use access::{Access, Users};
 pub use builder::Builder;
+pub use client::Client;
 pub use commit::{Committed, PathChange, commit};
 pub use error::Error;
 pub use ids::{SessionId, Zxid};

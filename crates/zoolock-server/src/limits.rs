@@ -32,6 +32,11 @@ pub struct Limits {
     /// The server closes a connection that watches more paths. A path of more than 128 bytes counts
     /// as several.
     pub max_watches: usize,
+    /// Maximum number of paths that all connections may watch, counted like [`Limits::max_watches`]. Default:
+    /// 4,000,000. 0 means no limit.
+    ///
+    /// Above the limit the server closes the connection that watches the most.
+    pub max_total_watches: usize,
     /// Set if znodes may have a time to live, like ZooKeeper's `extendedTypesEnabled`. Default:
     /// true.
     pub extended_types: bool,
@@ -52,6 +57,7 @@ impl Default for Limits {
             max_frame: MAX_FRAME,
             max_queued: 512 << 20,
             max_watches: 1_000_000,
+            max_total_watches: 4_000_000,
             extended_types: true,
             log: log::Options::default(),
             disk: None,

@@ -5,22 +5,30 @@
 
 use std::sync::Arc;
 
-use zoolock_wire::{Code, CreateRequest, Identity, Request, op, path, perms};
+use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
 use crate::acl;
+use crate::client::{Client, path_steps};
 use crate::ids::SessionId;
 use crate::pending::{PendingState, PendingZnode};
 use crate::state::State;
 use crate::tree::{CONTAINER, ZnodeOwner, ttl_owner};
 use crate::txn::{Change, Create, WriteRefusal};
 
+/// Number of steps for the decision of a write, without its path and its access list.
+const WRITE_STEPS: usize = 30;
+/// Number of steps for an entry of an access list that a client sends.
+const ACL_ENTRY_STEPS: usize = 40;
+/// Maximum number of names in the path of a znode.
+const MAX_DEPTH: usize = 4096;
+
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
     /// The session.
     pub session: SessionId,
-    /// Identities of the connection.
-    pub identities: &'a [Identity],
+    /// Identities of the connection, and the count of its work.
+    pub client: &'a Client,
     /// Set if znodes may have a time to live.
     pub extended_types: bool,
 }
@@ -91,16 +99,18 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
 }
 
 fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>) -> Result<Change, Code> {
+    let charge = |path: &str| asker.client.charge(WRITE_STEPS + 2 * path_steps(path));
     match request {
         Request::Create(create) => decide_create(create, pending, asker),
         Request::Delete { path, version } => {
+            charge(&path)?;
             let parent_path = path::parent(&path)?;
             check_not_quota(&path)?;
             if matches!(path.as_str(), "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config") {
                 return Err(Code::BadArguments);
             }
             let mut parent = pending.get(parent_path)?;
-            acl::check_permission(&parent.acl, perms::DELETE, asker.identities)?;
+            asker.client.check_permission(&parent.acl, perms::DELETE)?;
             let node = pending.get(&path)?;
             check_version(node.version, version)?;
             if node.children > 0 {
@@ -112,29 +122,33 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             Ok(Change::Delete { path: path.into() })
         }
         Request::SetData { path, data, version } => {
+            charge(&path)?;
             path::validate(&path)?;
             check_not_quota(&path)?;
             let mut node = pending.get(&path)?;
-            acl::check_permission(&node.acl, perms::WRITE, asker.identities)?;
+            asker.client.check_permission(&node.acl, perms::WRITE)?;
             let version = check_version(node.version, version)?;
             node.version = version;
             pending.record_change(&path, || Some(node));
             Ok(Change::SetData { path: path.into(), data, version })
         }
         Request::SetAcl { path, acl, version } => {
+            charge(&path)?;
+            asker.client.charge(ACL_ENTRY_STEPS * acl.len())?;
             path::validate(&path)?;
-            let acl = acl::resolve(acl, asker.identities)?;
+            let acl = acl::resolve(acl, asker.client.identities())?;
             let mut node = pending.get(&path)?;
-            acl::check_permission(&node.acl, perms::ADMIN, asker.identities)?;
+            asker.client.check_permission(&node.acl, perms::ADMIN)?;
             let version = check_version(node.aversion, version)?;
             (node.aversion, node.acl) = (version, acl.clone());
             pending.record_change(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
         }
         Request::Check { path, version } => {
+            charge(&path)?;
             path::validate(&path)?;
             let node = pending.get(&path)?;
-            acl::check_permission(&node.acl, perms::READ, asker.identities)?;
+            asker.client.check_permission(&node.acl, perms::READ)?;
             check_version(node.version, version)?;
             Ok(Change::Check)
         }
@@ -152,6 +166,7 @@ fn decide_create(
     asker: Requester<'_>,
 ) -> Result<Change, Code> {
     let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
+    asker.client.charge(WRITE_STEPS + 2 * path_steps(&path) + ACL_ENTRY_STEPS * acl.len())?;
     let mode = CreateMode::from_flags(flags)?;
     let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
@@ -163,13 +178,16 @@ fn decide_create(
     };
     path::parent(&path)?;
     check_not_quota(&path)?;
-    let acl = acl::resolve(acl, asker.identities)?;
+    let acl = acl::resolve(acl, asker.client.identities())?;
     let mut parent = pending.get(path::parent(&path)?)?;
-    acl::check_permission(&parent.acl, perms::CREATE, asker.identities)?;
+    asker.client.check_permission(&parent.acl, perms::CREATE)?;
     if mode.sequential {
         path = sequential_name(&path, parent.created);
     }
     path::validate(&path)?;
+    if path.bytes().filter(|byte| *byte == b'/').count() > MAX_DEPTH {
+        return Err(Code::QuotaExceeded);
+    }
     match pending.get(&path) {
         Err(Code::NoNode) => {}
         _ => return Err(Code::NodeExists),

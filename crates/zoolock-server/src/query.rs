@@ -4,16 +4,17 @@ use bytes::Bytes;
 use zoolock_wire::{Code, OpResult, Reply, Request, perms};
 
 use crate::acl;
+use crate::client::path_steps;
 use crate::prepare::Requester;
 use crate::state::State;
 use crate::tree::Znode;
 
-/// Maximum number of bytes of data and names in the answer to a `multiRead`. The number is limited,
-/// because a few bytes of a request can ask for a megabyte.
-const MAX_READ: usize = 16 << 20;
-
-/// Maximum size of a listing in bytes. A listing of this size fits into one frame.
-const MAX_LISTING: usize = 1 << 30;
+/// Number of steps for a read, without its path and its answer.
+const READ_STEPS: usize = 20;
+/// Number of steps for a name in a list.
+const NAME_STEPS: usize = 8;
+/// Number of steps for the path of an ephemeral in a list.
+const EPHEMERAL_STEPS: usize = 80;
 
 /// Answers a request that changes nothing. The caller sets watches.
 ///
@@ -21,8 +22,9 @@ const MAX_LISTING: usize = 1 << 30;
 /// Returns the code for the reply header.
 pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<Reply, Code> {
     let readable = |path: &str| -> Result<Znode<'_>, Code> {
+        asker.client.charge(READ_STEPS + path_steps(path))?;
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
-        acl::check_permission(node.acl(), perms::READ, asker.identities)?;
+        asker.client.check_permission(node.acl(), perms::READ)?;
         Ok(node)
     };
     match request {
@@ -32,12 +34,15 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetData { path, .. } => {
             let node = readable(path)?;
+            asker.client.charge(node.data().map_or(0, <[u8]>::len) / 16)?;
             Ok(Reply::Data { data: node.data().map(Bytes::copy_from_slice), stat: node.stat() })
         }
-        Request::GetChildren { path, .. } => readable(path).and_then(list_children).map(Reply::Children),
+        Request::GetChildren { path, .. } => {
+            readable(path).and_then(|node| list_children(node, asker)).map(Reply::Children)
+        }
         Request::GetChildren2 { path, .. } => {
             let node = readable(path)?;
-            Ok(Reply::ChildrenStat { children: list_children(node)?, stat: node.stat() })
+            Ok(Reply::ChildrenStat { children: list_children(node, asker)?, stat: node.stat() })
         }
         Request::GetAllChildrenNumber { path } => {
             readable(path)?;
@@ -48,49 +53,39 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetEphemerals { prefix } => {
             let all = matches!(prefix.trim(), "" | "/");
+            asker.client.charge(EPHEMERAL_STEPS * state.tree.count_ephemerals(asker.session))?;
             let mut paths = state.tree.ephemerals(asker.session);
             paths.retain(|path| all || path.starts_with(prefix.as_str()));
-            if paths.iter().map(|path| path.len() + 4).sum::<usize>() > MAX_LISTING {
-                return Err(Code::SystemError);
-            }
             Ok(Reply::Children(paths.iter().map(|path| path.as_ref().to_owned()).collect()))
         }
         Request::GetAcl { path } => {
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
-            acl::check_permission(node.acl(), perms::READ | perms::ADMIN, asker.identities)?;
-            let acl = match acl::check_permission(node.acl(), perms::ADMIN, asker.identities) {
+            asker.client.check_permission(node.acl(), perms::READ | perms::ADMIN)?;
+            let acl = match asker.client.check_permission(node.acl(), perms::ADMIN) {
                 Ok(()) => node.acl().to_vec(),
                 Err(_) => acl::mask_digests(node.acl()),
             };
             Ok(Reply::AclStat { acl, stat: node.stat() })
         }
         Request::MultiRead(reads) => {
-            let mut budget = MAX_READ;
-            let mut charge = |len: usize| {
-                budget = budget.checked_sub(len).ok_or(Code::SystemError)?;
-                Ok(())
-            };
-            let mut answer = |read: &Request| match read {
+            let answer = |read: &Request| match read {
                 Request::GetData { .. } | Request::GetChildren { .. } => match query(read, state, asker) {
-                    Ok(Reply::Data { data, stat }) => {
-                        charge(data.as_ref().map_or(0, Bytes::len))?;
-                        Ok(OpResult::GetData { data, stat })
-                    }
-                    Ok(Reply::Children(children)) => {
-                        charge(children.iter().map(|name| name.len() + 4).sum())?;
-                        Ok(OpResult::GetChildren(children))
-                    }
+                    Ok(Reply::Data { data, stat }) => Ok(OpResult::GetData { data, stat }),
+                    Ok(Reply::Children(children)) => Ok(OpResult::GetChildren(children)),
                     Ok(_) => Err(Code::SystemError),
+                    // The whole request is too much, not this read alone.
+                    Err(Code::QuotaExceeded) => Err(Code::QuotaExceeded),
                     Err(code) => Ok(OpResult::Error(code.number())),
                 },
                 _ => Err(Code::MarshallingError),
             };
-            reads.iter().map(&mut answer).collect::<Result<_, _>>().map(Reply::Multi)
+            reads.iter().map(answer).collect::<Result<_, _>>().map(Reply::Multi)
         }
         Request::Sync { path } => Ok(Reply::Path(path.clone())),
         Request::WhoAmI => {
             let shown = asker
-                .identities
+                .client
+                .identities()
                 .iter()
                 .map(|identity| (identity.scheme.clone(), identity.shown_id().to_owned()));
             Ok(Reply::Identities(shown.collect()))
@@ -99,9 +94,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
     }
 }
 
-fn list_children(node: Znode<'_>) -> Result<Vec<String>, Code> {
-    if node.children().map(|name| name.len() + 4).sum::<usize>() > MAX_LISTING {
-        return Err(Code::SystemError);
-    }
+fn list_children(node: Znode<'_>, asker: Requester<'_>) -> Result<Vec<String>, Code> {
+    asker.client.charge(NAME_STEPS * node.child_count())?;
     Ok(node.children().map(str::to_owned).collect())
 }

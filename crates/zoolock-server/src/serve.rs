@@ -3,6 +3,7 @@
 //! Each connection has one task. A mutex guards the core. A task holds the mutex for one batch of frames, and never
 //! across an await. The replies to a batch are collected, then written to the socket.
 
+pub(crate) mod background;
 mod connection;
 mod connection_limits;
 #[cfg(feature = "fuzzing")]
@@ -15,7 +16,7 @@ mod metrics;
 mod outbox;
 mod words;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,22 +24,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
+use self::background::SLICE_STEPS;
 pub(crate) use self::connection_limits::ConnectionLimits;
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
 use self::log_sink::{LogSink, SnapshotSource};
 use self::outbox::OutputBuffer;
-use crate::core::{ConnId, Core, LatencyStats, Now, SessionSeed};
+use crate::core::{ConnId, Core, LatencyStats, Now, Readiness, ReceivedRequest, SessionSeed, SnapshotStart};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;
 use crate::ids::{SessionId, Zxid};
 use crate::log::Log;
-use crate::state::StoredSession;
 use crate::tree::NodeRecord;
 use crate::txn::Password;
 use crate::word::FourLetterWord;
@@ -60,6 +61,9 @@ const BATCH: usize = 128;
 /// Time after which a task ends a batch of frames early, because some requests cost more than
 /// others.
 const BATCH_TIME: Duration = Duration::from_millis(2);
+
+/// A longer frame is decoded before the core is locked.
+const LARGE_FRAME: usize = 8192;
 
 /// Times and limits for the tasks.
 #[derive(Debug)]
@@ -110,6 +114,10 @@ pub(crate) struct SharedServer {
     // write after the lock of the directory is released.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
+    /// Notified when the core has long work.
+    work: Notify,
+    /// The permit for a long turn of a connection with the core.
+    long_turns: Semaphore,
     /// Becomes true when the core has panicked and must not be used.
     broken: watch::Sender<bool>,
 }
@@ -137,6 +145,8 @@ struct InputStatus {
     more: bool,
     /// Set if the connection has a session, and has authenticated as the server requires.
     admitted: bool,
+    /// The number of steps that the core took.
+    steps: usize,
 }
 
 /// Accepts connections until `stop` is set, then waits for the tasks of all connections.
@@ -236,8 +246,18 @@ impl SharedServer {
         let advanced = AtomicU64::new(0);
         let unhandled_bytes = AtomicUsize::new(0);
         let broken = watch::channel(false).0;
-        let shared =
-            SharedServer { inner, started, advanced, unhandled_bytes, timing, journal, data_dir, broken };
+        let shared = SharedServer {
+            inner,
+            started,
+            advanced,
+            unhandled_bytes,
+            timing,
+            journal,
+            data_dir,
+            work: Notify::new(),
+            long_turns: Semaphore::new(1),
+            broken,
+        };
         shared.lock().wake_connections(None);
         Ok(shared)
     }
@@ -325,9 +345,19 @@ impl SharedServer {
     fn with_core<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
         let mut inner = self.lock();
         let result = act(&mut inner.core, self.now());
-        self.journal_decided(&mut inner);
-        inner.wake_connections(None);
+        self.end_turn(&mut inner, None);
         result
+    }
+
+    /// Passes decided transactions to the journal, and wakes the tasks that have something to do. Returns the number of
+    /// steps of this turn with the core.
+    fn end_turn(&self, inner: &mut GuardedCore, awake: Option<ConnId>) -> usize {
+        self.journal_decided(inner);
+        inner.wake_connections(awake);
+        if inner.core.has_work() {
+            self.work.notify_one();
+        }
+        inner.core.take_steps()
     }
 
     fn add_connection(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
@@ -356,8 +386,7 @@ impl SharedServer {
         let now = self.now();
         inner.peers.remove(&conn);
         inner.core.remove_connection(conn, now);
-        self.journal_decided(&mut inner);
-        inner.wake_connections(None);
+        self.end_turn(&mut inner, None);
     }
 
     /// Passes decided transactions to the journal. The caller still holds the lock of the core, so
@@ -369,13 +398,34 @@ impl SharedServer {
     }
 
     /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
-    fn handle_input(&self, conn: ConnId, input: &mut BytesMut, output: &mut OutputBuffer) -> InputStatus {
+    /// `admitted` is set if the connection was admitted before.
+    fn handle_input(
+        &self,
+        conn: ConnId,
+        admitted: bool,
+        input: &mut BytesMut,
+        output: &mut OutputBuffer,
+    ) -> InputStatus {
+        // A large frame is decoded before the core is locked, because that may take milliseconds.
+        let mut decoded = match complete_frame_len(input, self.timing.max_frame) {
+            Some(Ok(len)) if admitted && len > LARGE_FRAME => {
+                Some(ReceivedRequest::decode(&input[4..4 + len]))
+            }
+            _ => None,
+        };
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
+        inner.core.set_unwritten(conn, output.len());
         let (mut frames, mut broken) = (0, false);
         let more = loop {
-            let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
+            match inner.core.advance(conn) {
+                Readiness::Ready => {}
+                Readiness::Busy => break true,
+                Readiness::Blocked => break false,
+            }
+            let full = frames == BATCH
+                || frames > 0 && (started_at.elapsed() > BATCH_TIME || inner.core.steps() > SLICE_STEPS);
             // A client that is not admitted must not make the server buffer a large frame.
             let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = max_len.min(self.timing.max_frame);
@@ -390,7 +440,11 @@ impl SharedServer {
                     break false;
                 }
                 Some(Ok(len)) => {
-                    inner.core.receive(conn, &input[4..4 + len], now, random_session_seed);
+                    match decoded.take() {
+                        Some(request) => inner.core.receive_decoded(conn, request, now),
+                        None if admitted && len > LARGE_FRAME => break true,
+                        None => inner.core.receive(conn, &input[4..4 + len], now, random_session_seed),
+                    }
                     input.advance(4 + len);
                     frames += 1;
                 }
@@ -399,20 +453,19 @@ impl SharedServer {
         // The session timeout is recorded before the answer that grants the session is sent. So
         // even after a crash, the next server waits until that session has expired.
         let is_recorded = self.record_session_timeout(&mut inner, false);
-        self.journal_decided(&mut inner);
         if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
             tracing::warn!("refusing a new session, because its timeout is not recorded");
-            inner.wake_connections(Some(conn));
-            return InputStatus { closing: true, more: false, admitted: false };
+            let steps = self.end_turn(&mut inner, Some(conn));
+            return InputStatus { closing: true, more: false, admitted: false, steps };
         }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
         if frames > 0 {
             inner.record_latency(conn, frames as u64, started_at.elapsed());
         }
-        inner.wake_connections(Some(conn));
+        let steps = self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
-        InputStatus { closing, more, admitted }
+        InputStatus { closing, more, admitted, steps }
     }
 
     /// Returns whether the journal's queue is full. If so, no requests should be handled until
@@ -481,9 +534,10 @@ impl Drop for PanicCheck<'_> {
 
 /// After a panic of the core, `begin` returns a zxid that the log never reaches, so the snapshot is never completed.
 impl SnapshotSource for Arc<Mutex<GuardedCore>> {
-    fn begin(&self) -> (Zxid, BTreeMap<SessionId, StoredSession>) {
-        self.lock()
-            .map_or_else(|_| (Zxid(i64::MAX), BTreeMap::new()), |mut inner| inner.core.begin_snapshot())
+    fn begin(&self) -> SnapshotStart {
+        let never =
+            |_| SnapshotStart { zxid: Zxid(i64::MAX), sessions: BTreeMap::new(), ending: BTreeSet::new() };
+        self.lock().map_or_else(never, |mut inner| inner.core.begin_snapshot())
     }
 
     fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>> {

@@ -1,6 +1,6 @@
 //! The state that a restart restores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{SessionId, Zxid};
 use crate::tree::Tree;
@@ -13,6 +13,8 @@ pub struct State {
     pub tree: Tree,
     /// The live sessions.
     pub sessions: BTreeMap<SessionId, StoredSession>,
+    /// Sessions that have ended and still own ephemerals. The server deletes these ephemerals bit by bit.
+    pub ending: BTreeSet<SessionId>,
     /// The last transaction.
     pub zxid: Zxid,
 }
@@ -29,6 +31,11 @@ pub struct StoredSession {
 impl State {
     /// Creates the state of a fresh server. Its transaction numbers begin at the start of `epoch`.
     pub fn new(epoch: u32) -> Self {
-        State { tree: Tree::new(), sessions: BTreeMap::new(), zxid: Zxid::start_of(epoch) }
+        State {
+            tree: Tree::new(),
+            sessions: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            zxid: Zxid::start_of(epoch),
+        }
     }
 }

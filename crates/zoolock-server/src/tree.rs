@@ -2,6 +2,7 @@
 
 mod acls;
 mod arena;
+mod cursors;
 mod load;
 mod meta;
 mod owner;
@@ -18,6 +19,8 @@ use zoolock_wire::{Acl, Stat, path, perms};
 
 use self::acls::Acls;
 use self::arena::Arena;
+pub use self::cursors::ChildCursor;
+use self::cursors::{CursorPosition, Cursors};
 pub use self::meta::NodeMeta;
 pub use self::owner::{CONTAINER, MAX_TTL_MS, ZnodeOwner, ttl_owner};
 use self::owner_index::{OwnerIndex, expiry_time};
@@ -38,6 +41,7 @@ pub struct Tree {
     owner_index: OwnerIndex,
     size: usize,
     snapshot: SnapshotWalk,
+    cursors: Cursors,
 }
 
 /// The properties of a new znode.
@@ -62,7 +66,7 @@ impl Default for Tree {
 impl Tree {
     /// Creates the tree of a fresh server: the root and ZooKeeper's own three znodes.
     pub fn new() -> Self {
-        let read_only: AclList = Arc::new([Acl::anyone(perms::READ)]);
+        let read_only = AclList::from([Acl::anyone(perms::READ)]);
         let nodes = [
             ("/", acl::open_list(), 0),
             ("/zookeeper", acl::open_list(), 0),
@@ -80,7 +84,7 @@ impl Tree {
 
     fn empty(arena: Arena) -> Self {
         let (acls, owner_index, snapshot) = (Acls::default(), OwnerIndex::default(), SnapshotWalk::default());
-        Tree { arena, acls, owner_index, size: 0, snapshot }
+        Tree { arena, acls, owner_index, size: 0, snapshot, cursors: Cursors::default() }
     }
 
     /// Returns a znode. The empty path is the root.
@@ -122,15 +126,26 @@ impl Tree {
         self.paths(self.owner_index.ephemerals(session))
     }
 
+    /// Returns at most `max` ephemerals of a session, in order of their paths. If there are more, the choice depends on
+    /// the history of this process.
+    pub fn some_ephemerals(&self, session: SessionId, max: usize) -> Vec<Arc<str>> {
+        self.paths(self.owner_index.ephemerals(session).take(max))
+    }
+
+    /// Returns the number of ephemerals of a session.
+    pub fn count_ephemerals(&self, session: SessionId) -> usize {
+        self.owner_index.count_ephemerals(session)
+    }
+
     /// Returns the containers that had a child and have none now, in order of their paths.
     pub fn emptied_containers(&self) -> Vec<Arc<str>> {
         self.paths(self.owner_index.emptied_ids())
     }
 
-    /// Returns the znodes to remove at this time, in order of their paths. These are [`Tree::emptied_containers`], and
-    /// znodes without children whose last write is longer ago than their time to live.
-    pub fn expired_paths(&self, now_wall_ms: i64) -> Vec<Arc<str>> {
-        self.paths(self.owner_index.expired(now_wall_ms))
+    /// Returns at most `max` of the znodes to remove at this time, in order of their paths. These are
+    /// [`Tree::emptied_containers`], and znodes without children whose last write is longer ago than their time to live.
+    pub fn expired_paths(&self, now_wall_ms: i64, max: usize) -> Vec<Arc<str>> {
+        self.paths(self.owner_index.expired(now_wall_ms).take(max))
     }
 
     /// Returns the paths of the znodes in these slots of the arena. The paths are sorted, because
@@ -139,6 +154,36 @@ impl Tree {
         let mut paths: Vec<Arc<str>> = ids.map(|id| self.arena.path(id).into()).collect();
         paths.sort_unstable();
         paths
+    }
+
+    /// Opens a cursor at the start of the children of a znode. Returns `None` if there is no such znode. The caller must
+    /// close the cursor.
+    pub fn open_cursor(&mut self, path: &str) -> Option<ChildCursor> {
+        self.arena.find(path::normalize(path)).map(|id| self.cursors.open(id))
+    }
+
+    /// Closes a cursor.
+    pub fn close_cursor(&mut self, cursor: ChildCursor) {
+        self.cursors.close(cursor);
+    }
+
+    /// Passes the names of at most `max` further children to `read`. Returns the number of names, or `None` if the znode
+    /// was deleted.
+    pub fn read_children(
+        &mut self,
+        cursor: ChildCursor,
+        max: usize,
+        read: impl FnMut(&str),
+    ) -> Option<usize> {
+        let CursorPosition { parent, last } = self.cursors.get_mut(cursor)?;
+        let ids = self.arena.child_ids(*parent, *last).take(max);
+        let mut count = 0;
+        let names = ids.inspect(|id| {
+            *last = Some(*id);
+            count += 1;
+        });
+        names.map(|id| self.arena.node(id).name()).for_each(read);
+        Some(count)
     }
 
     /// Returns the number of descendants of a znode, or `None` if there is no such znode.
@@ -215,6 +260,7 @@ impl Tree {
         let parent = self.find(parent_path);
         let id = self.arena.child(parent, name).expect("znode was checked by prepare");
         self.save_for_snapshot(id);
+        self.cursors.leave(id, self.arena.previous_sibling(id));
         let node = self.change_znode(parent, |tree| {
             let meta = &mut tree.arena.node_mut(parent).meta;
             meta.pzxid = meta.pzxid.max(zxid);

@@ -64,9 +64,14 @@ pub enum Change {
         /// The password for attaching to the session again.
         password: Password,
     },
-    /// The end of a session. It deletes the session's ephemerals.
+    /// The end of a session. It deletes the session's ephemerals, or those that [`Change::ClosePart`] has left.
     CloseSession {
         /// The paths of the ephemerals.
+        ephemerals: Vec<Arc<str>>,
+    },
+    /// The end of a session with many ephemerals. It deletes some of them. [`Change::CloseSession`] follows later.
+    ClosePart {
+        /// The paths of the ephemerals to delete.
         ephemerals: Vec<Arc<str>>,
     },
     /// No change: a write that was refused. It takes a zxid, as in ZooKeeper.

@@ -5,9 +5,11 @@
 //! sides. A one-shot watch and a persistent watch on the same path do not replace each other
 //! (ZOOKEEPER-4466). A connection with both gets each event once.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_set};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use zoolock_wire::EventKind;
 
 use crate::ids::ConnId;
@@ -77,8 +79,13 @@ impl WatchKinds {
 pub(crate) struct Watches {
     paths: HashMap<Arc<str>, PathWatches>,
     conns: HashMap<ConnId, ConnectionWatches>,
-    /// Number of (path, connection) pairs with a recursive watch. If it is zero, no ancestor is looked up.
-    recursive: usize,
+    /// The watches of connections that have ended, which [`Watches::forget_ended`] removes bit by bit.
+    ended: VecDeque<(ConnId, hash_set::IntoIter<Arc<str>>)>,
+    /// Recursive watches of connections, by the keys of the watched paths (see [`PathHasher`]).
+    recursive: HashMap<u128, BTreeMap<ConnId, WatchKinds>>,
+    hasher: PathHasher,
+    /// Total cost of the watches of all connections.
+    cost: usize,
     /// Number of watches as ZooKeeper counts them: data watches and child watches.
     zookeeper_count: usize,
     data_counts: DataWatchCounts,
@@ -140,12 +147,14 @@ impl Watches {
             watched.data_paths += 1;
             watchers.data_watchers += 1;
         }
-        if kinds.and(WatchKinds::RECURSIVE).any() && !before.and(WatchKinds::RECURSIVE).any() {
-            self.recursive += 1;
+        let recursive = entry.and(WatchKinds::RECURSIVE);
+        if recursive != before.and(WatchKinds::RECURSIVE) {
+            self.recursive.entry(self.hasher.key(&path)).or_default().insert(conn, recursive);
         }
         if !before.any() {
             let watched = self.conns.entry(conn).or_default();
             watched.cost += cost(&path);
+            self.cost += cost(&path);
             watched.paths.insert(path);
         }
     }
@@ -167,22 +176,76 @@ impl Watches {
         had
     }
 
-    /// Removes all watches of a connection.
-    pub(crate) fn remove_connection(&mut self, conn: ConnId) {
-        let ConnectionWatches { paths, data_paths, .. } = self.conns.remove(&conn).unwrap_or_default();
+    /// Ends all watches of a connection, which must get no event from now on. [`Watches::forget_ended`] frees their
+    /// memory.
+    pub(crate) fn end_connection(&mut self, conn: ConnId) {
+        let Some(ConnectionWatches { paths, data_paths, cost }) = self.conns.remove(&conn) else { return };
         self.data_counts.connections -= usize::from(data_paths > 0);
-        for path in paths {
-            self.remove_kinds(&path, conn, WatchKinds(u8::MAX));
-        }
+        self.cost -= cost;
+        self.ended.push_back((conn, paths.into_iter()));
     }
 
-    /// Returns the connections that get an event, and removes the one-shot watches that fire.
+    /// Frees the memory of at most `max` watches of connections that have ended. Returns their number.
+    pub(crate) fn forget_ended(&mut self, max: usize) -> usize {
+        let mut forgotten = 0;
+        while forgotten < max
+            && let Some((conn, paths)) = self.ended.front_mut()
+        {
+            let conn = *conn;
+            let Some(path) = paths.next() else {
+                self.ended.pop_front();
+                continue;
+            };
+            self.remove_kinds(&path, conn, WatchKinds(u8::MAX));
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    /// Returns whether [`Watches::forget_ended`] has something to do.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Returns the maximum number of connections that get an event. `kind` and `path` are those of the event.
+    pub(crate) fn max_audience(&self, kind: EventKind, path: &str) -> usize {
+        let here = self.paths.get(path).map_or(0, |watchers| watchers.conns.len());
+        if self.recursive.is_empty() || kind == EventKind::ChildrenChanged {
+            return here;
+        }
+        let above = self.hasher.ancestor_keys(path).filter_map(|key| self.recursive.get(&key));
+        here + above.map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// Returns whether a connection gets an event, and removes its one-shot watches that fire.
+    pub(crate) fn fire_for(&mut self, conn: ConnId, kind: EventKind, path: &str) -> bool {
+        let wanted = wanted_kinds(kind);
+        if self.contains(path, conn, wanted) {
+            self.remove_kinds(path, conn, wanted.and(WatchKinds::ONE_SHOT));
+            return true;
+        }
+        kind != EventKind::ChildrenChanged
+            && self.hasher.ancestor_keys(path).any(|key| {
+                let has = self.recursive.get(&key).and_then(|conns| conns.get(&conn));
+                has.is_some_and(|has| has.and(wanted).any())
+            })
+    }
+
+    /// Returns the paths that a connection watches. The flag is set if the watch covers the descendants.
+    pub(crate) fn watched_by(&self, conn: ConnId) -> impl Iterator<Item = (&Arc<str>, bool)> {
+        let paths = self.conns.get(&conn).into_iter().flat_map(|watched| &watched.paths);
+        paths.map(move |path| (path, self.contains(path, conn, WatchKinds::RECURSIVE)))
+    }
+
+    /// Returns the number of paths that a connection watches.
+    pub(crate) fn count(&self, conn: ConnId) -> usize {
+        self.conns.get(&conn).map_or(0, |watched| watched.paths.len())
+    }
+
+    /// Returns the connections that get an event, and removes the one-shot watches that fire. The result may contain
+    /// connections whose watches have ended.
     pub(crate) fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
-        let wanted = match kind {
-            EventKind::Created | EventKind::DataChanged => WatchKinds::DATA_SIDE,
-            EventKind::Deleted => WatchKinds(WatchKinds::DATA_SIDE.0 | WatchKinds::CHILD_SIDE.0),
-            EventKind::ChildrenChanged => WatchKinds::CHILD_SIDE.without(WatchKinds::RECURSIVE),
-        };
+        let wanted = wanted_kinds(kind);
         let mut notified: Vec<ConnId> = match self.paths.get(path) {
             None => Vec::new(),
             Some(PathWatches { conns, .. }) => {
@@ -192,13 +255,10 @@ impl Watches {
         for &conn in &notified {
             self.remove_kinds(path, conn, wanted.and(WatchKinds::ONE_SHOT));
         }
-        if self.recursive > 0 && kind != EventKind::ChildrenChanged {
-            for ancestor in ancestors(path) {
-                let Some(PathWatches { conns, .. }) = self.paths.get(ancestor) else { continue };
-                let recursive =
-                    conns.iter().filter(|(_, has)| has.and(wanted).and(WatchKinds::RECURSIVE).any());
-                notified.extend(recursive.map(|(&conn, _)| conn));
-            }
+        if !self.recursive.is_empty() && kind != EventKind::ChildrenChanged {
+            let above = self.hasher.ancestor_keys(path).filter_map(|key| self.recursive.get(&key));
+            let wanting = above.flatten().filter(|(_, has)| has.and(wanted).any());
+            notified.extend(wanting.map(|(&conn, _)| conn));
             notified.sort_unstable();
             notified.dedup();
         }
@@ -208,6 +268,16 @@ impl Watches {
     /// Returns the number of paths that a connection watches. A long path counts as several.
     pub(crate) fn cost(&self, conn: ConnId) -> usize {
         self.conns.get(&conn).map_or(0, |watched| watched.cost)
+    }
+
+    /// Returns the total number of paths that connections watch. A long path counts as several.
+    pub(crate) fn total_cost(&self) -> usize {
+        self.cost
+    }
+
+    /// Returns the connection whose watches have the highest cost.
+    pub(crate) fn most_expensive(&self) -> Option<ConnId> {
+        self.conns.iter().max_by_key(|(_, watched)| watched.cost).map(|(&conn, _)| conn)
     }
 
     /// Returns the paths whose data is watched, each with its connections.
@@ -240,8 +310,17 @@ impl Watches {
         *has = has.without(kinds);
         let after = *has;
         self.zookeeper_count -= before.zookeeper_count() - after.zookeeper_count();
-        if before.and(WatchKinds::RECURSIVE).any() && !after.and(WatchKinds::RECURSIVE).any() {
-            self.recursive -= 1;
+        let recursive = after.and(WatchKinds::RECURSIVE);
+        if recursive != before.and(WatchKinds::RECURSIVE) {
+            let key = self.hasher.key(path);
+            let conns = self.recursive.entry(key).or_default();
+            match recursive.any() {
+                true => conns.insert(conn, recursive),
+                false => conns.remove(&conn),
+            };
+            if conns.is_empty() {
+                self.recursive.remove(&key);
+            }
         }
         if before.watches_data() && !after.watches_data() {
             watchers.data_watchers -= 1;
@@ -263,6 +342,7 @@ impl Watches {
             && watched.paths.remove(path)
         {
             watched.cost -= cost(path);
+            self.cost -= cost(path);
             if watched.paths.is_empty() {
                 self.conns.remove(&conn);
             }
@@ -270,14 +350,47 @@ impl Watches {
     }
 }
 
-/// Returns all proper ancestors of a path, the root last.
-fn ancestors(path: &str) -> impl Iterator<Item = &str> {
-    let mut rest = if path == "/" { None } else { Some(path) };
-    std::iter::from_fn(move || {
-        let (parent, _) = rest?.rsplit_once('/')?;
-        rest = if parent.is_empty() { None } else { Some(parent) };
-        Some(if parent.is_empty() { "/" } else { parent })
-    })
+fn wanted_kinds(kind: EventKind) -> WatchKinds {
+    match kind {
+        EventKind::Created | EventKind::DataChanged => WatchKinds::DATA_SIDE,
+        EventKind::Deleted => WatchKinds(WatchKinds::DATA_SIDE.0 | WatchKinds::CHILD_SIDE.0),
+        EventKind::ChildrenChanged => WatchKinds::CHILD_SIDE.without(WatchKinds::RECURSIVE),
+    }
+}
+
+/// A hash of paths, keyed at random. The keys of all ancestors of a path take one pass over the path. A search by their
+/// names would take a time that grows with the square of the depth.
+#[derive(Debug)]
+struct PathHasher(SipHasher13);
+
+impl Default for PathHasher {
+    fn default() -> Self {
+        let random = RandomState::new();
+        PathHasher(SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1)))
+    }
+}
+
+impl PathHasher {
+    /// Returns the key of a path. The hash has 128 bits, so no two paths have the same key.
+    fn key(&self, path: &str) -> u128 {
+        let mut hasher = self.0;
+        hasher.write(path.as_bytes());
+        hasher.finish128().as_u128()
+    }
+
+    /// Returns the keys of all proper ancestors of a path, the root first.
+    fn ancestor_keys(&self, path: &str) -> impl Iterator<Item = u128> {
+        let mut hasher = self.0;
+        let ends = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+        let mut hashed = 0;
+        // The root is its own slash. The path of another ancestor ends before a slash.
+        ends.filter(move |_| path != "/").map(move |end| {
+            let end = end.max(1);
+            hasher.write(&path.as_bytes()[hashed..end]);
+            hashed = end;
+            hasher.finish128().as_u128()
+        })
+    }
 }
 
 #[cfg(test)]
@@ -319,9 +432,10 @@ mod tests {
         assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a/b"), []);
         assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a"), []);
         assert!(watches.remove("/a", FIRST, WatchKinds::RECURSIVE));
-        watches.remove_connection(SECOND);
-        assert!(watches.paths.is_empty() && watches.conns.is_empty());
-        assert_eq!((watches.recursive, watches.zookeeper_count()), (0, 0));
+        watches.end_connection(SECOND);
+        assert_eq!(watches.forget_ended(usize::MAX), 1);
+        assert!(watches.paths.is_empty() && watches.conns.is_empty() && watches.recursive.is_empty());
+        assert_eq!((watches.total_cost(), watches.zookeeper_count()), (0, 0));
     }
 
     #[test]
@@ -336,7 +450,10 @@ mod tests {
         for _ in 0..5000 {
             let (conn, path) = (ConnId(u64::from(next(3))), ["/", "/a", "/a/b"][next(3) as usize]);
             match next(8) {
-                0 => watches.remove_connection(conn),
+                0 => {
+                    watches.end_connection(conn);
+                    watches.forget_ended(usize::MAX);
+                }
                 1 => drop(watches.fire(EventKind::Deleted, path)),
                 2 => drop(watches.fire(EventKind::DataChanged, path)),
                 3 => drop(watches.remove(path, conn, WatchKinds::DATA_SIDE)),

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zoolock_server::txn::{Change, Password, Txn};
-use zoolock_server::{Requester, SessionId, State, Zxid, commit, prepare, query};
+use zoolock_server::{Client, Requester, SessionId, State, Zxid, commit, prepare, query};
 use zoolock_wire::{Code, EventKind, Identity, OpResult, Reply, Request};
 
 /// The tick in milliseconds.
@@ -28,7 +28,7 @@ pub(crate) struct Leader {
     /// The leader does nothing until this time.
     pub(crate) stalled_until: u64,
     epoch: u32,
-    identities: Vec<Identity>,
+    client: Client,
 }
 
 /// A decision, and the request that led to it.
@@ -68,7 +68,7 @@ impl Leader {
             elected_at: 0,
             stalled_until: 0,
             epoch: 1,
-            identities: vec![Identity::new("ip", "127.0.0.1")],
+            client: Client::new(vec![Identity::new("ip", "127.0.0.1")]),
         }
     }
 
@@ -115,11 +115,7 @@ impl Leader {
     }
 
     fn decide(&self, request: Request, session: SessionId) -> Change {
-        prepare(
-            request,
-            &self.state,
-            Requester { session, identities: &self.identities, extended_types: false },
-        )
+        prepare(request, &self.state, Requester { session, client: &self.client, extended_types: false })
     }
 
     /// Ends the sessions whose timeout has passed. Returns their ids.
@@ -259,7 +255,7 @@ pub(crate) struct SimServer {
     pub(crate) life: u64,
     /// The syncs that wait: the number of log entries that must be applied first, the connection, and the xid.
     pub(crate) syncs: Vec<(usize, u64, i32)>,
-    identities: Vec<Identity>,
+    client: Client,
 }
 
 /// The consequences of an applied log entry.
@@ -288,7 +284,7 @@ impl SimServer {
             slow_by: 0,
             life: 0,
             syncs: Vec::new(),
-            identities: vec![Identity::new("ip", "127.0.0.1")],
+            client: Client::new(vec![Identity::new("ip", "127.0.0.1")]),
         }
     }
 
@@ -342,7 +338,7 @@ impl SimServer {
     /// Answers a read, and sets its watch.
     pub(crate) fn read(&mut self, request: &Request, session: i64, conn: u64) -> Result<Reply, Code> {
         let session = SessionId(session);
-        let asker = Requester { session, identities: &self.identities, extended_types: false };
+        let asker = Requester { session, client: &self.client, extended_types: false };
         let reply = query(request, &self.state, asker)?;
         if let Some((path, side)) = watch_of_read(request) {
             self.watches.entry((path.to_owned(), side)).or_default().insert(conn);

@@ -21,6 +21,11 @@ impl<'a> Writer<'a> {
         out[start..start + 4].copy_from_slice(&len.to_be_bytes());
     }
 
+    /// Writes bytes that are encoded already.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
     /// Writes a 32-bit integer.
     pub fn int(&mut self, value: i32) {
         self.out.put_i32(value);

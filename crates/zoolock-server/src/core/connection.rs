@@ -1,8 +1,11 @@
 use std::net::IpAddr;
 
 use bytes::BytesMut;
-use zoolock_wire::Identity;
+use zoolock_wire::{Identity, RequestHeader};
 
+use super::work::Job;
+
+use crate::client::Client;
 use crate::ids::SessionId;
 
 #[derive(Debug)]
@@ -10,7 +13,7 @@ pub(super) struct Conn {
     pub(super) phase: HandshakePhase,
     /// Address of the client, in its IPv4 form if it has one.
     pub(super) peer: IpAddr,
-    pub(super) identities: Vec<Identity>,
+    pub(super) client: Client,
     pub(super) output: BytesMut,
     /// Number of bytes in the buffer of the connection's task when the task last took `output`. The
     /// taken bytes are included.
@@ -21,6 +24,14 @@ pub(super) struct Conn {
     /// Set if the connection must be closed at once, without writing its queued output.
     pub(super) cut_off: bool,
     pub(super) woken: bool,
+    /// Cleared if the connection gets no more events, because its watches have ended.
+    pub(super) gets_events: bool,
+    /// Number of events that the connection has got or does not watch (see [`super::deliveries`]).
+    pub(super) events_seen: u64,
+    /// The unfinished request.
+    pub(super) job: Option<Job>,
+    /// Set while the client's request to close its session is under way.
+    pub(super) is_ending_session: bool,
 }
 
 /// Counts of a connection, as the four-letter word `cons` shows them.
@@ -60,12 +71,8 @@ pub struct LatencyStats {
 impl ConnectionCounts {
     /// Records the xid and the operation of a request. Records the current time as the time of the
     /// answer, because a request is answered at once or not at all.
-    pub(super) fn record_request(&mut self, frame: &[u8], now_ms: u64) {
-        if let Some((xid, rest)) = frame.split_first_chunk()
-            && let Some(op) = rest.first_chunk()
-        {
-            (self.last_xid, self.last_op) = (i32::from_be_bytes(*xid), i32::from_be_bytes(*op));
-        }
+    pub(super) fn record_request(&mut self, header: &RequestHeader, now_ms: u64) {
+        (self.last_xid, self.last_op) = (header.xid, header.op);
         self.last_answer_ms = now_ms;
     }
 }
@@ -102,7 +109,7 @@ pub(super) enum HandshakePhase {
 }
 
 impl Conn {
-    pub(super) fn new(peer: IpAddr, identity: Option<Identity>) -> Self {
+    pub(super) fn new(peer: IpAddr, identity: Option<Identity>, max_steps: usize) -> Self {
         // On an IPv6 listener, an IPv4 client has an IPv4-mapped IPv6 address. An IPv4 address in
         // an access list does not match such an address, so the address is converted to IPv4.
         let peer = peer.to_canonical();
@@ -110,13 +117,25 @@ impl Conn {
             phase: HandshakePhase::New,
             peer,
             // Every connection has an identity of the scheme `ip`.
-            identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(identity).collect(),
+            client: Client::new(
+                std::iter::once(Identity::new("ip", peer.to_string())).chain(identity).collect(),
+            )
+            .with_max_steps(max_steps),
             output: BytesMut::new(),
             unwritten: 0,
             counts: ConnectionCounts::default(),
             closing: false,
             cut_off: false,
             woken: false,
+            gets_events: true,
+            events_seen: 0,
+            job: None,
+            is_ending_session: false,
         }
+    }
+
+    /// Returns whether a list of children is complete and not sent yet.
+    pub(super) fn has_complete_listing(&mut self) -> bool {
+        self.job.as_mut().is_some_and(|job| job.later_events().is_some())
     }
 }

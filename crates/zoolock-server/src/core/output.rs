@@ -1,18 +1,32 @@
 //! Output of connections, and the closing of connections whose clients do not read it.
 
 use bytes::BytesMut;
-use zoolock_wire::{EventKind, ReplyHeader, Writer, encode_event, op};
+use zoolock_wire::{EventKind, Writer};
 
 use super::Core;
 use super::connection::Conn;
+use super::deliveries::encode_event_frame;
+use super::work::Job;
 use crate::ids::ConnId;
 
 impl Core {
     pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {
-        self.send(conn, |writer| {
-            ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
-            encode_event(kind, path, writer);
-        });
+        let mut frame = BytesMut::new();
+        encode_event_frame(kind, path, &mut frame);
+        self.send_event_frame(conn, &frame);
+    }
+
+    /// Sends the frame of an event. Closes the connection if its client does not read.
+    pub(super) fn send_event_frame(&mut self, conn: ConnId, frame: &[u8]) {
+        let Some(state) = self.conns.get_mut(&conn).filter(|state| state.gets_events && !state.closing)
+        else {
+            return;
+        };
+        match state.job.as_mut().and_then(Job::later_events) {
+            Some(later) => later.extend_from_slice(frame),
+            None => state.output.extend_from_slice(frame),
+        }
+        self.record_sent(conn, frame.len());
         if let Some(state) = self.conns.get_mut(&conn)
             && state.output.len() > self.config.max_output
         {
@@ -30,14 +44,15 @@ impl Core {
     pub(super) fn cut_off(&mut self, conn: ConnId) {
         self.totals.cut_off += 1;
         if let Some(state) = self.conns.get_mut(&conn) {
-            self.totals.queued -= state.output.len();
-            state.output = BytesMut::new();
+            self.totals.queued -= state.output.len() + state.unwritten;
+            (state.output, state.unwritten) = (BytesMut::new(), 0);
             state.cut_off = true;
             // If `woken` is set, the connection's task was woken before, but has not taken output
             // since, because its own buffer was full. The task must be woken again to close the
             // connection.
             state.woken = false;
         }
+        self.end_watches(conn);
         self.close(conn);
     }
 
@@ -54,6 +69,18 @@ impl Core {
         let before = state.output.len();
         Writer::frame(&mut state.output, body);
         let added = state.output.len() - before;
+        self.record_sent(conn, added);
+    }
+
+    pub(super) fn record_received(&mut self, conn: ConnId, len: usize) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        state.counts.received += 1;
+        self.totals.received += 1;
+        self.totals.bytes_received += len as u64 + 4;
+    }
+
+    fn record_sent(&mut self, conn: ConnId, added: usize) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
         state.counts.sent += 1;
         state.counts.last_zxid = self.state.zxid.0;
         self.totals.sent += 1;
@@ -68,7 +95,8 @@ impl Core {
     pub(super) fn cut_off_largest(&mut self) {
         let waiting = |state: &Conn| state.output.len() + state.unwritten;
         let open = self.conns.iter().filter(|(_, state)| !state.closing);
-        if let Some((&conn, state)) = open.max_by_key(|(_, state)| waiting(state)) {
+        // A connection whose earlier output is written reads its replies. It is closed only if there is no other.
+        if let Some((&conn, state)) = open.max_by_key(|(_, state)| (state.unwritten > 0, waiting(state))) {
             tracing::warn!(
                 %conn,
                 waiting = waiting(state),

@@ -1,8 +1,9 @@
 //! Requests of connections that have a session.
 
-use zoolock_wire::{Code, EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
+use zoolock_wire::{Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
 
 use super::connection::HandshakePhase;
+use super::work::LISTED;
 use super::{Core, Now};
 use crate::acl;
 use crate::ids::ConnId;
@@ -12,28 +13,62 @@ use crate::query::query;
 use crate::txn::{Change, WriteRefusal};
 use crate::watches::WatchKinds;
 
+/// Number of steps for a request, without the work that it causes.
+const REQUEST_STEPS: usize = 20;
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
 /// Maximum length of credentials in bytes. The length is limited, because each access list with an
 /// `auth` entry keeps a copy of the user name.
 const MAX_CREDENTIALS: usize = 4096;
 
-impl Core {
-    pub(super) fn handle_request(&mut self, conn: ConnId, session: SessionId, frame: &[u8], now: Now) {
+/// A decoded request of a connection that has a session.
+#[derive(Debug)]
+pub struct ReceivedRequest {
+    /// Length of the frame in bytes.
+    len: usize,
+    decoded: Result<(RequestHeader, Result<Request, WireError>), WireError>,
+}
+
+impl ReceivedRequest {
+    /// Decodes a frame without its length prefix.
+    pub fn decode(frame: &[u8]) -> Self {
         let mut reader = Reader::new(frame);
-        let header = match RequestHeader::decode(&mut reader) {
-            Ok(header) => header,
+        let decoded = RequestHeader::decode(&mut reader).map(|header| {
+            let request = Request::decode(header.op, &mut reader);
+            (header, request)
+        });
+        ReceivedRequest { len: frame.len(), decoded }
+    }
+}
+
+impl Core {
+    pub(super) fn handle_request(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        received: ReceivedRequest,
+        now: Now,
+    ) {
+        let ReceivedRequest { len, decoded } = received;
+        self.record_received(conn, len);
+        self.steps += REQUEST_STEPS + len / 16;
+        let (header, request) = match decoded {
+            Ok(decoded) => decoded,
             Err(error) => {
                 tracing::debug!(%conn, %error, "not a request; closing the connection");
                 return self.close(conn);
             }
         };
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.counts.record_request(&header, now.mono_ms);
+            state.client.begin_request();
+        }
         if !self.may_request(conn, header.op) {
             tracing::info!(%conn, "request before authentication; closing the connection");
             self.reply(conn, header.xid, Err(Code::SessionClosedRequireAuth));
             return self.reject_unauthenticated(conn, now);
         }
-        let request = match Request::decode(header.op, &mut reader) {
+        let request = match request {
             Ok(request) => request,
             Err(error) => {
                 tracing::debug!(%conn, op = header.op, %error, "malformed request");
@@ -52,17 +87,16 @@ impl Core {
             }
             Request::CloseSession => {
                 self.expiry.remove(session);
-                let change = prepare(Request::CloseSession, &self.state, self.requester(conn, session));
-                let result = self.commit_change(session, change, now);
-                if result.is_err() {
+                self.attached.remove(&session);
+                if let Some(state) = self.conns.get_mut(&conn) {
+                    state.is_ending_session = true;
+                }
+                // The reply follows when all ephemerals are deleted.
+                if self.delete_ephemerals(session, Some((conn, header.xid)), now).is_err() {
                     // No transaction number is left for ending the session. The session expires
                     // after the next epoch has started.
                     self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
                 }
-                self.attached.remove(&session);
-                self.watches.remove_connection(conn);
-                self.reply(conn, header.xid, result);
-                self.close(conn);
             }
             Request::Create(_)
             | Request::Delete { .. }
@@ -72,8 +106,11 @@ impl Core {
             | Request::DeleteContainer
             | Request::Reconfig
             | Request::Multi(_) => {
-                let change = prepare(request, &self.state, self.requester(conn, session));
+                let Some(requester) = self.requester(conn, session) else { return };
+                let change = prepare(request, &self.state, requester);
+                self.steps += requester.client.steps();
                 let result = self.commit_change(session, change, now);
+                self.deliver_own_events(conn);
                 self.reply(conn, header.xid, result);
             }
             Request::Sasl { .. } => {
@@ -84,8 +121,7 @@ impl Core {
                 });
             }
             Request::SetWatches(set) => {
-                self.set_watches(conn, &set);
-                self.reply(conn, header.xid, Ok(Reply::Empty));
+                self.begin_set_watches(conn, set, header.xid);
             }
             Request::AddWatch { path, mode } => {
                 let result = match WatchKinds::from_add_mode(mode) {
@@ -106,14 +142,19 @@ impl Core {
                 self.reply(conn, header.xid, result);
             }
             request => {
-                let result = query(&request, &self.state, self.requester(conn, session));
+                let Some(requester) = self.requester(conn, session) else { return };
+                if let Some((path, with_stat, watch)) = self.long_listing(&request, requester) {
+                    return self.begin_listing(conn, path, with_stat, watch, header.xid);
+                }
+                let result = query(&request, &self.state, requester);
+                self.steps += requester.client.steps();
                 self.set_requested_watch(conn, &request, &result);
                 self.reply(conn, header.xid, result);
             }
         }
     }
 
-    fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
+    pub(super) fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
         let zxid = self.state.zxid.0;
         self.send(conn, |writer| match result {
             Ok(reply) => {
@@ -124,9 +165,10 @@ impl Core {
         });
     }
 
-    fn requester(&self, conn: ConnId, session: SessionId) -> Requester<'_> {
+    fn requester(&self, conn: ConnId, session: SessionId) -> Option<Requester<'_>> {
         let extended_types = self.config.extended_types;
-        Requester { session, identities: self.identities(conn), extended_types }
+        let client = &self.conns.get(&conn)?.client;
+        Some(Requester { session, client, extended_types })
     }
 
     fn may_request(&self, conn: ConnId, op: i32) -> bool {
@@ -144,7 +186,8 @@ impl Core {
     fn authenticate(&mut self, conn: ConnId, xid: i32, scheme: &str, credentials: &[u8], now: Now) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         let access = &self.config.access;
-        let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
+        let too_much =
+            state.client.identities().len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
         let proven = match scheme {
             _ if too_much => None,
             // The credentials of the secret also prove a digest identity, as any credentials do on a server without
@@ -154,15 +197,15 @@ impl Core {
             "ip" => Some(Vec::new()),
             // The TLS handshake has already added the identity of the certificate. Authentication
             // fails if the client has sent no certificate.
-            "x509" => state.identities.iter().any(|identity| identity.scheme == "x509").then(Vec::new),
+            "x509" => {
+                state.client.identities().iter().any(|identity| identity.scheme == "x509").then(Vec::new)
+            }
             _ => None,
         };
         for identity in proven.iter().flatten() {
-            if !state.identities.contains(identity) {
-                state.identities.push(identity.clone());
-            }
+            state.client.add_identity(identity.clone());
         }
-        let is_admitted = access.admits_without_auth(&state.identities)
+        let is_admitted = access.admits_without_auth(state.client.identities())
             || scheme == "digest" && access.is_secret(credentials);
         let admitted = match &mut state.phase {
             HandshakePhase::Attached { admitted, .. } => {
@@ -200,38 +243,21 @@ impl Core {
         }
     }
 
-    /// Sets watches again after a reconnect. If a one-shot watch missed an event since `relative_zxid`, the event is
-    /// sent at once and the watch is not set.
-    fn set_watches(&mut self, conn: ConnId, set: &SetWatches) {
-        let since = set.relative_zxid;
-        for path in &set.data {
-            match self.state.tree.get(path) {
-                None => self.send_event(conn, EventKind::Deleted, path),
-                Some(node) if node.mzxid().0 > since => self.send_event(conn, EventKind::DataChanged, path),
-                Some(_) => self.add_watch(path, conn, WatchKinds::DATA),
-            }
-        }
-        for path in &set.exist {
-            match self.state.tree.get(path) {
-                Some(_) => self.send_event(conn, EventKind::Created, path),
-                None => self.add_watch(path, conn, WatchKinds::DATA),
-            }
-        }
-        for path in &set.child {
-            match self.state.tree.get(path) {
-                None => self.send_event(conn, EventKind::Deleted, path),
-                Some(node) if node.pzxid().0 > since => {
-                    self.send_event(conn, EventKind::ChildrenChanged, path);
-                }
-                Some(_) => self.add_watch(path, conn, WatchKinds::CHILD),
-            }
-        }
-        for path in set.persistent.iter().flatten() {
-            self.add_watch(path, conn, WatchKinds::PERSISTENT);
-        }
-        for path in set.recursive.iter().flatten() {
-            self.add_watch(path, conn, WatchKinds::RECURSIVE);
-        }
+    /// Returns the path of a list of children that is too long to be built at once, if the client may read it. Also
+    /// returns whether the reply contains the stat, and whether a watch is set.
+    fn long_listing<'r>(
+        &self,
+        request: &'r Request,
+        requester: Requester<'_>,
+    ) -> Option<(&'r str, bool, bool)> {
+        let (path, with_stat, watch) = match request {
+            Request::GetChildren { path, watch } => (path, false, *watch),
+            Request::GetChildren2 { path, watch } => (path, true, *watch),
+            _ => return None,
+        };
+        let node = self.state.tree.get(path).filter(|node| node.child_count() > LISTED)?;
+        requester.client.check_permission(node.acl(), perms::READ).ok()?;
+        Some((path, with_stat, watch))
     }
 
     fn watcher_result(number: i32, found: impl FnOnce(WatchKinds) -> bool) -> Result<Reply, Code> {

@@ -8,7 +8,6 @@ use super::connection::HandshakePhase;
 use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
-use crate::prepare::decide_session_end;
 use crate::txn::{Change, Password};
 
 impl Core {
@@ -92,9 +91,11 @@ impl Core {
         if per_address != 0 {
             here = open().filter(|conn| conn.peer == peer).count();
         }
-        for session in
-            self.state.tree.sessions_with_ephemerals().filter(|session| !self.attached.contains_key(session))
-        {
+        let detached =
+            self.state.tree.sessions_with_ephemerals().filter(|session| {
+                !self.attached.contains_key(session) && !self.state.ending.contains(session)
+            });
+        for session in detached {
             all += 1;
             here += usize::from(is_here(self.last_addresses.get(&session)));
         }
@@ -108,7 +109,7 @@ impl Core {
         seed: SessionSeed,
     ) -> Option<(SessionId, Password)> {
         let mut session = SessionId::from_random(seed.id);
-        while self.state.sessions.contains_key(&session) {
+        while self.state.sessions.contains_key(&session) || self.state.ending.contains(&session) {
             session = session.next();
         }
         let password = seed.password;
@@ -145,14 +146,14 @@ impl Core {
                 Some(HandshakePhase::Attached { began_session: true, admitted: false, .. })
             );
             tracing::info!(session = format_args!("{session:#x}"), "session moves to a new connection");
-            self.watches.remove_connection(old);
+            self.end_watches(old);
             self.close(old);
         }
         self.last_addresses.remove(&session);
         self.longest_timeout_ms = self.longest_timeout_ms.max(timeout_ms);
         self.expiry.extend_session(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
-            let admitted = self.config.access.admits_without_auth(&state.identities);
+            let admitted = self.config.access.admits_without_auth(state.client.identities());
             state.phase = HandshakePhase::Attached { session, timeout_ms, began_session, admitted };
             state.counts.last_op = op::CREATE_SESSION;
             state.counts.last_answer_ms = now.mono_ms;
@@ -193,14 +194,11 @@ impl Core {
         self.expiry.remove(session);
         self.last_addresses.remove(&session);
         if let Some(&conn) = self.attached.get(&session) {
-            self.watches.remove_connection(conn);
+            self.end_watches(conn);
         }
-        if self.state.sessions.contains_key(&session) {
-            let change = decide_session_end(&self.state, session);
-            if self.commit_change(session, change, now).is_err() {
-                // No transaction number is left for ending the session. A later tick tries again.
-                self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
-            }
+        if self.state.sessions.contains_key(&session) && self.delete_ephemerals(session, None, now).is_err() {
+            // No transaction number is left for ending the session. A later tick tries again.
+            self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
         }
         if let Some(conn) = self.attached.remove(&session) {
             self.close(conn);

@@ -28,6 +28,7 @@ const CHECK: i32 = 5;
 const MULTI: i32 = 6;
 const CREATE_SESSION: i32 = 7;
 const CLOSE_SESSION: i32 = 8;
+const CLOSE_PART: i32 = 9;
 
 /// The number that stands for the access list that gives every client all permissions. Almost every
 /// znode has this list.
@@ -120,7 +121,7 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
         }
         Change::Check => writer.int(CHECK),
         Change::Multi(_) => return Err("nested multi".to_owned()),
-        Change::CreateSession { .. } | Change::CloseSession { .. } if in_multi => {
+        Change::CreateSession { .. } | Change::CloseSession { .. } | Change::ClosePart { .. } if in_multi => {
             return Err("session change inside a multi".to_owned());
         }
         Change::CreateSession { timeout_ms, password: Password(password) } => {
@@ -131,6 +132,11 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
         // The ephemerals are not logged, because they might take too many bytes. Recovery finds
         // them in the state.
         Change::CloseSession { ephemerals: _ } => writer.int(CLOSE_SESSION),
+        Change::ClosePart { ephemerals } => {
+            writer.int(CLOSE_PART);
+            writer.count(ephemerals.len());
+            ephemerals.iter().for_each(|path| writer.string(path));
+        }
         Change::Refused(_) => return Err("a refused write is never logged".to_owned()),
     }
     Ok(())
@@ -162,6 +168,12 @@ fn decode_change(kind: i32, in_multi: bool, reader: &mut Reader<'_>) -> Result<C
             Change::CreateSession { timeout_ms: decode_timeout(reader)?, password: decode_password(reader)? }
         }
         CLOSE_SESSION if !in_multi => Change::CloseSession { ephemerals: Vec::new() },
+        CLOSE_PART if !in_multi => {
+            let count = reader.count("ephemerals", 4)?;
+            Change::ClosePart {
+                ephemerals: (0..count).map(|_| decode_path(reader)).collect::<Result<_, _>>()?,
+            }
+        }
         value => return Err(WireError::Invalid { field: "kind", value }),
     })
 }
@@ -214,7 +226,7 @@ pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRec
         acl: {
             let value = reader.int("acl")?;
             let list = lists.get(value as u32 as usize);
-            Arc::clone(list.ok_or(WireError::Invalid { field: "acl", value })?)
+            list.ok_or(WireError::Invalid { field: "acl", value })?.clone()
         },
         meta: NodeMeta {
             czxid: decode_zxid(reader, "czxid")?,

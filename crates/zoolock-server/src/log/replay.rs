@@ -1,14 +1,12 @@
 //! Replays logged transactions. Each transaction is checked first, because [`commit()`] panics if a
 //! transaction does not fit the state.
 
-use std::collections::BTreeMap;
-
 use zoolock_wire::path;
 
 use crate::commit::commit;
 use crate::ids::SessionId;
 use crate::prepare::decide_session_end;
-use crate::state::{State, StoredSession};
+use crate::state::State;
 use crate::tree::{Znode, ZnodeOwner};
 use crate::txn::{Change, Create, Txn};
 
@@ -45,13 +43,18 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     }
 }
 
-/// Returns whether an owner is valid. If it is a session, it must be one of `sessions`.
-pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, StoredSession>) -> bool {
+/// Returns whether an owner is valid. If it is a session, it must be known.
+pub(super) fn owner_fits(owner: i64, is_known: impl Fn(SessionId) -> bool) -> bool {
     match ZnodeOwner::from_number(owner) {
         ZnodeOwner::None | ZnodeOwner::Container => true,
         ZnodeOwner::Ttl(ms) => ms > 0,
-        ZnodeOwner::Session(session) => is_session_id(owner) && sessions.contains_key(&session),
+        ZnodeOwner::Session(session) => is_session_id(owner) && is_known(session),
     }
+}
+
+/// Returns whether a session is alive, or has ended and still owns ephemerals.
+fn is_known(session: SessionId, state: &State) -> bool {
+    state.sessions.contains_key(&session) || state.ending.contains(&session)
 }
 
 pub(super) fn is_session_id(owner: i64) -> bool {
@@ -60,7 +63,13 @@ pub(super) fn is_session_id(owner: i64) -> bool {
 
 fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
     let creates_session = matches!(txn.change, Change::CreateSession { .. });
-    if txn.session != SessionId::NONE && creates_session == state.sessions.contains_key(&txn.session) {
+    let known = match txn.change {
+        Change::CreateSession { .. } | Change::CloseSession { .. } | Change::ClosePart { .. } => {
+            is_known(txn.session, state)
+        }
+        _ => state.sessions.contains_key(&txn.session),
+    };
+    if txn.session != SessionId::NONE && creates_session == known {
         return Err(format!(
             "session {:#x} {}",
             txn.session,
@@ -72,7 +81,9 @@ fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
             if path::validate(path).is_err() || &**path == "/" {
                 return Err(format!("{path:?} cannot be created"));
             }
-            if !owner_fits(*owner, &state.sessions) || is_session_id(*owner) && *owner != txn.session.0 {
+            if !owner_fits(*owner, |session| state.sessions.contains_key(&session))
+                || is_session_id(*owner) && *owner != txn.session.0
+            {
                 return Err(format!("{path:?} has the invalid owner {owner:#x}"));
             }
             if state.tree.get(path).is_some() {
@@ -105,6 +116,16 @@ fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
         Change::CloseSession { ephemerals } => {
             ephemerals.iter().try_for_each(|path| deletable(path, state).map(|_| ()))
         }
+        Change::ClosePart { ephemerals } if !ephemerals.is_sorted_by(|a, b| a < b) => {
+            Err("the ephemerals to delete are not in order".to_owned())
+        }
+        Change::ClosePart { ephemerals } => ephemerals.iter().try_for_each(|path| {
+            if deletable(path, state)?.owner() == txn.session.0 {
+                Ok(())
+            } else {
+                Err(format!("{path:?} does not belong to the session"))
+            }
+        }),
         Change::Multi(_) | Change::Refused(_) => Err("this kind of change is never logged".to_owned()),
     }
 }

@@ -7,12 +7,12 @@
 //! `name:n` is a field of `n` bytes, and `0:4` is four zero bytes. Numbers are big-endian. The
 //! payload has as many bytes as the field `len` says. `sum` is the checksum of the header.
 //!
-//! The first blocks contain the sessions. The next blocks contain access lists and the znodes that
+//! The first blocks contain the sessions, and the ids of sessions that are ending. The next blocks contain access lists and the znodes that
 //! use them. Each list occurs once per file. The last block contains the counts of sessions and
 //! znodes, and the position up to which the log was synced. As in a log segment, the `chain` of a
 //! block covers the block and everything before the block.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ const BLOCK_HEADER: usize = 16;
 const SESSIONS: u32 = 1;
 const NODES: u32 = 2;
 const LAST: u32 = 3;
+const ENDING: u32 = 4;
 
 /// A block is written when its payload has at least this many bytes.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -98,6 +99,7 @@ impl SnapshotWriter {
         disk: Arc<dyn Disk>,
         zxid: Zxid,
         sessions: impl IntoIterator<Item = (&'s SessionId, &'s StoredSession)>,
+        ending: &BTreeSet<SessionId>,
     ) -> Result<Self, LogError> {
         let failed = |what| LogError::io(what, disk.describe(SNAPSHOT_TMP));
         let nonce = disk.nonce().map_err(failed("get a random number for"))?;
@@ -130,6 +132,8 @@ impl SnapshotWriter {
             }
         }
         writer.write_block(SESSIONS, &[&block])?;
+        let ids: Vec<[u8; 8]> = ending.iter().map(|id| id.0.to_be_bytes()).collect();
+        ids.chunks(BLOCK_BYTES / 8).try_for_each(|ids| writer.write_block(ENDING, &[ids.as_flattened()]))?;
         Ok(writer)
     }
 
@@ -140,7 +144,7 @@ impl SnapshotWriter {
     pub fn add(&mut self, records: impl IntoIterator<Item = NodeRecord>) -> Result<(), LogError> {
         for record in records {
             let next = self.lists.len() as u32;
-            let list = *self.lists.entry(Arc::clone(&record.acl)).or_insert(next);
+            let list = *self.lists.entry(record.acl.clone()).or_insert(next);
             if list == next {
                 codec::encode_acl(&record.acl, &mut Writer::new(&mut self.new_lists));
                 self.new_list_count += 1;
@@ -287,7 +291,7 @@ fn read_state(
     // can be checked against them.
     let mut nodes_begun = false;
     let mut batch = Vec::new().into_iter();
-    let sessions = &mut state.sessions;
+    let State { sessions, ending, .. } = &mut state;
     let records = std::iter::from_fn(|| {
         loop {
             if let Some(record) = batch.next() {
@@ -305,10 +309,21 @@ fn read_state(
                         }
                         Ok(Some(Vec::new()))
                     }
+                    (ENDING, payload) if !nodes_begun => {
+                        let mut reader = Reader::new(payload);
+                        while !reader.is_empty() {
+                            let id = SessionId(reader.long("session")?);
+                            if !is_session_id(id.0) || sessions.contains_key(&id) || !ending.insert(id) {
+                                return Err("the id of an ending session is duplicate or invalid".into());
+                            }
+                        }
+                        Ok(Some(Vec::new()))
+                    }
                     (NODES, payload) => {
                         nodes_begun = true;
                         let records = decode_nodes(payload, &mut lists)?;
-                        records.iter().try_for_each(|record| check_record(record, zxid, sessions))?;
+                        let is_known = |id| sessions.contains_key(&id) || ending.contains(&id);
+                        records.iter().try_for_each(|record| check_record(record, zxid, is_known))?;
                         count += records.len() as u64;
                         Ok(Some(records))
                     }
@@ -377,12 +392,12 @@ fn decode_last(payload: &[u8]) -> Result<(u64, u64, SyncedPosition), SnapshotPro
 fn check_record(
     record: &NodeRecord,
     zxid: Zxid,
-    sessions: &BTreeMap<SessionId, StoredSession>,
+    is_known: impl Fn(SessionId) -> bool,
 ) -> Result<(), SnapshotProblem> {
     let meta = &record.meta;
     let what = if meta.czxid.max(meta.mzxid).max(meta.pzxid) > zxid {
         "is newer than the snapshot"
-    } else if !owner_fits(meta.owner, sessions) {
+    } else if !owner_fits(meta.owner, is_known) {
         "belongs to a session that does not exist"
     } else {
         return Ok(());

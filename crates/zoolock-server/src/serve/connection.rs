@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
+use super::background::Turns;
 use super::outbox::{OutputBuffer, shrink_if_empty};
 use super::{HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, wait_until_stopped, words};
 use crate::core::ConnId;
@@ -183,7 +184,8 @@ async fn serve_requests<S: ClientStream>(
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut unflushed = false;
     let mut output = OutputBuffer::default();
-    let mut status = InputStatus { closing: false, more: false, admitted: false };
+    let mut status = InputStatus { closing: false, more: false, admitted: false, steps: 0 };
+    let mut turns = Turns::default();
     let mut write_deadline = admit_deadline;
     let mut read_size = SMALL_READ;
     let mut unhandled = UnhandledInput { total: &shared.unhandled_bytes, own: 0 };
@@ -198,7 +200,9 @@ async fn serve_requests<S: ClientStream>(
         let mut ready = output.len() < HIGH_WATER && !status.closing && !shared.register_if_full(waker);
         let was_writable = output.is_writable() || unflushed;
         if ready {
-            status = shared.handle_input(conn, &mut input, &mut output);
+            let permit = turns.wait_for_turn(shared).await;
+            status = shared.handle_input(conn, status.admitted, &mut input, &mut output);
+            turns.end_turn(status.steps, permit).await;
             ready = output.len() < HIGH_WATER && !status.closing;
         }
         output.release_synced(shared.journal.as_ref(), waker);

@@ -274,7 +274,9 @@ fn approximate_bytes(change: &Change) -> usize {
             Change::SetData { path, data, .. } => path.len() + data.as_ref().map_or(0, bytes::Bytes::len),
             Change::SetAcl { path, acl, .. } => path.len() + stored_bytes(acl),
             Change::Multi(changes) => changes.iter().map(approximate_bytes).sum(),
-            Change::CloseSession { ephemerals } => ephemerals.iter().map(|path| 16 + path.len()).sum(),
+            Change::CloseSession { ephemerals } | Change::ClosePart { ephemerals } => {
+                ephemerals.iter().map(|path| 16 + path.len()).sum()
+            }
             _ => 0,
         }
 }

@@ -1,6 +1,5 @@
 //! The sink of the journal: the log, and a thread that takes snapshots of the running core.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::journal::JournalSink;
-use crate::ids::{SessionId, Zxid};
+use crate::core::SnapshotStart;
 use crate::log::{Log, LogError, SnapshotFile, SnapshotWriter};
-use crate::state::StoredSession;
 use crate::tree::NodeRecord;
 use crate::txn::Txn;
 
@@ -23,8 +21,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// A source of snapshots. The server's source is its running core.
 pub(super) trait SnapshotSource: Send + 'static {
-    /// Begins a snapshot. Returns its last transaction and its sessions.
-    fn begin(&self) -> (Zxid, BTreeMap<SessionId, StoredSession>);
+    /// Begins a snapshot.
+    fn begin(&self) -> SnapshotStart;
     /// Returns the next znodes, or `None` at the end. The vector may be empty before the end.
     fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>>;
     /// Abandons the snapshot.
@@ -133,8 +131,8 @@ impl<S: SnapshotSource> Snapshots<S> {
     /// Takes a snapshot. Returns `None` if the flag `stop` is set meanwhile.
     fn take_snapshot(&self) -> Result<Option<SnapshotFile>, LogError> {
         let disk = lock(&self.log).disk();
-        let (zxid, sessions) = self.source.begin();
-        let mut writer = SnapshotWriter::begin(disk, zxid, &sessions)?;
+        let SnapshotStart { zxid, sessions, ending } = self.source.begin();
+        let mut writer = SnapshotWriter::begin(disk, zxid, &sessions, &ending)?;
         while let Some(records) = self.source.chunk(CHUNK) {
             writer.add(records)?;
             if self.stop.load(Ordering::Relaxed) {

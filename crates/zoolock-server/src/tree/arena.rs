@@ -33,6 +33,8 @@ pub(super) struct TreeNode {
     has_data: bool,
     parent: u32,
     children: u32,
+    /// Number of descendants. A count on request would visit all of them.
+    descendants: u32,
     first: u32,
     next: u32,
     /// The previous sibling. In the first child, the last sibling.
@@ -128,6 +130,18 @@ impl Arena {
         successors(node(self.node(id).first), move |child| node(child.next))
     }
 
+    /// Returns the slots of the children after the child `after`, or of all children without `after`, oldest first.
+    pub(super) fn child_ids(&self, parent: u32, after: Option<u32>) -> impl Iterator<Item = u32> {
+        let first = after.map_or_else(|| self.node(parent).first, |after| self.node(after).next);
+        successors(to_option(first), |id| to_option(self.node(*id).next))
+    }
+
+    /// Returns the slot of the sibling before a znode.
+    pub(super) fn previous_sibling(&self, id: u32) -> Option<u32> {
+        let node = self.node(id);
+        (self.parent(id).map(|parent| self.node(parent).first) != Some(id)).then_some(node.prev)
+    }
+
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         match path.strip_prefix('/')? {
             "" => Some(ROOT),
@@ -158,25 +172,7 @@ impl Arena {
 
     /// Returns the number of descendants.
     pub(super) fn count_descendants(&self, top: u32) -> usize {
-        if top == ROOT {
-            return self.len() - 1;
-        }
-        let (mut count, mut at) = (0, top);
-        loop {
-            let node = self.node(at);
-            if let Some(first) = to_option(node.first) {
-                at = first;
-            } else {
-                while self.node(at).next == NONE || at == top {
-                    if at == top {
-                        return count;
-                    }
-                    at = self.node(at).parent;
-                }
-                at = self.node(at).next;
-            }
-            count += 1;
-        }
+        self.node(top).descendants as usize
     }
 
     /// Adds a child after its siblings. Returns `None` if there is a child with this name.
@@ -226,10 +222,12 @@ impl Arena {
             self.node_mut(id).prev = last;
         }
         self.node_mut(parent).children += 1;
+        self.for_each_ancestor(id, |node| node.descendants += 1);
     }
 
     fn unlink(&mut self, id: u32) {
         let &TreeNode { parent, next, prev, .. } = self.node(id);
+        self.for_each_ancestor(id, |node| node.descendants -= 1);
         let parent_node = self.node_mut(parent);
         parent_node.children -= 1;
         if parent_node.first == id {
@@ -241,6 +239,15 @@ impl Arena {
         let after = if next == NONE { self.node(parent).first } else { next };
         if after != NONE {
             self.node_mut(after).prev = prev;
+        }
+    }
+
+    fn for_each_ancestor(&mut self, id: u32, change: impl Fn(&mut TreeNode)) {
+        let mut next = self.parent(id);
+        while let Some(id) = next {
+            let node = self.node_mut(id);
+            change(node);
+            next = to_option(node.parent);
         }
     }
 
@@ -269,6 +276,7 @@ fn new_node(
         has_data: data.is_some(),
         parent,
         children: 0,
+        descendants: 0,
         first: NONE,
         next: NONE,
         prev: NONE,

@@ -56,6 +56,10 @@ impl OwnerIndex {
         self.ephemerals.get(&session).into_iter().flatten().copied()
     }
 
+    pub(super) fn count_ephemerals(&self, session: SessionId) -> usize {
+        self.ephemerals.get(&session).map_or(0, BTreeSet::len)
+    }
+
     pub(super) fn ephemerals_count(&self) -> usize {
         self.ephemerals_count
     }

@@ -8,3 +8,4 @@ mod core_connections;
 mod core_properties;
 mod log;
 mod memory;
+mod work;

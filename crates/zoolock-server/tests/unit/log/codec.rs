@@ -71,6 +71,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => (any::<u32>(), password())
             .prop_map(|(timeout_ms, password)| Change::CreateSession { timeout_ms, password }),
         1 => Just(Change::CloseSession { ephemerals: Vec::new() }),
+        1 => vec(path(), 0..3).prop_map(|ephemerals| Change::ClosePart { ephemerals }),
     ]
 }
 
@@ -157,7 +158,8 @@ proptest! {
                 let children = |tree: &zoolock_server::tree::Tree| tree.get(&record.path).map(|node| node.stat());
                 prop_assert_eq!(children(&again), children(&state.tree));
                 let owned = record.meta.owner > 0;
-                prop_assert!(!owned || state.sessions.contains_key(&SessionId(record.meta.owner)));
+                let owner = SessionId(record.meta.owner);
+                prop_assert!(!owned || state.sessions.contains_key(&owner) || state.ending.contains(&owner));
                 prop_assert!(!owned || children(&state.tree).is_some_and(|stat| stat.num_children == 0));
             }
         }
@@ -184,6 +186,7 @@ fn plausible_change() -> impl Strategy<Value = Change> {
         2 => vec(one(), 0..4).prop_map(Change::Multi),
         2 => Just(Change::CreateSession { timeout_ms: 1, password: Password([0; 16]) }),
         1 => Just(Change::CloseSession { ephemerals: Vec::new() }),
+        1 => vec(path(), 0..3).prop_map(|ephemerals| Change::ClosePart { ephemerals }),
         1 => Just(Change::Refused(WriteRefusal::One(Code::NoNode))),
     ]
 }
@@ -196,6 +199,7 @@ fn unreadable_changes_are_not_encoded() {
         Change::Multi(vec![Change::Multi(Vec::new())]),
         Change::Multi(vec![session()]),
         Change::Multi(vec![Change::CloseSession { ephemerals: Vec::new() }]),
+        Change::Multi(vec![Change::ClosePart { ephemerals: Vec::new() }]),
     ];
     for change in bad {
         let txn = Txn { zxid: Zxid(1), session: SessionId::NONE, time: 0, change };

@@ -27,6 +27,8 @@ fn run(
         }
         server.random_action(model, &mut random)?;
     }
+    // The last step must be one whose failure fails the log. A failure of the steps of a snapshot does not.
+    server.begin_session(model, &mut random)?;
     server.seal(model)
 }
 

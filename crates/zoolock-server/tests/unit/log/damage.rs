@@ -2,7 +2,7 @@
 
 use zoolock_server::log::{Log, LogError, Recovered};
 use zoolock_server::txn::Change;
-use zoolock_server::{Requester, prepare};
+use zoolock_server::{Client, Requester, prepare};
 use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
 use super::iterations;
@@ -253,7 +253,8 @@ fn data_like_batches_is_not_replayed() {
             flags: 0,
             ttl: -1,
         };
-        let asker = Requester { session, identities: &[], extended_types: true };
+        let client = Client::new(Vec::new());
+        let asker = Requester { session, client: &client, extended_types: true };
         let change = prepare(Request::Create(create), &server.state, asker);
         assert!(matches!(change, Change::Create(_)), "{change:?}");
         server.execute(&mut model, session, change).expect("a good disk");

@@ -1,5 +1,6 @@
 //! The rules by which the log drops, keeps or refuses batches and snapshots.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -178,7 +179,8 @@ fn inconsistent_snapshot_is_refused() {
         let disk = SimDisk::new(1);
         let log = log_with(disk.dyn_disk(), &[create(1, "/a")]);
         let zxid = Zxid(1);
-        let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, &sessions).expect("a good disk");
+        let mut writer =
+            SnapshotWriter::begin(disk.dyn_disk(), zxid, &sessions, &BTreeSet::new()).expect("a good disk");
         let mut state = State::new(0);
         replay(create(1, "/a"), &mut state).expect("it fits");
         writer.add(Tree::records(&state.tree).chain(extra)).expect("a good disk");
@@ -202,7 +204,7 @@ fn log_shorter_than_recorded_in_snapshot_is_refused() {
     txns.into_iter().try_for_each(|txn| replay(txn, &mut state)).expect("they fit");
     // The snapshot records that all four batches were synced.
     let zxid = Zxid(4);
-    let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, []).expect("a good disk");
+    let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, [], &BTreeSet::new()).expect("a good disk");
     writer.add(state.tree.records()).expect("a good disk");
     writer.finish(log.synced()).expect("a good disk");
     let bounds = bounds(&disk);
@@ -231,7 +233,8 @@ fn snapshot_ahead_of_synced_log_is_refused() {
     let mut log = log_with(disk.dyn_disk(), &[create(1, "/a")]);
     log.append(&create(2, "/b")).expect("a good disk");
     log.write().expect("a good disk");
-    let begin = || SnapshotWriter::begin(disk.dyn_disk(), Zxid(2), []).expect("a good disk");
+    let begin =
+        || SnapshotWriter::begin(disk.dyn_disk(), Zxid(2), [], &BTreeSet::new()).expect("a good disk");
     assert!(matches!(begin().finish(log.synced()), Err(LogError::NotDurable { .. })));
     log.sync().expect("a good disk");
     begin().finish(log.synced()).expect("the log is synced as far as the snapshot");

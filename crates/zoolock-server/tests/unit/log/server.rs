@@ -1,14 +1,14 @@
 //! A server without clients, which decides and logs random writes, and takes snapshots. A model
 //! records the transactions that recovery must restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use zoolock_server::acl;
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter};
 use zoolock_server::tree::NodeRecord;
 use zoolock_server::txn::{Change, Password, Txn};
-use zoolock_server::{Requester, SessionId, State, StoredSession, Zxid, commit, prepare};
+use zoolock_server::{Client, Requester, SessionId, State, StoredSession, Zxid, commit, prepare};
 use zoolock_wire::{Acl, CreateRequest, Identity, Request, op, perms};
 
 use crate::sim_disk::{Random, SimDisk};
@@ -22,13 +22,15 @@ pub(crate) fn small_options(allocate: u64) -> Options {
 pub(crate) struct VisibleState {
     zxid: Zxid,
     sessions: BTreeMap<SessionId, StoredSession>,
+    ending: BTreeSet<SessionId>,
     nodes: Vec<NodeRecord>,
 }
 
 pub(crate) fn visible_state(state: &State) -> VisibleState {
     let mut nodes: Vec<NodeRecord> = state.tree.records().collect();
     nodes.sort_by(|a, b| a.path.cmp(&b.path));
-    VisibleState { zxid: state.zxid, sessions: state.sessions.clone(), nodes }
+    let (sessions, ending) = (state.sessions.clone(), state.ending.clone());
+    VisibleState { zxid: state.zxid, sessions, ending, nodes }
 }
 
 /// The decided transactions, and the number that was acknowledged.
@@ -83,16 +85,38 @@ impl Server {
     /// Decides one random write and appends it to the log.
     pub(crate) fn decide(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
         let sessions: Vec<SessionId> = self.state.sessions.keys().copied().collect();
-        let (session, change) = if sessions.is_empty() || sessions.len() < 4 && random.one_in(6) {
-            let password = Password([random.number() as u8; 16]);
-            (SessionId::from_random(random.number()), Change::CreateSession { timeout_ms: 4000, password })
+        let ending = self.state.ending.first().copied();
+        let (session, change) = if let Some(session) = ending.filter(|_| random.one_in(3)) {
+            (session, self.end_part(session, random))
+        } else if sessions.is_empty() || sessions.len() < 4 && random.one_in(6) {
+            return self.begin_session(model, random);
         } else {
             let session = sessions[random.below(sessions.len())];
-            let identities = [acl::digest_identity(b"me:pw")];
-            let asker = Requester { session, identities: &identities, extended_types: true };
+            if random.one_in(12) {
+                let change = self.end_part(session, random);
+                return self.execute(model, session, change);
+            }
+            let client = Client::new(vec![acl::digest_identity(b"me:pw")]);
+            let asker = Requester { session, client: &client, extended_types: true };
             (session, prepare(request(random), &self.state, asker))
         };
         self.execute(model, session, change)
+    }
+
+    pub(crate) fn begin_session(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
+        let password = Password([random.number() as u8; 16]);
+        let session = SessionId::from_random(random.number());
+        self.execute(model, session, Change::CreateSession { timeout_ms: 4000, password })
+    }
+
+    /// Ends a session, or deletes some of its ephemerals.
+    fn end_part(&self, session: SessionId, random: &mut Random) -> Change {
+        let mut ephemerals = self.state.tree.ephemerals(session);
+        if random.one_in(2) {
+            return Change::CloseSession { ephemerals };
+        }
+        ephemerals.truncate(random.below(3));
+        Change::ClosePart { ephemerals }
     }
 
     pub(crate) fn execute(
@@ -137,7 +161,7 @@ impl Server {
     fn begin_snapshot(&mut self, model: &Model) -> Result<(), LogError> {
         let zxid = model.history.last().map_or(Zxid::start_of(0), |txn| txn.zxid);
         self.log.record_snapshot_start();
-        let writer = SnapshotWriter::begin(self.log.disk(), zxid, &self.state.sessions)?;
+        let writer = SnapshotWriter::begin(self.log.disk(), zxid, &self.state.sessions, &self.state.ending)?;
         let records: Vec<NodeRecord> = self.state.tree.records().collect();
         self.snapshot = Some((writer, records.chunks(7).map(<[_]>::to_vec).collect()));
         Ok(())

@@ -1,0 +1,129 @@
+//! The identities of a client, and the work that its current request has caused.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use zoolock_wire::{Code, Identity, perms};
+
+use crate::acl::{AclList, identity_key};
+
+/// Maximum number of verdicts that a client keeps. At this number all of them are dropped.
+const MAX_VERDICTS: usize = 256;
+
+/// A client, as access lists and work limits see it.
+///
+/// Work is counted in steps. A step takes about ten nanoseconds of a release build. Each part of a request is charged
+/// with [`Client::charge`], which fails when the request has used up its limit.
+#[derive(Debug)]
+pub struct Client {
+    identities: Vec<Identity>,
+    /// Keys of the identities (see [`identity_key`]).
+    keys: Vec<u128>,
+    /// Addresses of the identities of scheme `ip`.
+    addresses: Vec<IpAddr>,
+    is_super: bool,
+    /// Permissions that lists give to this client, by the numbers of the lists.
+    verdicts: RefCell<HashMap<u64, i32>>,
+    /// Number of steps that the current request has taken.
+    steps: Cell<usize>,
+    /// Maximum number of steps of a request.
+    max_steps: usize,
+}
+
+/// Returns the number of steps that a walk along a path takes.
+pub(crate) fn path_steps(path: &str) -> usize {
+    4 * path.bytes().filter(|byte| *byte == b'/').count() + path.len() / 32
+}
+
+impl Client {
+    /// Creates a client whose requests have no work limit.
+    pub fn new(identities: Vec<Identity>) -> Self {
+        let mut client = Client {
+            identities: Vec::with_capacity(identities.len()),
+            keys: Vec::new(),
+            addresses: Vec::new(),
+            is_super: false,
+            verdicts: RefCell::default(),
+            steps: Cell::new(0),
+            max_steps: usize::MAX,
+        };
+        identities.into_iter().for_each(|identity| client.add_identity(identity));
+        client
+    }
+
+    /// Limits the work of each request to this number of steps.
+    #[must_use]
+    pub fn with_max_steps(self, max_steps: usize) -> Self {
+        Client { max_steps, ..self }
+    }
+
+    /// Returns the identities.
+    pub fn identities(&self) -> &[Identity] {
+        &self.identities
+    }
+
+    /// Adds an identity, unless the client has it already.
+    pub fn add_identity(&mut self, identity: Identity) {
+        if self.identities.contains(&identity) {
+            return;
+        }
+        self.is_super |= identity.scheme == "super";
+        self.keys.push(identity_key(&identity));
+        if identity.scheme == "ip" {
+            self.addresses.extend(identity.id.parse::<IpAddr>().ok());
+        }
+        self.identities.push(identity);
+        self.verdicts.get_mut().clear();
+    }
+
+    /// Checks that `list` gives this client at least one of the permissions in `perm`. An empty list gives every client
+    /// all permissions.
+    ///
+    /// # Errors
+    /// [`Code::NoAuth`] if the client has none of these permissions.
+    pub fn check_permission(&self, list: &AclList, perm: i32) -> Result<(), Code> {
+        if self.permissions(list) & perm != 0 { Ok(()) } else { Err(Code::NoAuth) }
+    }
+
+    fn permissions(&self, list: &AclList) -> i32 {
+        if self.is_super {
+            return perms::ALL;
+        }
+        let mut verdicts = self.verdicts.borrow_mut();
+        if let Some(known) = verdicts.get(&list.number()) {
+            return *known;
+        }
+        if verdicts.len() >= MAX_VERDICTS {
+            verdicts.clear();
+        }
+        self.add_steps(list.steps(self.keys.len()));
+        let granted = list.granted(&self.keys, &self.addresses);
+        verdicts.insert(list.number(), granted);
+        granted
+    }
+
+    /// Begins the count of a request.
+    pub(crate) fn begin_request(&self) {
+        self.steps.set(0);
+    }
+
+    /// Returns the number of steps that the current request has taken.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps.get()
+    }
+
+    /// Adds steps to the current request. They count at the next [`Client::charge`].
+    pub(crate) fn add_steps(&self, steps: usize) {
+        self.steps.set(self.steps.get().saturating_add(steps));
+    }
+
+    /// Adds steps to the current request.
+    ///
+    /// # Errors
+    /// [`Code::QuotaExceeded`] if the request has taken more steps than it may.
+    pub(crate) fn charge(&self, steps: usize) -> Result<(), Code> {
+        self.add_steps(steps);
+        if self.steps.get() <= self.max_steps { Ok(()) } else { Err(Code::QuotaExceeded) }
+    }
+}

@@ -1,0 +1,660 @@
+//! Long work in small portions, so that no request keeps the core from other connections for long.
+//!
+//! Work is counted in steps ([`Client`](crate::Client)). The end of a session with many ephemerals, the expiry of many
+//! sessions or znodes, the events for many connections, and the watches of a connection that has ended are left for
+//! [`Core::continue_work`]. Long requests of a connection are continued by [`Core::advance`] before the next request of
+//! the same connection: the list of many children, and the watches that a client sets again after a reconnect.
+//!
+//! Each portion leaves a consistent state. Portions of different kinds alternate, and other connections are served
+//! between calls.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::vec;
+
+use bytes::BytesMut;
+use zoolock_wire::{Code, EventKind, Reply, ReplyHeader, SetWatches, Stat, Writer, perms};
+
+use super::{Core, Now};
+use crate::client::path_steps;
+use crate::ids::{ConnId, SessionId};
+use crate::prepare::{decide_removal, decide_session_end};
+use crate::tree::ChildCursor;
+use crate::txn::Change;
+use crate::watches::WatchKinds;
+
+/// Maximum number of znodes that one transaction deletes at the end of a session, or of znodes that one portion
+/// removes.
+const MAX_REMOVALS: usize = 256;
+/// Approximate number of steps for the removal of a znode.
+const REMOVAL_STEPS: usize = 100;
+/// Maximum number of watches that one portion forgets.
+const FORGOTTEN: usize = 512;
+/// Maximum number of steps for the events of one connection in one portion.
+const DELIVERY_STEPS: usize = 2000;
+/// Number of connections that one portion visits at most in search of one that misses events.
+const VISITED: usize = 1024;
+/// A connection takes no more undelivered events while this number of output bytes is queued for it.
+const MAX_QUEUED_EVENTS: usize = 1 << 20;
+/// Maximum number of children that are listed at once.
+pub(super) const LISTED: usize = 4096;
+/// Maximum size of a list of children in bytes.
+const MAX_LISTING: usize = 16 << 20;
+/// Maximum number of lists that are built at the same time. Each takes memory in proportion to its length.
+const MAX_LISTINGS: usize = 8;
+/// Number of steps for one listed child.
+const CHILD_STEPS: usize = 8;
+/// Number of steps for one path of a `setWatches` request.
+const SET_WATCH_STEPS: usize = 40;
+
+/// Whether the next request of a connection can be handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// The next request can be handled.
+    Ready,
+    /// The connection has unfinished work. Call [`Core::advance`] again.
+    Busy,
+    /// The connection is woken when the next request can be handled, or its output must be taken first.
+    Blocked,
+}
+
+/// A session that has ended and still owns ephemerals.
+#[derive(Debug)]
+pub(super) struct SessionEnd {
+    session: SessionId,
+    /// The connection and the xid of the request that closed the session.
+    request: Option<(ConnId, i32)>,
+}
+
+/// The state of the delivery of events to all connections.
+#[derive(Debug, Default)]
+pub(super) struct DeliveryRound {
+    /// The connection that was visited last.
+    last: Option<ConnId>,
+    /// The lowest number of a next event among the visited connections.
+    lowest: Option<u64>,
+    progress: bool,
+    /// Set if a whole round made no progress. The connections must take their output first.
+    pub(super) stalled: bool,
+}
+
+/// An unfinished request of a connection.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Sets watches again after a reconnect.
+    SetWatches(WatchesToSet),
+    /// Lists the children of a znode.
+    List(Box<Listing>),
+}
+
+/// The watches that a client sets again after a reconnect.
+#[derive(Debug)]
+pub(super) struct WatchesToSet {
+    xid: i32,
+    since: i64,
+    lists: [(SetWatch, vec::IntoIter<String>); 5],
+}
+
+/// A list of children that is being built.
+#[derive(Debug)]
+pub(super) struct Listing {
+    xid: i32,
+    path: Arc<str>,
+    with_stat: bool,
+    watch: bool,
+    cursor: ChildCursor,
+    /// The encoded names.
+    names: BytesMut,
+    count: usize,
+    /// Children that were deleted during the listing, with the count of listed names at that time.
+    deleted: HashMap<String, usize>,
+    /// Set when all children are listed. The deleted children are then removed from the list.
+    complete: Option<CompleteListing>,
+}
+
+/// The end of a listing: the state that the list shows.
+#[derive(Debug)]
+struct CompleteListing {
+    stat: Stat,
+    zxid: i64,
+    /// The name to check next, and the offsets from which it is read and to which it is moved.
+    checked: usize,
+    read: usize,
+    written: usize,
+    kept: usize,
+    /// Events that follow the reply.
+    events: BytesMut,
+}
+
+impl Core {
+    /// Returns whether [`Core::continue_work`] has something to do.
+    pub fn has_work(&self) -> bool {
+        self.expire_until.is_some()
+            || self.remove_until.is_some()
+            || !self.ends.is_empty() && !self.ends_failed
+            || self.watches.has_ended()
+            || !self.deliveries.is_empty() && !self.round.stalled
+    }
+
+    /// Finishes all work, if its portions are unlimited.
+    pub(super) fn finish_work(&mut self, now: Now) {
+        if self.config.slice_steps == usize::MAX {
+            self.continue_work(now);
+        }
+    }
+
+    /// Returns the number of steps since the last call of [`Core::take_steps`].
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Continues long work, for at most [`CoreConfig::slice_steps`](super::CoreConfig::slice_steps) steps.
+    pub fn continue_work(&mut self, now: Now) {
+        let start = self.steps;
+        loop {
+            let worked = [
+                self.expire_one(now),
+                self.end_one_part(now),
+                self.remove_some(now),
+                self.forget_some_watches(),
+                self.deliver_to_one(),
+            ];
+            if !worked.contains(&true) || self.steps - start >= self.config.slice_steps {
+                return;
+            }
+        }
+    }
+
+    /// Returns the number of steps since the last call.
+    pub fn take_steps(&mut self) -> usize {
+        std::mem::take(&mut self.steps)
+    }
+
+    /// Ends the next session whose timeout has passed.
+    fn expire_one(&mut self, now: Now) -> bool {
+        let Some(until) = self.expire_until else { return false };
+        let Some(session) = self.expiry.pop_expired(until) else {
+            self.expire_until = None;
+            return false;
+        };
+        tracing::info!(znodes = self.state.tree.count_ephemerals(session), "session expired");
+        self.totals.expired += 1;
+        self.end_session(session, now);
+        true
+    }
+
+    /// Returns the number of znodes that one portion removes at most.
+    fn max_removals(&self) -> usize {
+        (self.config.slice_steps / REMOVAL_STEPS).clamp(1, MAX_REMOVALS)
+    }
+
+    /// Deletes the ephemerals of a session that has ended: some at once, and the others later.
+    ///
+    /// # Errors
+    /// If the transaction numbers are used up.
+    pub(super) fn delete_ephemerals(
+        &mut self,
+        session: SessionId,
+        request: Option<(ConnId, i32)>,
+        now: Now,
+    ) -> Result<(), Code> {
+        let max = self.max_removals();
+        let is_last = self.state.tree.count_ephemerals(session) <= max;
+        let change = match is_last {
+            true => decide_session_end(&self.state, session),
+            false => Change::ClosePart { ephemerals: self.state.tree.some_ephemerals(session, max) },
+        };
+        self.steps += REMOVAL_STEPS * self.state.tree.count_ephemerals(session).min(max);
+        let result = self.commit_change(session, change, now);
+        match result {
+            Ok(_) if !is_last => {
+                self.ends.push_back(SessionEnd { session, request });
+                Ok(())
+            }
+            result => {
+                let failed = result.as_ref().err().copied();
+                if let Some((conn, xid)) = request {
+                    self.deliver_own_events(conn);
+                    self.end_watches(conn);
+                    self.reply(conn, xid, result);
+                    self.close(conn);
+                }
+                failed.map_or(Ok(()), Err)
+            }
+        }
+    }
+
+    fn end_one_part(&mut self, now: Now) -> bool {
+        if self.ends_failed {
+            return false;
+        }
+        let Some(SessionEnd { session, request }) = self.ends.pop_front() else { return false };
+        if self.delete_ephemerals(session, request, now).is_err() {
+            // No transaction number is left. A later tick tries again.
+            self.ends.push_front(SessionEnd { session, request: None });
+            self.ends_failed = true;
+        }
+        true
+    }
+
+    /// Continues the ends of sessions that an earlier server has begun, or that have failed.
+    pub(super) fn resume_ends(&mut self) {
+        self.ends_failed = false;
+        if self.ends.is_empty() {
+            let ending = self.state.ending.iter().map(|&session| SessionEnd { session, request: None });
+            self.ends.extend(ending);
+        }
+    }
+
+    /// Removes some of the containers and znodes that are due.
+    fn remove_some(&mut self, now: Now) -> bool {
+        let Some(until) = self.remove_until else { return false };
+        let paths = self.state.tree.expired_paths(until, self.max_removals());
+        let is_last = paths.is_empty();
+        let removed = paths.iter().filter(|path| {
+            self.steps += REMOVAL_STEPS;
+            let change = decide_removal(&self.state, path);
+            change.is_some_and(|change| self.commit_change(SessionId::NONE, change, now).is_ok())
+        });
+        let removed = removed.count();
+        if is_last || removed == 0 {
+            self.remove_until = None;
+        }
+        removed > 0
+    }
+
+    fn forget_some_watches(&mut self) -> bool {
+        let forgotten = self.watches.forget_ended(FORGOTTEN);
+        self.steps += 20 * forgotten;
+        forgotten > 0
+    }
+
+    /// Delivers events to the next connection that misses some.
+    fn deliver_to_one(&mut self) -> bool {
+        if self.deliveries.is_empty() || self.round.stalled {
+            return false;
+        }
+        let after = self.round.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut others = self.conns.range((after, Bound::Unbounded)).map(|(&conn, _)| conn);
+        let mut visited = 0;
+        let next = others.by_ref().take(VISITED).find(|&conn| {
+            visited += 1;
+            self.watches.count(conn) > 0
+        });
+        self.steps += visited;
+        if let Some(conn) = next {
+            self.round.last = Some(conn);
+            let before = self.events_seen(conn);
+            self.catch_up(conn, DELIVERY_STEPS);
+            self.wake(conn);
+            let seen = self.events_seen(conn);
+            self.round.progress |= before != seen;
+            self.round.lowest = Some(self.round.lowest.map_or(seen, |lowest| lowest.min(seen)));
+        } else if visited == VISITED {
+            self.round.last = self.round.last.map_or(Some(ConnId(0)), Some);
+        } else {
+            self.finish_round();
+        }
+        true
+    }
+
+    fn finish_round(&mut self) {
+        let round = std::mem::take(&mut self.round);
+        self.deliveries.drop_before(round.lowest.unwrap_or_else(|| self.deliveries.end()));
+        self.round.stalled = !round.progress && round.lowest.is_some();
+        if self.config.max_undelivered == 0 || self.deliveries.bytes() <= self.config.max_undelivered {
+            return;
+        }
+        // The events of the first part are kept only for the connections that have not taken them.
+        let oldest = self.deliveries.end_of_first_part();
+        let slow: Vec<ConnId> = self
+            .conns
+            .keys()
+            .copied()
+            .filter(|&conn| self.watches.count(conn) > 0 && self.events_seen(conn) < oldest)
+            .collect();
+        for conn in slow {
+            tracing::warn!(%conn, "client does not take its events; closing the connection");
+            self.cut_off(conn);
+        }
+        self.round.stalled = false;
+    }
+
+    /// Returns the number of events that a connection has got or does not watch.
+    fn events_seen(&self, conn: ConnId) -> u64 {
+        let watches = self.watches.count(conn) > 0;
+        self.conns
+            .get(&conn)
+            .filter(|state| watches && !state.closing)
+            .map_or(u64::MAX, |state| state.events_seen)
+    }
+
+    /// Delivers all events of the own write of a connection, which come before the reply to the write.
+    pub(super) fn deliver_own_events(&mut self, conn: ConnId) {
+        self.catch_up_within(conn, usize::MAX, usize::MAX);
+    }
+
+    /// Delivers events that a connection misses, for about `max_steps` steps. Returns whether it misses none now.
+    pub(super) fn catch_up(&mut self, conn: ConnId, max_steps: usize) -> bool {
+        self.catch_up_within(conn, max_steps, MAX_QUEUED_EVENTS)
+    }
+
+    fn catch_up_within(&mut self, conn: ConnId, max_steps: usize, max_output: usize) -> bool {
+        let start = self.steps;
+        loop {
+            let end = self.deliveries.end();
+            let Some(state) = self.conns.get_mut(&conn) else { return true };
+            if state.closing || state.events_seen >= end || self.watches.count(conn) == 0 {
+                state.events_seen = end;
+                return true;
+            }
+            if state.output.len() >= max_output || self.steps - start >= max_steps {
+                return false;
+            }
+            let (found, part_end, steps) = self.deliveries.find(&self.watches, conn, state.events_seen);
+            self.steps += steps;
+            let mut seen = part_end;
+            for (after, event) in found {
+                self.steps += 10 + path_steps(&event.path);
+                let client = self.conns.get(&conn).map(|state| &state.client);
+                if self.watches.fire_for(conn, event.kind, &event.path)
+                    && client.is_some_and(|client| client.check_permission(&event.acl, perms::READ).is_ok())
+                {
+                    self.send_event_frame(conn, &event.frame);
+                }
+                if self.output_len(conn) >= max_output || self.steps - start >= max_steps {
+                    seen = after;
+                    break;
+                }
+            }
+            if let Some(state) = self.conns.get_mut(&conn) {
+                state.events_seen = seen;
+            }
+        }
+    }
+
+    /// Continues the unfinished request of a connection, and delivers the events that it misses, for at most
+    /// [`CoreConfig::slice_steps`](super::CoreConfig::slice_steps) steps. Returns whether the next request can be
+    /// handled.
+    pub fn advance(&mut self, conn: ConnId) -> Readiness {
+        let Some(state) = self.conns.get_mut(&conn) else { return Readiness::Ready };
+        if state.closing {
+            return Readiness::Ready;
+        }
+        if state.is_ending_session {
+            return Readiness::Blocked;
+        }
+        let start = self.steps;
+        if !state.has_complete_listing() && !self.catch_up(conn, self.config.slice_steps) {
+            self.round.stalled = false;
+            return if self.output_len(conn) >= MAX_QUEUED_EVENTS {
+                Readiness::Blocked
+            } else {
+                Readiness::Busy
+            };
+        }
+        let left = self.config.slice_steps.saturating_sub(self.steps - start);
+        match self.conns.get_mut(&conn).and_then(|state| state.job.take()) {
+            None => Readiness::Ready,
+            Some(Job::SetWatches(watches)) => self.continue_set_watches(conn, watches, left),
+            Some(Job::List(listing)) => self.continue_listing(conn, listing, left),
+        }
+    }
+
+    /// Begins to set watches again after a reconnect.
+    pub(super) fn begin_set_watches(&mut self, conn: ConnId, set: SetWatches, xid: i32) {
+        let SetWatches { relative_zxid, data, exist, child, persistent, recursive } = set;
+        let lists = [
+            (SetWatch::Data, data.into_iter()),
+            (SetWatch::Exist, exist.into_iter()),
+            (SetWatch::Child, child.into_iter()),
+            (SetWatch::Persistent, persistent.unwrap_or_default().into_iter()),
+            (SetWatch::Recursive, recursive.unwrap_or_default().into_iter()),
+        ];
+        self.continue_set_watches(
+            conn,
+            WatchesToSet { xid, since: relative_zxid, lists },
+            self.config.slice_steps,
+        );
+    }
+
+    fn continue_set_watches(
+        &mut self,
+        conn: ConnId,
+        mut watches: WatchesToSet,
+        max_steps: usize,
+    ) -> Readiness {
+        let start = self.steps;
+        let next = |lists: &mut [(SetWatch, vec::IntoIter<String>); 5]| {
+            lists.iter_mut().find_map(|(kind, paths)| Some((*kind, paths.next()?)))
+        };
+        while let Some((kind, path)) = next(&mut watches.lists) {
+            self.steps += SET_WATCH_STEPS + path_steps(&path);
+            self.set_watch_again(conn, &path, kind, watches.since);
+            if self.steps - start >= max_steps
+                && let Some(state) = self.conns.get_mut(&conn)
+            {
+                state.job = Some(Job::SetWatches(watches));
+                return Readiness::Busy;
+            }
+        }
+        self.reply(conn, watches.xid, Ok(Reply::Empty));
+        Readiness::Ready
+    }
+
+    /// Sets a watch again. If a one-shot watch missed an event since `since`, the event is sent at once and the watch is
+    /// not set.
+    fn set_watch_again(&mut self, conn: ConnId, path: &str, kind: SetWatch, since: i64) {
+        let node = self.state.tree.get(path);
+        let (missed, kinds) = match kind {
+            SetWatch::Data => (
+                match node {
+                    None => Some(EventKind::Deleted),
+                    Some(node) => (node.mzxid().0 > since).then_some(EventKind::DataChanged),
+                },
+                WatchKinds::DATA,
+            ),
+            SetWatch::Exist => (node.map(|_| EventKind::Created), WatchKinds::DATA),
+            SetWatch::Child => (
+                match node {
+                    None => Some(EventKind::Deleted),
+                    Some(node) => (node.pzxid().0 > since).then_some(EventKind::ChildrenChanged),
+                },
+                WatchKinds::CHILD,
+            ),
+            SetWatch::Persistent => (None, WatchKinds::PERSISTENT),
+            SetWatch::Recursive => (None, WatchKinds::RECURSIVE),
+        };
+        match missed {
+            Some(kind) => self.send_event(conn, kind, path),
+            None => self.add_watch(path, conn, kinds),
+        }
+    }
+
+    /// Begins to list the children of a znode with many children, which the client may read.
+    pub(super) fn begin_listing(&mut self, conn: ConnId, path: &str, with_stat: bool, watch: bool, xid: i32) {
+        let listings = self.listings.values().map(Vec::len).sum::<usize>();
+        let cursor = match listings < MAX_LISTINGS {
+            true => self.state.tree.open_cursor(path).ok_or(Code::NoNode),
+            false => Err(Code::Throttled),
+        };
+        match cursor {
+            Err(code) => self.reply(conn, xid, Err(code)),
+            Ok(cursor) => {
+                let path: Arc<str> = zoolock_wire::path::normalize(path).into();
+                self.listings.entry(Arc::clone(&path)).or_default().push(conn);
+                let listing = Box::new(Listing {
+                    xid,
+                    path,
+                    with_stat,
+                    watch,
+                    cursor,
+                    names: BytesMut::new(),
+                    count: 0,
+                    deleted: HashMap::new(),
+                    complete: None,
+                });
+                let steps = self.config.slice_steps;
+                self.continue_listing(conn, listing, steps);
+            }
+        }
+    }
+
+    fn continue_listing(&mut self, conn: ConnId, mut listing: Box<Listing>, max_steps: usize) -> Readiness {
+        let start = self.steps;
+        while listing.complete.is_none() {
+            let Listing { cursor, names, count, .. } = &mut *listing;
+            let mut writer = Writer::new(names);
+            let listed = self.state.tree.read_children(*cursor, LISTED, |name| writer.string(name));
+            match listed {
+                None => return self.fail_listing(conn, &listing, Code::NoNode),
+                Some(_) if names.len() > MAX_LISTING => {
+                    return self.fail_listing(conn, &listing, Code::QuotaExceeded);
+                }
+                Some(listed) => {
+                    *count += listed;
+                    self.steps += CHILD_STEPS * listed;
+                    if listed < LISTED {
+                        self.complete_listing(conn, &mut listing);
+                    }
+                }
+            }
+            if self.steps - start >= max_steps {
+                return self.keep_listing(conn, listing);
+            }
+        }
+        let left = max_steps.saturating_sub(self.steps - start);
+        let (is_done, steps) = listing.remove_deleted(left);
+        self.steps += steps;
+        if !is_done {
+            return self.keep_listing(conn, listing);
+        }
+        let Listing { xid, with_stat, names, complete, .. } = *listing;
+        let Some(CompleteListing { stat, zxid, kept, events, .. }) = complete else {
+            return Readiness::Ready;
+        };
+        self.steps += names.len() / 16;
+        self.send(conn, |writer| {
+            ReplyHeader { xid, zxid, err: 0 }.encode(writer);
+            writer.count(kept);
+            writer.raw(&names);
+            if with_stat {
+                stat.encode(writer);
+            }
+        });
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.output.extend_from_slice(&events);
+        }
+        Readiness::Ready
+    }
+
+    fn keep_listing(&mut self, conn: ConnId, listing: Box<Listing>) -> Readiness {
+        match self.conns.get_mut(&conn) {
+            Some(state) => state.job = Some(Job::List(listing)),
+            None => self.forget_listing(conn, &listing),
+        }
+        Readiness::Busy
+    }
+
+    fn fail_listing(&mut self, conn: ConnId, listing: &Listing, code: Code) -> Readiness {
+        self.forget_listing(conn, listing);
+        self.reply(conn, listing.xid, Err(code));
+        Readiness::Ready
+    }
+
+    /// Records that all children are listed. The list shows the state of this moment, and the watch is set now.
+    fn complete_listing(&mut self, conn: ConnId, listing: &mut Listing) {
+        self.forget_listing(conn, listing);
+        let Some(node) = self.state.tree.get(&listing.path) else { return };
+        listing.complete = Some(CompleteListing {
+            stat: node.stat(),
+            zxid: self.state.zxid.0,
+            checked: 0,
+            read: 0,
+            written: 0,
+            kept: 0,
+            events: BytesMut::new(),
+        });
+        if listing.watch {
+            self.add_watch(&listing.path, conn, WatchKinds::CHILD);
+        }
+    }
+
+    /// Closes the cursor of a listing, and records no further deletions for it.
+    pub(super) fn forget_listing(&mut self, conn: ConnId, listing: &Listing) {
+        self.state.tree.close_cursor(listing.cursor);
+        if let Some(conns) = self.listings.get_mut(&listing.path) {
+            conns.retain(|other| *other != conn);
+            if conns.is_empty() {
+                self.listings.remove(&listing.path);
+            }
+        }
+    }
+
+    /// Records the deletion of a child for the listings that are being built.
+    pub(super) fn record_deletion(&mut self, path: &str) {
+        if self.listings.is_empty() {
+            return;
+        }
+        let (parent, name) = zoolock_wire::path::split(path);
+        for conn in self.listings.get(parent).into_iter().flatten() {
+            if let Some(Job::List(listing)) = self.conns.get_mut(conn).and_then(|state| state.job.as_mut()) {
+                listing.deleted.insert(name.to_owned(), listing.count);
+            }
+        }
+    }
+}
+
+/// The kind of a watch in a `setWatches` request.
+#[derive(Debug, Clone, Copy)]
+enum SetWatch {
+    Data,
+    Exist,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl Job {
+    /// Returns the events that must follow the reply of this job, if the state that the reply shows is fixed.
+    pub(super) fn later_events(&mut self) -> Option<&mut BytesMut> {
+        match self {
+            Job::List(listing) => listing.complete.as_mut().map(|complete| &mut complete.events),
+            Job::SetWatches(_) => None,
+        }
+    }
+}
+
+impl Listing {
+    /// Removes names of deleted children from the complete list, for at most `max_steps` steps. Returns whether all are
+    /// removed, and the number of steps.
+    fn remove_deleted(&mut self, max_steps: usize) -> (bool, usize) {
+        let Listing { names, count, deleted, complete: Some(complete), .. } = self else { return (false, 0) };
+        if deleted.is_empty() {
+            complete.kept = *count;
+            return (true, 0);
+        }
+        let mut steps = 0;
+        while complete.checked < *count {
+            if steps >= max_steps {
+                return (false, steps);
+            }
+            let start = complete.read;
+            let len = names[start..].first_chunk().map_or(0, |len| u32::from_be_bytes(*len) as usize);
+            let end = start + 4 + len;
+            // A child that was created again after its deletion is listed again.
+            let name = std::str::from_utf8(&names[start + 4..end]).unwrap_or_default();
+            if deleted.get(name).is_none_or(|listed| complete.checked >= *listed) {
+                names.copy_within(start..end, complete.written);
+                complete.written += end - start;
+                complete.kept += 1;
+            }
+            complete.read = end;
+            complete.checked += 1;
+            steps += CHILD_STEPS;
+        }
+        names.truncate(complete.written);
+        (true, steps)
+    }
+}

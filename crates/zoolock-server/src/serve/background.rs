@@ -1,0 +1,76 @@
+//! The continuation of long work, beside the requests of connections.
+//!
+//! The core counts work in steps ([`Client`](crate::Client)). A task continues long work in slices and pauses between
+//! them. A connection whose last turn was long waits for its next turn until no other such connection has one. So the
+//! work of a few clients takes at most about half of the core's time, and a connection with small requests waits for
+//! one long turn at most.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, SemaphorePermit, watch};
+use tokio::time::sleep;
+
+use super::{SharedServer, wait_until_stopped};
+
+/// Number of steps of long work in one turn with the core.
+pub(crate) const SLICE_STEPS: usize = 100_000;
+
+/// Maximum number of steps of a request that must be done at once. The transaction that it decides takes about as many
+/// steps again.
+pub(crate) const MAX_REQUEST_STEPS: usize = 200_000;
+
+/// A turn of a connection with more steps is long.
+const LONG_TURN_STEPS: usize = 20_000;
+
+/// The pause after a slice of long work, and after a long turn of a connection.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Continues long work until `stop` is set.
+pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
+    let room = Arc::new(Notify::new());
+    loop {
+        tokio::select! {
+            () = wait_until_stopped(&mut stop) => return,
+            () = shared.work.notified() => {}
+        }
+        let mut has_work = true;
+        while has_work && !*stop.borrow() {
+            if shared.register_if_full(&room) {
+                tokio::select! {
+                    () = wait_until_stopped(&mut stop) => return,
+                    () = room.notified() => continue,
+                }
+            }
+            has_work = shared.with_core(|core, now| {
+                core.continue_work(now);
+                core.has_work()
+            });
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The turns of one connection with the core.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    was_long: bool,
+}
+
+impl Turns {
+    /// Waits until the connection may have its next turn.
+    pub(super) async fn wait_for_turn<'s>(&self, shared: &'s SharedServer) -> Option<SemaphorePermit<'s>> {
+        match self.was_long {
+            true => shared.long_turns.acquire().await.ok(),
+            false => None,
+        }
+    }
+
+    /// Records the number of steps of a turn. Pauses after a long turn before other connections may have a long turn.
+    pub(super) async fn end_turn(&mut self, steps: usize, permit: Option<SemaphorePermit<'_>>) {
+        self.was_long = steps > LONG_TURN_STEPS;
+        if permit.is_some() {
+            sleep(PAUSE).await;
+        }
+    }
+}

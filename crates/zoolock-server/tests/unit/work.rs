@@ -1,0 +1,463 @@
+//! Long work in small portions: no turn with the core takes more than its share of steps, and the portions have the same
+//! effects as the whole.
+
+use std::collections::BTreeSet;
+
+use bytes::{Bytes, BytesMut};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness};
+use zoolock_wire::{
+    Acl, Code, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
+};
+
+use crate::core_client::{config, connect, send_request};
+
+const NOW: Now = Now { mono_ms: 0, wall_ms: 1_000_000 };
+/// Maximum number of steps of a slice of work, as in the server.
+const SLICE: usize = 100_000;
+/// Maximum number of steps of a request, as in the server.
+const REQUEST: usize = 200_000;
+/// Maximum number of steps of one turn: a request with the transaction that it decides, or a slice with the portion that
+/// exceeds it.
+const TURN: usize = 2 * REQUEST;
+
+fn small_turns() -> CoreConfig {
+    CoreConfig { slice_steps: SLICE, max_request_steps: REQUEST, max_output: 64 << 20, ..config() }
+}
+
+/// A core whose turns are measured.
+struct Measured {
+    core: Core,
+    now: Now,
+    sessions: u64,
+    longest: usize,
+}
+
+impl Measured {
+    fn new(config: CoreConfig) -> Self {
+        Measured { core: Core::new(config, 1), now: NOW, sessions: 0, longest: 0 }
+    }
+
+    fn end_turn(&mut self) {
+        self.longest = self.longest.max(self.core.take_steps());
+    }
+
+    fn connect(&mut self) -> ConnId {
+        self.sessions += 1;
+        let conn = connect(&mut self.core, self.sessions, self.now);
+        self.end_turn();
+        self.take(conn);
+        conn
+    }
+
+    /// Sends a request and waits until the connection can send the next one. Returns the error code of the reply.
+    fn call(&mut self, conn: ConnId, request: &Request) -> i32 {
+        self.send(conn, request);
+        self.finish(conn);
+        self.take(conn).replies.last().map_or(0, |(err, _)| *err)
+    }
+
+    fn send(&mut self, conn: ConnId, request: &Request) {
+        send_request(&mut self.core, conn, request, self.now);
+        self.end_turn();
+    }
+
+    fn finish(&mut self, conn: ConnId) {
+        while self.core.advance(conn) == Readiness::Busy {
+            self.end_turn();
+        }
+        self.end_turn();
+    }
+
+    /// Continues the work of the core until nothing is left. Returns the number of turns.
+    fn work(&mut self) -> usize {
+        let mut turns = 0;
+        while self.core.has_work() {
+            self.core.continue_work(self.now);
+            self.end_turn();
+            turns += 1;
+        }
+        turns
+    }
+
+    fn take(&mut self, conn: ConnId) -> Output {
+        let mut bytes = BytesMut::new();
+        self.core.take_output(conn, &mut bytes);
+        Output::of(&bytes)
+    }
+
+    #[track_caller]
+    fn check_turns(&self) {
+        assert!(self.longest <= TURN, "a turn took {} steps", self.longest);
+    }
+}
+
+/// The output of a connection: its replies and the number of its events.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Output {
+    /// The error code and the body of each reply.
+    replies: Vec<(i32, Bytes)>,
+    /// The bodies of the events, with the number of replies before them.
+    events: Vec<(usize, Bytes)>,
+}
+
+impl Output {
+    fn of(mut bytes: &[u8]) -> Self {
+        let mut output = Output::default();
+        while let Some((len, rest)) = bytes.split_first_chunk() {
+            let (frame, rest) = rest.split_at(u32::from_be_bytes(*len) as usize);
+            bytes = rest;
+            let header = ReplyHeader::decode(&mut Reader::new(frame)).expect("a reply header");
+            let body = Bytes::copy_from_slice(&frame[16..]);
+            match header.xid {
+                op::XID_EVENT => output.events.push((output.replies.len(), body)),
+                _ => output.replies.push((header.err, body)),
+            }
+        }
+        output
+    }
+}
+
+fn create(path: String, acl: Vec<Acl>, flags: i32) -> Request {
+    Request::Create(CreateRequest { op: op::CREATE, path, data: Some(Bytes::new()), acl, flags, ttl: -1 })
+}
+
+fn open(path: impl Into<String>) -> Request {
+    create(path.into(), vec![Acl::anyone(perms::ALL)], 0)
+}
+
+fn ephemeral(path: String) -> Request {
+    create(path, vec![Acl::anyone(perms::ALL)], 1)
+}
+
+/// The number of small operations that fit into a frame of 1 MiB.
+fn in_one_frame(size: usize) -> usize {
+    (1 << 20) / size
+}
+
+#[test]
+fn long_access_lists_cost_little() {
+    let mut core = Measured::new(small_turns());
+    let attacker = core.connect();
+    for number in 0..63 {
+        let credentials = Hidden(format!("{}:{number}", "u".repeat(900)).into_bytes());
+        core.call(attacker, &Request::Auth { kind: 0, scheme: "digest".into(), credentials });
+    }
+    for list in 0..300 {
+        let digest = |number| Identity::new("digest", format!("{}{number}:{list}", "u".repeat(900)));
+        let mut acl: Vec<Acl> =
+            (0..1023).map(|number| Acl { perms: perms::READ, identity: digest(number) }).collect();
+        acl.push(Acl::anyone(perms::ALL));
+        assert_eq!(core.call(attacker, &create(format!("/{list}"), acl, 0)), 0);
+    }
+    let mut refused = 0;
+    let paths = (0..in_one_frame(17)).map(|number| format!("/{}", number % 300));
+    let checks: Vec<Request> = paths.clone().map(|path| Request::Check { path, version: -1 }).collect();
+    let reads: Vec<Request> = paths.map(|path| Request::GetData { path, watch: false }).collect();
+    for len in [100, 1000, 10_000, checks.len()] {
+        let code = core.call(attacker, &Request::Multi(checks[..len].to_vec()));
+        refused += usize::from(code != 0);
+        core.call(attacker, &Request::MultiRead(reads[..len.min(reads.len())].to_vec()));
+    }
+    core.check_turns();
+    assert!(refused < 4, "a small multi is refused");
+}
+
+#[test]
+fn end_of_a_large_session_is_done_in_parts() {
+    const EPHEMERALS: usize = 20_000;
+    const WATCHERS: usize = 100;
+    let mut core = Measured::new(CoreConfig { max_undelivered: 128 << 20, ..small_turns() });
+    let owner = core.connect();
+    core.call(owner, &open("/locks"));
+    for number in 0..EPHEMERALS {
+        core.call(owner, &ephemeral(format!("/locks/{number}")));
+    }
+    let watchers: Vec<ConnId> = (0..WATCHERS).map(|_| core.connect()).collect();
+    for watcher in &watchers {
+        core.call(*watcher, &Request::AddWatch { path: "/locks".into(), mode: 1 });
+    }
+    let witness = core.connect();
+    core.call(witness, &Request::GetData { path: format!("/locks/{}", EPHEMERALS - 1), watch: true });
+    core.send(owner, &Request::CloseSession);
+    assert!(core.take(owner).replies.is_empty(), "the session is closed before its ephemerals are deleted");
+    assert_eq!(core.core.advance(owner), Readiness::Blocked);
+    // Other sessions are served at once. A connection with watches gets the events that it watches before its reply.
+    assert_eq!(core.call(witness, &Request::Ping), 0);
+    let mut got = vec![0; WATCHERS];
+    loop {
+        core.core.continue_work(core.now);
+        core.end_turn();
+        let mut taken = 0;
+        for (watcher, got) in watchers.iter().zip(&mut got) {
+            let events = core.take(*watcher).events.len();
+            core.finish(*watcher);
+            *got += events;
+            taken += events;
+        }
+        if taken == 0 && !core.core.has_work() {
+            break;
+        }
+    }
+    assert_eq!(got, vec![EPHEMERALS; WATCHERS], "each watcher gets an event for each ephemeral");
+    assert_eq!(core.take(owner).replies.len(), 1, "the reply follows the last deletion");
+    assert_eq!(core.take(witness).events.len(), 1);
+    assert_eq!(core.core.state().tree.ephemerals_count(), 0);
+    core.check_turns();
+}
+
+#[test]
+fn slow_watcher_is_closed_and_others_get_all_events() {
+    let mut core = Measured::new(CoreConfig { max_undelivered: 4 << 20, ..small_turns() });
+    let (writer, slow, quick) = (core.connect(), core.connect(), core.connect());
+    core.call(writer, &open("/a"));
+    for conn in [slow, quick] {
+        core.call(conn, &Request::AddWatch { path: "/".into(), mode: 1 });
+    }
+    let mut events = 0;
+    let sets =
+        || (0..2500).map(|_| Request::SetData { path: "/a".into(), data: None, version: -1 }).collect();
+    for _ in 0..40 {
+        core.call(writer, &Request::Multi(sets()));
+        core.work();
+        core.finish(quick);
+        events += core.take(quick).events.len();
+    }
+    loop {
+        core.work();
+        core.finish(quick);
+        match core.take(quick).events.len() {
+            0 => break,
+            taken => events += taken,
+        }
+    }
+    assert_eq!(events, 100_000);
+    assert!(core.core.is_cut_off(slow) && !core.core.is_cut_off(quick));
+    core.check_turns();
+}
+
+#[test]
+fn deep_znodes_cost_little() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    let mut path = String::new();
+    let mut refused = None;
+    for depth in 1..6000 {
+        path.push_str("/a");
+        core.call(client, &Request::AddWatch { path: path.clone(), mode: 1 });
+        if core.call(client, &open(path.clone())) != 0 {
+            refused = Some(depth);
+            break;
+        }
+    }
+    assert_eq!(refused, Some(4097), "the depth of a znode is limited");
+    path.truncate(path.len() - 2);
+    let sets: Vec<Request> = (0..in_one_frame(path.len()))
+        .map(|_| Request::SetData { path: path.clone(), data: None, version: -1 })
+        .collect();
+    core.call(client, &Request::Multi(sets));
+    core.call(client, &Request::SetData { path, data: None, version: -1 });
+    core.work();
+    core.check_turns();
+}
+
+#[test]
+fn watches_are_set_and_forgotten_in_parts() {
+    let mut core = Measured::new(small_turns());
+    let (client, witness) = (core.connect(), core.connect());
+    for round in 0..4 {
+        let paths = (0..100_000).map(|number| format!("/{round}.{number}")).collect();
+        let set = SetWatches {
+            relative_zxid: 1,
+            data: Vec::new(),
+            exist: paths,
+            child: Vec::new(),
+            persistent: None,
+            recursive: None,
+        };
+        assert_eq!(core.call(client, &Request::SetWatches(set)), 0);
+    }
+    assert_eq!(core.core.stats().watches, 400_000);
+    core.core.remove_connection(client, core.now);
+    core.end_turn();
+    assert_eq!(core.call(witness, &open("/0.0")), 0);
+    core.work();
+    assert_eq!(core.core.stats().watch_sides, 0);
+    core.check_turns();
+}
+
+#[test]
+fn watches_of_all_connections_have_a_limit() {
+    let mut core = Measured::new(CoreConfig { max_total_watches: 1000, ..small_turns() });
+    let small = core.connect();
+    core.call(small, &Request::Exists { path: "/mine".into(), watch: true });
+    let greedy = core.connect();
+    for number in 0..1100 {
+        core.send(greedy, &Request::Exists { path: format!("/{number}"), watch: true });
+    }
+    assert!(core.core.is_cut_off(greedy) && !core.core.is_cut_off(small));
+    let writer = core.connect();
+    core.call(writer, &open("/mine"));
+    assert_eq!(core.take(small).events.len(), 1);
+}
+
+#[test]
+fn expiry_of_many_sessions_and_znodes_is_done_in_parts() {
+    let mut core = Measured::new(small_turns());
+    let first = core.connect();
+    core.call(first, &open("/locks"));
+    for number in 0..2000 {
+        let conn = core.connect();
+        for part in 0..10 {
+            core.call(conn, &ephemeral(format!("/locks/{number}.{part}")));
+        }
+        core.core.remove_connection(conn, core.now);
+        let ttl = CreateRequest {
+            op: op::CREATE_TTL,
+            path: format!("/locks/ttl{number}"),
+            data: None,
+            acl: vec![Acl::anyone(perms::ALL)],
+            flags: 5,
+            ttl: 1,
+        };
+        core.call(first, &Request::Create(ttl));
+    }
+    core.now = Now { mono_ms: 3000, wall_ms: NOW.wall_ms + 60_000 };
+    core.call(first, &Request::Ping);
+    core.now.mono_ms = 6000;
+    core.core.expire_due_sessions(core.now);
+    core.end_turn();
+    core.core.remove_empty_containers(core.now);
+    core.end_turn();
+    assert!(core.core.session_count() > 1, "all sessions expired in one turn");
+    assert!(core.work() > 1);
+    assert_eq!(
+        (core.core.session_count(), core.core.state().tree.get("/locks").map(|node| node.child_count())),
+        (1, Some(0))
+    );
+    core.check_turns();
+}
+
+#[test]
+fn ended_session_is_deleted_after_a_restart() {
+    let mut core = Measured::new(small_turns());
+    let (owner, other) = (core.connect(), core.connect());
+    core.call(owner, &open("/locks"));
+    for number in 0..1000 {
+        core.call(owner, &ephemeral(format!("/locks/{number}")));
+    }
+    core.send(owner, &Request::CloseSession);
+    let state = core.core.state().clone();
+    assert_eq!((state.sessions.len(), state.ending.len()), (1, 1), "the session has ended at once");
+    assert!(state.tree.ephemerals_count() > 0);
+    let mut restarted = Core::restore(small_turns(), state, 2, NOW);
+    while restarted.has_work() {
+        restarted.continue_work(NOW);
+    }
+    assert_eq!((restarted.state().tree.ephemerals_count(), restarted.state().ending.len()), (0, 0));
+    assert_eq!(core.call(other, &Request::Ping), 0);
+}
+
+#[test]
+fn long_list_of_children_shows_one_state() {
+    const CHILDREN: usize = 50_000;
+    let mut core = Measured::new(small_turns());
+    let (reader, writer) = (core.connect(), core.connect());
+    core.call(writer, &open("/d"));
+    for number in 0..CHILDREN {
+        core.call(writer, &open(format!("/d/{number}")));
+    }
+    core.send(reader, &Request::GetChildren2 { path: "/d".into(), watch: true });
+    let mut model: BTreeSet<String> = (0..CHILDREN).map(|number| number.to_string()).collect();
+    let mut models = vec![model.clone()];
+    let mut at = 0;
+    // While the list is built, other clients delete listed and unlisted children, and create some again.
+    let mut events = 0;
+    while core.take(reader).replies.is_empty() {
+        for name in [at, CHILDREN - 1 - at].map(|number| number.to_string()) {
+            core.call(writer, &Request::Delete { path: format!("/d/{name}"), version: -1 });
+            model.remove(&name);
+            if at % 2 == 0 {
+                core.call(writer, &open(format!("/d/{name}")));
+                model.insert(name);
+            }
+        }
+        core.call(writer, &open(format!("/d/new{at}")));
+        model.insert(format!("new{at}"));
+        models.push(model.clone());
+        at += 1;
+        if core.core.advance(reader) != Readiness::Busy {
+            let output = core.take(reader);
+            events = output.events.len();
+            let (err, body) = output.replies.first().expect("the list is complete");
+            assert_eq!(*err, 0);
+            let mut body = Reader::new(body);
+            let count = body.count("children", 4).expect("a count");
+            let names: BTreeSet<String> = (0..count).map(|_| body.string("name").expect("a name")).collect();
+            assert_eq!(names.len(), count, "a name is listed twice");
+            assert!(models.contains(&names), "the list shows a state that never existed");
+            break;
+        }
+        core.end_turn();
+    }
+    assert!(at > 2, "the list was built in one turn");
+    assert!(events <= 1);
+    core.check_turns();
+}
+
+/// A request of one of three clients in the comparison of turns.
+fn request() -> impl Strategy<Value = Request> {
+    let path = || prop_oneof!["(/[ab]){1,3}", Just("/".to_owned())];
+    let paths = move || vec(path(), 0..4);
+    prop_oneof![
+        5 => (path(), 0..2).prop_map(|(path, flags)| create(path, vec![Acl::anyone(perms::ALL)], flags)),
+        3 => path().prop_map(|path| Request::Delete { path, version: -1 }),
+        2 => path().prop_map(|path| Request::SetData { path, data: None, version: -1 }),
+        2 => path().prop_map(|path| Request::Exists { path, watch: true }),
+        2 => path().prop_map(|path| Request::GetChildren2 { path, watch: true }),
+        2 => (path(), 0..2).prop_map(|(path, mode)| Request::AddWatch { path, mode }),
+        1 => path().prop_map(|path| Request::RemoveWatches { path, kind: 2 }),
+        1 => (paths(), paths(), paths()).prop_map(|(data, exist, child)| {
+            Request::SetWatches(SetWatches { relative_zxid: 5, data, exist, child, persistent: None, recursive: None })
+        }),
+    ]
+}
+
+proptest! {
+    /// A core with the smallest turns sends the same replies and events in the same order as one without limits.
+    #[test]
+    fn small_turns_change_no_output(steps in vec((0..3_usize, request()), 0..80)) {
+        let mut cores = [1, usize::MAX].map(|slice_steps| Measured::new(CoreConfig { slice_steps, ..config() }));
+        let conns = cores.each_mut().map(|core| [core.connect(), core.connect(), core.connect()]);
+        for (client, request) in steps {
+            for (core, conns) in cores.iter_mut().zip(&conns) {
+                core.finish(conns[client]);
+                core.send(conns[client], &request);
+                core.finish(conns[client]);
+            }
+            let [small, whole] = &mut cores;
+            let (small, whole) = (small.take(conns[0][client]), whole.take(conns[1][client]));
+            prop_assert_eq!(small, whole);
+        }
+        cores.iter_mut().for_each(|core| _ = core.work());
+        for client in 0..3 {
+            let [small, whole] = &mut cores;
+            let (small, whole) = (small.take(conns[0][client]), whole.take(conns[1][client]));
+            prop_assert_eq!(small, whole);
+        }
+    }
+}
+
+#[test]
+fn refused_request_says_that_it_is_too_much() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    let checks = (0..50_000).map(|_| Request::Check { path: "/".into(), version: -1 }).collect();
+    core.send(client, &Request::Multi(checks));
+    let output = core.take(client);
+    let (_, body) = output.replies.first().expect("a reply");
+    assert!(body.windows(4).any(|number| number == Code::QuotaExceeded.number().to_be_bytes()));
+    assert_eq!(core.call(client, &Request::Ping), 0);
+    core.check_turns();
+}
