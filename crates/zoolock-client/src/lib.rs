@@ -24,6 +24,7 @@ mod host;
 mod hosts;
 mod platform;
 mod race;
+mod regular_file;
 mod requests;
 pub mod sasl;
 mod session;
@@ -45,6 +46,7 @@ pub use hosts::DialError;
 pub use platform::{
     ConnectError, ConnectFuture, Os, Platform, SessionFuture, Stream, boot_time, closes_at_once,
 };
+pub use regular_file::open_regular_file;
 pub use requests::{Notice, Notices, OpenError, RequestSession};
 pub use session::{
     ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, Session,

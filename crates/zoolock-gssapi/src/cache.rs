@@ -4,10 +4,11 @@
 //! ends the process. An empty file is enough, and a full disk may leave an empty file.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use zoolock_client::open_regular_file;
 
 /// The largest number of bytes that are read from a cache. No principal is longer.
 const LIMIT: u64 = 64 << 10;
@@ -51,7 +52,7 @@ fn cache_file(name: Option<&OsStr>) -> Option<PathBuf> {
 
 fn check_file(file: &Path) -> Result<(), String> {
     let mut bytes = Vec::new();
-    match File::open(file).and_then(|opened| opened.take(LIMIT).read_to_end(&mut bytes)) {
+    match open_regular_file(file).and_then(|opened| opened.take(LIMIT).read_to_end(&mut bytes)) {
         Ok(_) if parse_principal(&bytes).is_some() => Ok(()),
         Ok(_) => Err(format!("the ticket cache {} is damaged; remove it and run kinit", file.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -204,16 +204,16 @@ pub(crate) fn escape_unprintable_json(json: &str) -> String {
     safe
 }
 
-/// Returns whether a character is invisible or separates lines: Unicode's format characters (Cf),
-/// fillers, and the tags and variation selectors of plane 14. The variation selectors U+FE00 to
-/// U+FE0F are not included, because emoji need them. Those of plane 14 are included, although rare
-/// variants of Chinese characters use them.
+/// Returns whether a character is invisible or separates lines: Unicode's default ignorable characters (fillers, tags,
+/// variation selectors), format characters (Cf) without a glyph, and blank characters that are no spaces. Two names that
+/// differ only in such a character look the same. This includes the variation selectors in emoji.
 fn is_invisible(c: char) -> bool {
     matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}'
-        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}'
-        | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{13430}'..='\u{1343f}' | '\u{16fe4}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d159}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -235,18 +235,25 @@ mod tests {
         assert_eq!(escape_unprintable("\x1b[2J\x07gone\n\u{9b}m"), "\\u{1b}[2J\\u{7}gone\\n\\u{9b}m");
         // A terminal would show the unescaped text as: gpj.exe
         assert_eq!(escape_unprintable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
-        let bidi = ['\u{61c}', '\u{200e}', '\u{200f}'];
-        let bidi = bidi.into_iter().chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
-        let hidden = "\u{ad}\u{200b}\u{2028}\u{2029}\u{2060}\u{feff}\u{e0041}\u{e0100}\u{3164}".chars();
-        for c in bidi.chain(hidden) {
+        let ranges = [
+            '\u{180b}'..='\u{180f}',
+            '\u{200b}'..='\u{200f}',
+            '\u{2028}'..='\u{202e}',
+            '\u{2060}'..='\u{206f}',
+            '\u{fe00}'..='\u{fe0f}',
+            '\u{fff0}'..='\u{fffb}',
+            '\u{1d173}'..='\u{1d17a}',
+            '\u{e0000}'..='\u{e0fff}',
+        ];
+        let single = "\u{ad}\u{34f}\u{61c}\u{115f}\u{1160}\u{17b4}\u{17b5}\u{2800}\u{3164}\u{feff}\u{ffa0}";
+        for c in ranges.into_iter().flatten().chain(single.chars()) {
             assert_eq!(escape_unprintable(&format!("a{c}b")), format!("a\\u{{{:x}}}b", u32::from(c)));
         }
     }
 
     #[test]
     fn visible_characters_are_kept() {
-        for text in [r#"C:\jobs "night" 'x'"#, "prü\u{308}fung – 夜\u{3000}間 ✓", "תור 7", "🔒\u{fe0f}"]
-        {
+        for text in [r#"C:\jobs "night" 'x'"#, "prü\u{308}fung – 夜\u{3000}間 ✓", "תור 7", "🔒"] {
             assert_eq!(escape_unprintable(text), text);
         }
     }

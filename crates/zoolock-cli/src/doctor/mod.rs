@@ -27,7 +27,7 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use zoolock::{ConnectString, DEFAULT_ROOT, Tls};
 use zoolock_client::RequestSession;
 
@@ -44,8 +44,10 @@ use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interruption_failure;
 use crate::service::connect::{self, chroot_of, connect_for_requests};
 
+/// Maximum time for all checks.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time to close the session.
-const CLOSE_BOUND: Duration = Duration::from_secs(5);
+const CLOSE_BOUND: Duration = Duration::from_secs(1);
 
 /// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
 pub(crate) async fn doctor(
@@ -87,6 +89,7 @@ async fn run_checks(
     reporter: &Reporter,
 ) -> Result<(), Failure> {
     let service = &plan.service;
+    let deadline = Instant::now() + PATIENCE;
     reporter.show_status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
     let facts = match &service.endpoint {
@@ -104,9 +107,14 @@ async fn run_checks(
         }
     };
     facts.report_local_server(report);
-    let examined = run_session_checks(&client, plan, chroot, &facts, report, reporter).await;
+    let checks = run_session_checks(&client, plan, chroot, &facts, report, reporter);
+    let examined = timeout_at(deadline, checks).await;
     let _ = timeout(CLOSE_BOUND, client.close()).await;
-    examined
+    examined.unwrap_or_else(|_| {
+        let why = format!("the checks stopped after {} s: the servers answer slowly", PATIENCE.as_secs());
+        report.add_incomplete("latency", why, "find out what is slow, or give a lower --limit");
+        Ok(())
+    })
 }
 
 async fn run_session_checks(

@@ -13,7 +13,7 @@ const PARALLEL_READS: usize = 32;
 /// Maximum number of children that are listed. A longer listing may exceed a client's limit (`jute.maxbuffer`, 1 MB).
 pub(super) const MAX_LISTED_CHILDREN: i32 = 10_000;
 /// Maximum time to read all directories.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The ephemeral owner that ZooKeeper writes for a container znode. No session owns such a znode.
 const CONTAINER: i64 = i64::MIN;
 /// The first byte of the ephemeral owner of a TTL znode. No session owns such a znode.

@@ -4,7 +4,7 @@
 //! They are never printed. They are wiped from memory after use.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use zeroize::Zeroizing;
 use zoolock::Tls;
+use zoolock_client::open_regular_file;
 
 use crate::args::Global;
 use crate::base::duration::format_duration;
@@ -27,6 +28,8 @@ use crate::plan::kerberos::{Kerberos, parse_kerberos};
 
 /// Maximum size of credentials in bytes.
 const LIMIT: u64 = 4096;
+/// Maximum size of a file with a certificate or a key in bytes.
+pub(crate) const MAX_PEM_FILE: u64 = 16 << 20;
 /// Maximum run time of a command that prints credentials and cannot ask a question on a terminal.
 const COMMAND_BOUND: Duration = Duration::from_secs(60);
 /// Pause between two checks whether the command has ended.
@@ -244,8 +247,7 @@ fn is_set(path: Option<&PathBuf>) -> bool {
 
 /// Refuses a private key that everyone may read. Group access is allowed, because Debian keeps keys in a group.
 fn check_key_mode(flag: &str, path: &Path) -> Result<(), Failure> {
-    let metadata = std::fs::metadata(path)
-        .map_err(|error| Failure::usage(format!("{flag}: cannot read {}: {error}", path.display())))?;
+    let (_, metadata) = open_for_flag(flag, path, MAX_PEM_FILE)?;
     if metadata.permissions().mode() & 0o007 != 0 {
         return Err(Failure::new(
             Exit::DENIED,
@@ -259,15 +261,27 @@ fn check_key_mode(flag: &str, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Opens the file that a flag names. Refuses a file that is not regular or has more than `limit` bytes.
+pub(crate) fn open_for_flag(flag: &str, path: &Path, limit: u64) -> Result<(File, Metadata), Failure> {
+    let opened = open_regular_file(path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+    let (file, metadata) = opened.map_err(|error| {
+        let exit = if error.kind() == io::ErrorKind::PermissionDenied { Exit::DENIED } else { Exit::USAGE };
+        Failure::new(exit, format!("{flag}: cannot read {}: {error}", path.display()))
+    })?;
+    check_size(flag, path, metadata.len(), limit)?;
+    Ok((file, metadata))
+}
+
+fn check_size(flag: &str, path: &Path, size: u64, limit: u64) -> Result<(), Failure> {
+    if size > limit {
+        return Err(Failure::usage(format!("{flag}: {} has more than {limit} bytes", path.display())));
+    }
+    Ok(())
+}
+
 /// Reads a secret from a file, without newlines at its end. Refuses a file that group or others may access.
 pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let failed = |error: std::io::Error| {
-        let exit =
-            if error.kind() == std::io::ErrorKind::PermissionDenied { Exit::DENIED } else { Exit::USAGE };
-        Failure::new(exit, format!("{flag}: cannot read {}: {error}", path.display()))
-    };
-    let mut opened = File::open(path).map_err(failed)?;
-    let metadata = opened.metadata().map_err(failed)?;
+    let (opened, metadata) = open_for_flag(flag, path, limit)?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(Failure::new(
             Exit::DENIED,
@@ -280,12 +294,12 @@ pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Z
         ));
     }
     // Allocated at full size, because a reallocation would leave a copy that is not wiped.
-    let size = metadata.len().min(limit + 1);
-    let mut content = Zeroizing::new(Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
-    opened.by_ref().take(limit + 1).read_to_end(&mut content).map_err(failed)?;
-    if content.len() as u64 > limit {
-        return Err(Failure::usage(format!("{flag}: {} has more than {limit} bytes", path.display())));
-    }
+    let mut content = Zeroizing::new(Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1));
+    let read = opened.take(limit + 1).read_to_end(&mut content);
+    let size =
+        read.map_err(|error| Failure::usage(format!("{flag}: cannot read {}: {error}", path.display())))?;
+    // Files such as those in /proc do not tell their size.
+    check_size(flag, path, size as u64, limit)?;
     Ok(trim_newlines(std::mem::take(&mut *content)))
 }
 

@@ -11,7 +11,7 @@ use zoolock_server::{
 use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
 use crate::base::duration::{format_duration, parse_duration};
 use crate::base::exit::Failure;
-use crate::plan::credentials::read_private_file;
+use crate::plan::credentials::{MAX_PEM_FILE, open_for_flag, read_private_file};
 use crate::plan::{Plan, refuse_json};
 
 /// Minimum of `--idle`: the command that starts a server needs time to connect.
@@ -146,6 +146,11 @@ fn tls(args: &TlsArgs) -> Result<TlsConfig, Failure> {
     let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
         return Err(Failure::usage("--tls-listen goes with --tls-cert FILE and --tls-key FILE"));
     };
+    // The server reads the files when it starts.
+    let authorities = args.tls_client_ca.as_ref().map(|path| ("--tls-client-ca", path));
+    for (flag, path) in [("--tls-cert", certificate), ("--tls-key", key)].into_iter().chain(authorities) {
+        open_for_flag(flag, path, MAX_PEM_FILE)?;
+    }
     let config = TlsConfig::new(certificate, key);
     let Some(authorities) = &args.tls_client_ca else { return Ok(config) };
     let clients = match args.tls_clients {

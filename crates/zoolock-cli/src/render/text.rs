@@ -120,8 +120,9 @@ impl TextStyle {
     }
 }
 
-/// Formats a table. Each column is as wide as its widest cell. On a terminal, lines are cut at its
-/// edge.
+/// Formats a table. Each column is as wide as its widest cell. On a terminal, lines are cut at its edge. If the table is
+/// wider, the cells of the first column are shortened to half of the terminal, or to the space that the other columns
+/// leave.
 pub(crate) fn format_table<const N: usize>(
     header: &[String; N],
     rows: &[[String; N]],
@@ -133,9 +134,14 @@ pub(crate) fn format_table<const N: usize>(
             *width = (*width).max(cell.chars().count());
         }
     }
+    if let Some(terminal) = style.width {
+        let others: usize = widths.iter().skip(1).map(|width| width + 2).sum();
+        widths[0] = widths[0].min(terminal.saturating_sub(others).max(terminal / 2));
+    }
     let line = |row: &[String; N]| {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
+        for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let cell = if index == 0 { &shorten_middle(cell, width) } else { cell };
             let padding = width.saturating_sub(cell.chars().count()) + 2;
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', padding));
@@ -148,6 +154,17 @@ pub(crate) fn format_table<const N: usize>(
         text.push('\n');
     }
     text
+}
+
+/// Shortens text in its middle to at most `width` characters. The end of a name usually tells locks apart.
+fn shorten_middle(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let end = width / 2;
+    let start = text.chars().take(width.saturating_sub(end + 1));
+    start.chain(['…']).chain(text.chars().skip(length - end)).collect()
 }
 
 /// Cuts a line at the edge of the terminal.
@@ -220,6 +237,26 @@ mod tests {
         assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
         let text = format_table(&header, &rows, &TextStyle { color: false, width: None });
         assert!(text.contains("somebody far away"), "{text}");
+    }
+
+    #[test]
+    fn long_names_keep_their_ends_on_a_terminal() {
+        let header = ["LOCK", "HELD", "HOLDER"].map(str::to_owned);
+        let names = ["blue", "green"].map(|end| format!("{}-{end}", "x".repeat(1000)));
+        let rows = names.map(|name| [name, "3s".to_owned(), "n".repeat(1000)]);
+        let table = format_table(&header, &rows, &TextStyle { color: false, width: Some(40) });
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[1], format!("xxxxxxxxx…xxxxx-blue  3s    {}…", "n".repeat(11)));
+        assert_eq!(lines[2], format!("xxxxxxxxx…xxxx-green  3s    {}…", "n".repeat(11)));
+        let plain = format_table(&header, &rows, &TextStyle::plain());
+        assert!(rows.iter().flatten().all(|cell| plain.contains(cell)), "{plain}");
+        // A name is not shortened for columns that need less space.
+        let rows = [["a-name-of-26-characters-end", "3s", "me"].map(str::to_owned)];
+        let table = format_table(&header, &rows, &TextStyle { color: false, width: Some(41) });
+        assert!(table.contains("a-name-of-26-characters-end  3s    me"), "{table}");
+        for width in 0..9 {
+            assert!(shorten_middle("nightly-7", width).chars().count() <= width.max(1), "{width}");
+        }
     }
 
     #[test]

@@ -23,6 +23,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Minimum wait for the lock after which zoolock checks whether the lock was revoked during the
 /// wait. For a shorter wait, a revocation is unlikely.
 const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
+/// Time after the time limit in which the server may still answer. Only its answer shows that the lock is busy.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Maximum time to read the holder of a busy lock, for the message.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time to leave the queue and to close the session after the time limit.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time to check for a revocation. The check is a read of the holder's own znode.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -47,20 +53,21 @@ pub(crate) async fn acquire(
     input: &mut InputEnd,
     reached: &mut bool,
 ) -> Result<Acquired, Failure> {
-    let mut deadline = None;
+    // One time limit for all attempts, which includes the time to connect.
+    let until = match wanted.patience {
+        AcquireTimeout::For(patience) => Instant::now().checked_add(patience),
+        AcquireTimeout::Try | AcquireTimeout::Forever => None,
+    };
+    let answer_by = until.and_then(|until| until.checked_add(ANSWER_TIME));
     loop {
         let zoolock = tokio::select! {
             biased;
             signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
             connected = connect(service, reporter) => connected?,
+            // The first connection has a timeout of its own, with a better message.
+            () = sleep_until(answer_by), if *reached => return Err(no_answer_failure(service, wanted)),
         };
         *reached = true;
-        // The time to wait begins at the first connection, and does not begin again after a reconnect.
-        let until = match (deadline, wanted.patience) {
-            (None, AcquireTimeout::For(patience)) => Instant::now().checked_add(patience),
-            (known, _) => known,
-        };
-        deadline = until;
         let began = Instant::now();
         let watcher = tokio::spawn(status::update_status_line(
             zoolock.clone(),
@@ -77,6 +84,7 @@ pub(crate) async fn acquire(
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
                 input.wait_until_ended().await;
             }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(WaitEnd::EndOfInput),
+            () = sleep_until(answer_by) => Err(WaitEnd::NoAnswer),
         };
         watcher.abort();
         let _ = watcher.await;
@@ -96,7 +104,8 @@ pub(crate) async fn acquire(
                 }
                 return Ok(Acquired { zoolock, holder });
             }
-            Ok(None) => busy_failure(&zoolock, wanted).await,
+            Ok(None) => busy_failure(&zoolock, wanted, answer_by).await,
+            Err(WaitEnd::NoAnswer) => no_answer_failure(service, wanted),
             Err(WaitEnd::Signal(signal)) => {
                 interruption_failure(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
@@ -123,13 +132,16 @@ pub(crate) async fn acquire(
                 }
             }
             Err(WaitEnd::OuterConflict(failure)) => failure,
-            Err(WaitEnd::Error(zoolock::Error::Timeout { .. })) => busy_failure(&zoolock, wanted).await,
+            Err(WaitEnd::Error(zoolock::Error::Timeout { .. })) => {
+                busy_failure(&zoolock, wanted, answer_by).await
+            }
             Err(WaitEnd::Error(error)) => error.into(),
         };
         // If a signal arrives, zoolock ends without waiting for the close. The session then expires
         // on the server.
         tokio::select! {
             () = close(zoolock) => {}
+            () = tokio::time::sleep(LEAVE_TIMEOUT), if until.is_some() => {}
             _ = signals.next_end_signal() => {}
         }
         return Err(failure);
@@ -140,6 +152,8 @@ pub(crate) async fn acquire(
 enum WaitEnd {
     Signal(rustix::process::Signal),
     EndOfInput,
+    /// The server did not answer in time.
+    NoAnswer,
     Error(zoolock::Error),
     OuterConflict(Failure),
 }
@@ -169,12 +183,33 @@ pub(crate) fn interruption_failure(signal: rustix::process::Signal, what: &str) 
     Failure::new(Exit::from_signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }
 
-async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks) -> Failure {
+/// Resolves at `deadline`. Never resolves without a deadline.
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns the failure of a wait that ended before the server has shown that the lock is busy.
+fn no_answer_failure(service: &ConnectionSettings, wanted: &WantedLocks) -> Failure {
+    Failure::unavailable(format!(
+        "{}: the server did not answer in time while waiting for {}; check that it runs, or raise --timeout",
+        service.endpoint.address(),
+        wanted.name
+    ))
+}
+
+/// Returns the failure of a busy lock. Names its holder if that can be read until `deadline`.
+async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks, deadline: Option<Instant>) -> Failure {
     if let Some(failure) = outer::find_conflict(zoolock, wanted).await {
         return failure;
     }
     let look = status::held_lock(zoolock, &wanted.names);
-    let held = match tokio::time::timeout(Duration::from_secs(1), look).await {
+    let limit = deadline.map_or(LOOK_TIMEOUT, |deadline| {
+        deadline.saturating_duration_since(Instant::now()).min(LOOK_TIMEOUT)
+    });
+    let held = match tokio::time::timeout(limit, look).await {
         Ok(Some((name, who))) => format!("{name} is held by {who}"),
         _ => format!("{} was busy; its present holder is not known", wanted.name),
     };

@@ -18,7 +18,7 @@ use crate::plan::{ConnectionSettings, Endpoint};
 const LOCAL_ATTEMPTS: usize = 5;
 /// Maximum time to close a session.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
-/// Maximum time to close a session whose server was unreachable a moment ago.
+/// Maximum time to close a session without znodes, or whose server was unreachable a moment ago.
 const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
@@ -56,7 +56,8 @@ pub(crate) async fn connect_and_request<T>(
 ) -> Result<T, Failure> {
     let zoolock = connect(service, reporter).await?;
     let result = request(&zoolock).await;
-    close(zoolock).await;
+    // The session has no znodes, so a slow server need not confirm its end.
+    close_quickly(zoolock).await;
     Ok(result?)
 }
 
@@ -190,8 +191,8 @@ pub(crate) async fn close(zoolock: Zoolock) {
     let _ = tokio::time::timeout(CLOSE_BOUND, zoolock.close()).await;
 }
 
-/// Closes the session like [`close`] after a lock was lost. Waits for a shorter time, because the
-/// server is probably unreachable.
+/// Closes the session like [`close`], but waits for a shorter time. For a session without znodes, or after a lock was
+/// lost: then the server is probably unreachable.
 pub(crate) async fn close_quickly(zoolock: Zoolock) {
     let _ = tokio::time::timeout(ABANDON_BOUND, zoolock.close()).await;
 }

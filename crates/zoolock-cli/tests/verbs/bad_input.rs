@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 
 use crate::common::{CommandOutput, Sandbox, set_mode};
 
@@ -74,7 +75,7 @@ fn usage_errors_exit_64_without_connecting() {
         (&["serve", "--tls-listen", "127.0.0.1:0"], "--tls-cert"),
         (
             &["serve", "--tls-listen", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k"],
-            "c as the certificate",
+            "--tls-cert: cannot read c",
         ),
         (&["serve", "--listen", "127.0.0.1:0", "--tls-client-ca", "ca"], "--tls-listen"),
         (&["serve", "--listen", "127.0.0.1:0", "--max-connections", "0"], "--max-connections"),
@@ -198,6 +199,36 @@ fn credentials_file_must_be_private() {
         64,
         "/no/such/file",
     );
+}
+
+#[test]
+fn secret_must_be_in_a_regular_file() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let sandbox = Sandbox::new();
+    let path = |name: &str| sandbox.path(name).display().to_string();
+    let (pipe, socket, directory) = (path("pipe"), path("socket"), path(""));
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("pipe created");
+    let _socket = UnixListener::bind(&socket).expect("socket bound");
+    for (file, kind) in
+        [(pipe, "a pipe"), (socket, "a socket"), (directory, "a directory"), ("/dev/zero".into(), "a device")]
+    {
+        let (auth, file) = (format!("digest:@{file}"), file.as_str());
+        let serve = |flags: &[&'static str]| [&["serve", "--listen", "127.0.0.1:0"], flags].concat();
+        for args in [
+            vec!["ls", "--connect", "h:1", "--auth", &auth],
+            vec!["ls", "--connect", "h:1", "--cacert", file],
+            vec!["ls", "--connect", "h:1", "--cacert", "ca.pem", "--cert", "me.pem", "--key", file],
+            [serve(&["--users"]), vec![file]].concat(),
+            [serve(&["--super-digest-file"]), vec![file]].concat(),
+            [serve(&["--tls-listen", "127.0.0.1:0", "--tls-key", "k", "--tls-cert"]), vec![file]].concat(),
+            #[cfg(feature = "ui")]
+            vec!["ui", "--allow-operate", "--token-file", file],
+        ] {
+            let done = sandbox.output(&args);
+            assert_refused(&done, 64, file);
+            assert!(done.stderr.contains(&format!("it is {kind}; name a regular file")), "{done:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Outages: the server is killed, or stopped so that it accepts connections but answers nothing. An outage is never reported
 //! as a busy lock, and the command never starts.
 
-use rustix::process::Signal;
+use std::time::Duration;
 
-use crate::common::{Running, Sandbox, start_server};
+use rustix::process::Signal;
+use zoolock_tests::proxy::Proxy;
+
+use crate::common::{Running, Sandbox, start_server, wait_until};
 
 const OUTAGES: [Signal; 2] = [Signal::KILL, Signal::STOP];
 
@@ -54,14 +57,35 @@ fn outage_while_waiting_is_unavailable() {
         let (server, address) = start_server(&sandbox);
         let _holder = sandbox.start_piped(&["hold", "--connect", &address, "x"]);
         let count = |contenders| sandbox.contenders_with(&["--connect", &address], "x") == contenders;
-        crate::common::wait_until("the lock is held", || count(1));
+        wait_until("the lock is held", || count(1));
         let calls: Vec<_> =
             CALLS.iter().filter(waits).map(|flags| (*flags, call(&sandbox, &address, flags))).collect();
-        crate::common::wait_until("all are queued", || count(1 + calls.len()));
+        wait_until("all are queued", || count(1 + calls.len()));
         server.signal(outage);
         for (flags, running) in calls {
             assert_unavailable(&sandbox, outage, flags, running);
         }
         server.signal(Signal::CONT);
     }
+}
+
+/// Each answer takes half of the time limit. So the time limit passes twice if it does not include the connection, or if the
+/// waits for answers at the end add up.
+#[tokio::test]
+async fn slow_answers_do_not_prolong_the_time_limit() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let _holder = sandbox.start_piped(&["hold", "--connect", &address, "x"]);
+    wait_until("the lock is held", || sandbox.contenders_with(&["--connect", &address], "x") == 1);
+    let proxy = Proxy::start(&address).await.expect("proxy started");
+    proxy.delay(Duration::from_secs(2));
+    let wait = |timeout: &str, server: &str| {
+        sandbox.start_piped(&["run", "--timeout", timeout, "--connect", server, "x", "--", "touch", "ran"])
+    };
+    let slow = wait("8s", &proxy.addr());
+    let mut twice_as_long = wait("16s", &address);
+    let done = slow.wait_for_output();
+    assert_eq!(done.code, 69, "{done:?}");
+    assert!(twice_as_long.0.try_wait().expect("a child").is_none(), "{done:?}");
+    assert!(!sandbox.path("ran").exists());
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::common::process_tree::{
     LEASE, ProcessTree, child_of, rounds, rounds_with_cases, signal, wait_until_no_zombie_of, zombies,
 };
-use crate::common::{Lines, Running, Sandbox, is_alive, read_until, set_mode, start_server, wait_until};
+use crate::common::{
+    CommandOutput, Lines, Running, Sandbox, is_alive, read_until, set_mode, start_server, wait_until,
+};
 use rustix::process::{Signal, getpid, set_child_subreaper};
 use zoolock_tests::proxy::Proxy;
 
@@ -409,6 +411,31 @@ fn exit_code_is_known_when_sigchld_is_ignored() {
     env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zoolock"), "run", "x", "--", "sh", "-c", "exit 3"]);
     let status = env.status().expect("env starts");
     assert_eq!(status.code(), Some(3));
+}
+
+/// Returns the set of signals in a line of `/proc/PID/status`, without the signals from 32 on, which glibc uses.
+fn signal_set(status: &str, name: &str) -> Vec<i32> {
+    let set = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel lists the signals");
+    let set = u64::from_str_radix(set.trim(), 16).expect("a hexadecimal number");
+    (1..32).filter(|signal| set >> (signal - 1) & 1 == 1).collect()
+}
+
+#[test]
+fn command_inherits_signals_and_never_ignores_pipe() {
+    let sandbox = Sandbox::new();
+    let (hangup, alarm) = (Signal::HUP.as_raw(), Signal::ALARM.as_raw());
+    for (flags, ignored, blocked) in [
+        (&[][..], vec![], vec![]),
+        (&["--ignore-signal=PIPE,HUP", "--block-signal=ALRM"], vec![hangup], vec![alarm]),
+    ] {
+        let mut env = sandbox.command("env");
+        env.arg("--default-signal").args(flags).args([env!("CARGO_BIN_EXE_zoolock"), "run", "x", "--"]);
+        env.args(["cat", "/proc/self/status"]);
+        let done = CommandOutput::from(env.output().expect("env starts"));
+        assert_eq!(done.code, 0, "{done:?}");
+        let sets = (signal_set(&done.stdout, "SigIgn:"), signal_set(&done.stdout, "SigBlk:"));
+        assert_eq!(sets, (ignored, blocked), "{flags:?}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::net::{TcpStream, UnixStream};
 use zoolock_client::{DialError, DialFailure, Host, SocketPath};
 
@@ -64,11 +65,9 @@ fn not_reached(connect: &ConnectString, within: Option<Duration>, errors: &[Dial
     unreachable(connect, within, &errors.join("; "), one_runs)
 }
 
-/// Tries each host separately, and returns an error that describes the diagnoses.
+/// Tries all hosts at once, and returns an error that describes the diagnoses.
 async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: &Transport) -> Error {
-    let mut findings = Vec::new();
-    let (mut all_refuse, mut one_runs) = (true, false);
-    for host in connect.hosts() {
+    let diagnoses = connect.hosts().iter().map(async |host| {
         let diagnosis = async {
             match host {
                 Host::Tcp { name, port } => diagnose_host(name, *port, transport).await,
@@ -76,13 +75,13 @@ async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: 
             }
         };
         let found = tokio::time::timeout(MAX_DIAGNOSIS, diagnosis).await;
-        let found = found.unwrap_or_else(|_| HostDiagnosis::running("connects, but does not answer"));
-        all_refuse &= found.refuses;
-        one_runs |= found.runs;
-        findings.push(format!("{host}: {}", found.what));
-    }
+        (host, found.unwrap_or_else(|_| HostDiagnosis::running("connects, but does not answer")))
+    });
+    let found = join_all(diagnoses).await;
+    let one_runs = found.iter().any(|(_, found)| found.runs);
+    let findings: Vec<String> = found.iter().map(|(host, found)| format!("{host}: {}", found.what)).collect();
     let findings = findings.join("; ");
-    if all_refuse {
+    if found.iter().all(|(_, found)| found.refuses) {
         return Error::Denied {
             subject: connect.endpoints(),
             message: format!("{} ({findings})", no_session(within)),

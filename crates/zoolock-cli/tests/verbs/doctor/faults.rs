@@ -1,14 +1,17 @@
 //! `zoolock doctor` reports faults of locks, access rights and servers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::Zoolock;
 use zoolock_tests::ports::Port;
-use zoolock_tests::{Authority, Place, ServerKind, ServerOptions, on_both_servers, tree};
+use zoolock_tests::proxy::Proxy;
+use zoolock_tests::{Authority, Place, ServerKind, ServerOptions, on_both_servers, opcode, tree};
 
 use super::diagnosis::{Diagnosis, examine, examine_with};
 use super::dump_proxy::DumpProxy;
+use crate::common::{Sandbox, start_server};
 
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
@@ -284,3 +287,16 @@ on_both_servers!(private(secure(Authority::of_an_expired_server())) expired_cert
 on_both_servers!(private(secure(Authority::of_a_not_yet_valid_server())) not_yet_valid_certificate_is_an_error, |zookeeper| async move {
     assert_certificate_trouble(&examine_over_tls(&zookeeper), "its certificate is not valid yet");
 });
+
+#[tokio::test]
+async fn slow_server_gets_few_requests_to_measure() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let proxy = Proxy::start(&address).await.expect("proxy started");
+    proxy.delay(Duration::from_millis(400));
+    let diagnosis = examine(&proxy.addr());
+    assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
+    let (syncs, writes) = (proxy.counts().requests(opcode::SYNC), proxy.counts().requests(opcode::SET_DATA));
+    // At 800 ms for each answer, two seconds have passed after three requests. On a slow machine, fewer are sent.
+    assert!((1..=3).contains(&syncs) && (1..=3).contains(&writes), "{syncs} {writes}");
+}

@@ -6,7 +6,6 @@ use diagnose::describe_tls_error;
 pub(crate) use diagnose::{TlsFinding, diagnose, speaks_tls};
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -25,7 +24,7 @@ use tokio_rustls::rustls::pki_types::{
 };
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
-use zoolock_client::{TlsSource, run_on_thread};
+use zoolock_client::{TlsSource, open_regular_file, run_on_thread};
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
@@ -237,9 +236,9 @@ impl Pem {
     }
 }
 
-/// Reads a file, up to one byte more than the limit.
+/// Reads a regular file, up to one byte more than the limit.
 fn read(path: &Path) -> io::Result<Zeroizing<String>> {
-    let file = File::open(path)?;
+    let file = open_regular_file(path)?;
     // Allocates the full size at once, because a reallocation would leave a copy that is not wiped.
     let size = file.metadata()?.len().min(MAX_FILE_SIZE);
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
@@ -372,12 +371,14 @@ mod tests {
         let message = refused(Tls::with_ca_file("/nonexistent/ca.pem"));
         assert!(message.contains("/nonexistent/ca.pem") && message.contains("cannot be read"), "{message}");
         let large = std::env::temp_dir().join(format!("zoolock-large-{}", std::process::id()));
-        File::create(&large)
+        std::fs::File::create(&large)
             .and_then(|file| file.set_len(MAX_FILE_SIZE + 1))
             .expect("the file can be written");
         let message = refused(Tls::with_ca_file(&large));
         std::fs::remove_file(&large).expect("the file can be removed");
         assert!(message.contains("more than 16 megabytes"), "{message}");
+        let message = refused(Tls::with_ca_file("/dev/zero"));
+        assert!(message.contains("it is a device; name a regular file"), "{message}");
         for text in ["hunter2", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n"] {
             let message = refused(Tls::with_ca(text));
             assert!(message.contains("the authorities") && !message.contains("hunter2"), "{message}");
