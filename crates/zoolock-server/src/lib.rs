@@ -55,6 +55,7 @@ mod access;
 pub mod acl;
 mod builder;
 mod commit;
+mod connection_limits;
 pub mod core;
 mod data_dir;
 mod error;

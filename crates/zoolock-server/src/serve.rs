@@ -4,7 +4,6 @@
 //! across an await. The replies to a batch are collected, then written to the socket.
 
 mod connection;
-mod connection_limits;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod http;
@@ -28,11 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
-pub(crate) use self::connection_limits::ConnectionLimits;
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
 use self::log_sink::{LogSink, SnapshotSource};
 use self::outbox::OutputBuffer;
+use crate::connection_limits::ConnectionLimits;
 use crate::core::{ConnId, Core, LatencyStats, Now, SessionSeed};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;
