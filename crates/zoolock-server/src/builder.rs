@@ -8,12 +8,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 use crate::access::{Access, Users};
+use crate::connection_limits::ConnectionLimits;
 use crate::core::{Core, CoreConfig, Now};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::log;
 use crate::secret::Secret;
-use crate::serve::{self, ConnectionLimits, Listener, ReportedSettings, SharedServer, Timing};
+use crate::serve::{self, Listener, ReportedSettings, SharedServer, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
 use crate::storage::{Durability, Storage};
@@ -23,6 +24,9 @@ use crate::word::FourLetterWord;
 /// Maximum of [`Limits::max_frame`]. With this limit, every transaction fits into one record of the
 /// log. A record has at most 1 GiB.
 const MAX_MAX_FRAME: usize = 512 << 20;
+
+/// Default of [`Builder::max_http_connections`]. A few monitors and health checks are expected.
+const MAX_HTTP_CONNECTIONS: usize = 128;
 
 /// The address reported for a server that listens only on a Unix socket.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -45,6 +49,7 @@ pub struct Builder {
     max_connections_per_address: usize,
     words: Option<Vec<FourLetterWord>>,
     metrics: Option<SocketAddr>,
+    max_http_connections: usize,
     durability: Option<Durability>,
     limits: Limits,
     resume: Option<State>,
@@ -85,6 +90,7 @@ impl Builder {
             max_connections_per_address: 0,
             words: None,
             metrics: None,
+            max_http_connections: MAX_HTTP_CONNECTIONS,
             durability: None,
             limits: Limits::default(),
             resume: None,
@@ -221,6 +227,16 @@ impl Builder {
         self
     }
 
+    /// Sets the maximum number of open HTTP connections. Default: 128.
+    ///
+    /// [`Builder::max_connections`] does not count these connections. One client address may have an eighth of them, and
+    /// at least four. A loopback address may have half of them. For IPv6, all addresses with the same first 64 bits count
+    /// as one. If a limit is reached, a new connection replaces the oldest one of its address, or else the oldest of all.
+    pub fn max_http_connections(mut self, count: usize) -> Self {
+        self.max_http_connections = count;
+        self
+    }
+
     /// Continues with the state of an earlier server, for tests that restart a server without a disk.
     #[doc(hidden)]
     pub fn resume(mut self, state: State) -> Self {
@@ -325,7 +341,8 @@ impl Builder {
         }));
         let (clients_stopped, http_stop) = watch::channel(false);
         let http = http.map(|listener| {
-            tokio::spawn(serve::http::serve_http(Arc::clone(&shared), listener, stopped, http_stop))
+            let (shared, most) = (Arc::clone(&shared), self.max_http_connections);
+            tokio::spawn(serve::http::serve_http(shared, listener, most, stopped, http_stop))
         });
         Ok(ServerHandle { addr, epoch, repairs, shared, stop, clients_stopped, tasks, http })
     }

@@ -56,6 +56,7 @@ pub mod acl;
 mod builder;
 mod client;
 mod commit;
+mod connection_limits;
 pub mod core;
 mod data_dir;
 mod error;

@@ -5,7 +5,6 @@
 
 pub(crate) mod background;
 mod connection;
-mod connection_limits;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod http;
@@ -30,11 +29,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
 use self::background::SLICE_STEPS;
-pub(crate) use self::connection_limits::ConnectionLimits;
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
 use self::log_sink::{LogSink, SnapshotSource};
 use self::outbox::OutputBuffer;
+use crate::connection_limits::ConnectionLimits;
 use crate::core::{ConnId, Core, LatencyStats, Now, Readiness, ReceivedRequest, SessionSeed, SnapshotStart};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;

@@ -14,6 +14,7 @@ use zoolock_client::SocketPath;
 use zoolock_server::{Server, ServerHandle};
 
 use super::files::{SOCKET, remove, replace_file, take_server_lock};
+use super::limits::{connection_budget, raise_file_limit, server_start_failure};
 use super::log::{STOPPED, timestamp};
 use super::machine::{self, Machine};
 use super::paths::StateDir;
@@ -115,11 +116,9 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     let listener = path
         .and_then(UnixListener::bind)
         .map_err(|error| dir.file_failure("listen on", NEW_SOCKET, &error))?;
-    let server = Server::builder()
-        .unix(listener)
-        .data_dir(dir.file("data"))
-        .max_connections(super::limits::raise_file_limit(None)?);
-    server.start().await.map_err(|error| super::limits::server_start_failure(&error))
+    let budget = connection_budget(raise_file_limit(), None, false)?;
+    let server = Server::builder().unix(listener).data_dir(dir.file("data")).max_connections(budget.clients);
+    server.start().await.map_err(|error| server_start_failure(&error))
 }
 
 /// Serves until there is a reason to stop. Returns the reason.

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,7 +10,7 @@ use axum::http::header;
 use axum::routing::get;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use zoolock_server::http;
+use zoolock_server::http::{self, ConnectionLimits};
 
 use super::registry::Registry;
 use super::text;
@@ -37,12 +38,13 @@ pub(super) async fn serve(listener: TcpListener, registry: Registry) {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
         }),
     );
-    let serve = move |stream: TcpStream, _: SocketAddr| {
-        let answering = http::serve_one_request(stream, router.clone());
+    let serve = move |stream: TcpStream, _: SocketAddr, _| {
+        let answering = http::serve_one_request(stream, router.clone(), REQUEST_TIMEOUT);
         async move {
             // A client that sends or reads nothing must not occupy a slot for ever.
             let _ = timeout(REQUEST_TIMEOUT, answering).await;
         }
     };
-    http::serve_connections(listener, MAX_CONNECTIONS, pending(), serve).await;
+    let limits = Arc::new(ConnectionLimits::for_http(MAX_CONNECTIONS));
+    http::serve_connections(listener, limits, pending(), serve).await;
 }

@@ -25,6 +25,8 @@ const MAX_USERS_FILE: u64 = 16 << 20;
 pub(crate) struct ServePlan {
     pub(crate) builder: Builder,
     pub(crate) max_connections: Option<usize>,
+    /// Set if the server also serves HTTP.
+    pub(crate) serves_http: bool,
     /// Set if the server also serves clients that do not authenticate.
     pub(crate) open: bool,
 }
@@ -138,6 +140,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     Ok(Plan::Serve(Box::new(ServePlan {
         builder,
         max_connections: serve.limits.max_connections,
+        serves_http: serve.operation.metrics.is_some(),
         open: !serve.access.require_auth,
     })))
 }

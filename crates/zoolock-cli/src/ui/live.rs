@@ -2,24 +2,21 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::http::StreamFlag;
+use super::http::{PageConnection, PeerAddress};
 use super::overview::{ReadDepth, ViewerGuard};
 use super::{Site, wait_until_stopped};
 
-/// Maximum number of event streams.
-const MAX_STREAMS: usize = 128;
 /// Interval of keep-alive messages, since proxies close silent connections.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -33,33 +30,19 @@ pub(super) struct EventsParams {
     deep: bool,
 }
 
-/// One of [`MAX_STREAMS`] slots for event streams. Dropping this value frees the slot.
-struct StreamSlot(Arc<AtomicUsize>);
-
-impl StreamSlot {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let free = |count: usize| (count < MAX_STREAMS).then_some(count + 1);
-        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-        Some(Self(Arc::clone(taken)))
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Serves `/events`, the event stream of a page.
 pub(super) async fn events(
     State(site): State<Site>,
-    Extension(stream_flag): Extension<StreamFlag>,
+    Extension(peer): Extension<PeerAddress>,
+    Extension(connection): Extension<PageConnection>,
     Query(params): Query<EventsParams>,
 ) -> Response {
-    let full =
-        || (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open; reload to update\n").into_response();
-    let Some(slot) = StreamSlot::take(&site.stream_slots) else { return full() };
-    stream_flag.set();
+    // After this response, the script of the page polls.
+    let full = || {
+        let text = "too many pages are open; reload to update\n";
+        (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response()
+    };
+    let Some(permit) = site.streams.try_acquire(peer.network()) else { return full() };
     let stop = site.stop.clone();
     match params.name {
         Some(name) => {
@@ -67,14 +50,18 @@ pub(super) async fn events(
                 return (StatusCode::BAD_REQUEST, "invalid lock name\n").into_response();
             };
             match site.lock_pollers.watch(&path) {
-                Some(reads) => stream_response(reads, |read| read.number, stop, (slot, None)),
+                Some(reads) => {
+                    connection.count_as_stream(permit);
+                    stream_response(reads, |read| read.number, stop, None)
+                }
                 None => full(),
             }
         }
         None => {
             let depth = if params.deep { ReadDepth::Deep } else { ReadDepth::Budget };
             let (overview, guard) = site.overview.watch(depth);
-            stream_response(overview, |overview| overview.number, stop, (slot, Some(guard)))
+            connection.count_as_stream(permit);
+            stream_response(overview, |overview| overview.number, stop, Some(guard))
         }
     }
 }
@@ -85,10 +72,10 @@ fn stream_response<T: Send + Sync + 'static>(
     mut news: watch::Receiver<Arc<T>>,
     number_of: fn(&T) -> u64,
     stop: watch::Receiver<bool>,
-    guards: (StreamSlot, Option<ViewerGuard>),
+    guard: Option<ViewerGuard>,
 ) -> Response {
     news.mark_changed();
-    let stream = number_events(news, number_of, stop, guards);
+    let stream = number_events(news, number_of, stop, guard);
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
@@ -96,9 +83,9 @@ fn number_events<T: Send + Sync + 'static>(
     news: watch::Receiver<Arc<T>>,
     number_of: fn(&T) -> u64,
     stop: watch::Receiver<bool>,
-    guards: (StreamSlot, Option<ViewerGuard>),
+    guard: Option<ViewerGuard>,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-    stream::unfold((news, stop, guards, None), move |(mut news, mut stop, guards, last)| async move {
+    stream::unfold((news, stop, guard, None), move |(mut news, mut stop, guard, last)| async move {
         loop {
             tokio::select! {
                 () = wait_until_stopped(&mut stop) => return None,
@@ -107,7 +94,7 @@ fn number_events<T: Send + Sync + 'static>(
             let number = number_of(&news.borrow_and_update());
             if number > 0 && last != Some(number) {
                 let event = Event::default().event("news").data(number.to_string());
-                return Some((Ok(event), (news, stop, guards, Some(number))));
+                return Some((Ok(event), (news, stop, guard, Some(number))));
             }
         }
     })

@@ -21,12 +21,12 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 /// Maximum number of logins. A new login replaces the login with the longest idle time.
 const MAX_LOGINS: usize = 256;
 
-/// Maximum number of wrong tokens from one address within [`WRONG_WINDOW`].
-const MAX_WRONG_PER_ADDRESS: u32 = 10;
-/// Maximum number of wrong tokens from all addresses within [`WRONG_WINDOW`].
-const MAX_WRONG: u32 = 100;
+/// Maximum number of wrong tokens from one network within [`WRONG_WINDOW`].
+const MAX_WRONG: u32 = 10;
 /// Time for which wrong tokens are counted.
 const WRONG_WINDOW: Duration = Duration::from_secs(60);
+/// Maximum number of networks whose wrong tokens are counted. A new one replaces the one whose count began first.
+const MAX_WRONG_NETWORKS: usize = 1024;
 
 /// The viewer of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,8 @@ pub(super) struct Operator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoginError {
     WrongToken,
-    TooManyAttempts,
+    /// The network has sent too many wrong tokens. It may try again after this time.
+    TooManyAttempts(Duration),
     Disabled,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct LoginManager {
 struct LoginState {
     /// Logins by cookie. A cookie has 256 random bits, so the time of a lookup reveals nothing useful.
     logins: HashMap<String, LoginRecord>,
-    /// Number of wrong tokens by address, and the time of the first one.
+    /// Number of wrong tokens by network, and the time of the first one.
     wrong: HashMap<IpAddr, (u32, Instant)>,
 }
 
@@ -93,24 +94,24 @@ impl LoginManager {
     }
 
     /// Starts a login if the token is right. Returns the value of `Set-Cookie`.
+    ///
+    /// Wrong tokens of one network never refuse another network. Otherwise one client could lock out all operators.
     pub(super) fn log_in(
         &self,
         token: &str,
-        peer: IpAddr,
+        network: IpAddr,
         headers: &HeaderMap,
     ) -> Result<String, LoginError> {
         let Some(Token(expected)) = &self.token else { return Err(LoginError::Disabled) };
         let now = Instant::now();
         let mut state = self.state();
         state.wrong.retain(|_, (_, since)| now.duration_since(*since) < WRONG_WINDOW);
-        let from_all: u32 = state.wrong.values().map(|(count, _)| count).sum();
-        let from_peer = state.wrong.get(&peer).map_or(0, |(count, _)| *count);
-        if from_peer >= MAX_WRONG_PER_ADDRESS || from_all >= MAX_WRONG {
-            return Err(LoginError::TooManyAttempts);
+        if let Some((MAX_WRONG.., since)) = state.wrong.get(&network) {
+            return Err(LoginError::TooManyAttempts(WRONG_WINDOW.saturating_sub(now.duration_since(*since))));
         }
         // The comparison takes constant time for a given length. It can reveal only the length of the token.
         if !bool::from(token.trim().as_bytes().ct_eq(expected)) {
-            state.wrong.entry(peer).or_insert((0, now)).0 += 1;
+            state.count_wrong_token(network, now);
             return Err(LoginError::WrongToken);
         }
         let cookie = random_hex();
@@ -159,6 +160,18 @@ impl LoginManager {
 }
 
 impl LoginState {
+    /// Counts a wrong token. If there are too many networks, forgets the one whose count began first.
+    fn count_wrong_token(&mut self, network: IpAddr, now: Instant) {
+        if self.wrong.len() >= MAX_WRONG_NETWORKS
+            && !self.wrong.contains_key(&network)
+            && let Some(oldest) =
+                self.wrong.iter().min_by_key(|(_, (_, since))| *since).map(|(oldest, _)| *oldest)
+        {
+            self.wrong.remove(&oldest);
+        }
+        self.wrong.entry(network).or_insert((0, now)).0 += 1;
+    }
+
     /// Adds a login. If there are too many, removes the login with the longest idle time.
     fn add(&mut self, cookie: String, now: Instant) {
         self.remove_expired(now);
@@ -199,7 +212,6 @@ mod tests {
 
     const TOKEN: &str = "correct horse battery";
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const OTHER_PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
     fn logins_with_token() -> LoginManager {
         LoginManager::new(Some(Token(TOKEN.as_bytes().to_vec().into())))
@@ -265,12 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tokens_block_only_their_address() {
+    fn wrong_tokens_block_only_their_network() {
         let logins = logins_with_token();
-        for _ in 0..MAX_WRONG_PER_ADDRESS {
-            assert_eq!(logins.log_in("correct horse", PEER, &HeaderMap::new()), Err(LoginError::WrongToken));
+        let is_blocked = |network, token| {
+            matches!(logins.log_in(token, network, &HeaderMap::new()), Err(LoginError::TooManyAttempts(_)))
+        };
+        // More networks than the table holds.
+        for number in 0..=u32::try_from(MAX_WRONG_NETWORKS).expect("a small number") {
+            let network = IpAddr::from(number.to_be_bytes());
+            assert!((0..MAX_WRONG).all(|_| !is_blocked(network, "correct horse")));
+            assert!(is_blocked(network, TOKEN));
         }
-        assert_eq!(logins.log_in(TOKEN, PEER, &HeaderMap::new()), Err(LoginError::TooManyAttempts));
-        assert!(logins.log_in(TOKEN, OTHER_PEER, &HeaderMap::new()).is_ok());
+        assert_eq!(logins.state().wrong.len(), MAX_WRONG_NETWORKS);
+        assert!(!is_blocked(PEER, TOKEN));
     }
 }

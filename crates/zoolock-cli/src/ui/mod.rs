@@ -18,18 +18,18 @@ mod read_failure;
 mod request_checks;
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use zoolock::{LockPath, Zoolock};
+use zoolock_server::http::ConnectionLimits;
 
 use self::history::HoldHistory;
 use self::lock_poller::LockPollers;
@@ -39,6 +39,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, signal_name};
 use crate::local::ServerKeeper;
+use crate::local::limits::{raise_file_limit, spare_files};
 use crate::plan::ConnectionSettings;
 use crate::plan::ui::UiPlan;
 use crate::render::text::print;
@@ -59,8 +60,7 @@ struct SiteState {
     history: Arc<Mutex<HoldHistory>>,
     lock_pollers: LockPollers,
     logins: LoginManager,
-    /// Number of open event streams.
-    stream_slots: Arc<AtomicUsize>,
+    streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
     reporter: Arc<Reporter>,
 }
@@ -100,10 +100,11 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
     let _keeper = ServerKeeper::start_for(&plan.service, reporter);
     warn_if_exposed(&plan, address, reporter);
     let (stopping, stop) = watch::channel(false);
-    let site = site(plan, zoolock.clone(), stop.clone(), reporter);
+    let (pages, streams) = http::page_and_stream_limits(spare_files(raise_file_limit()));
+    let site = site(plan, zoolock.clone(), streams, stop.clone(), reporter);
     // `print` succeeds even if the reader of standard output has closed the pipe.
     print(&format!("http://{address}/\n"))?;
-    let serving = http::serve(routes(site.clone()), listener, stop);
+    let serving = http::serve(routes(site.clone()), listener, pages, stop);
     let stopped = async {
         let signal = signals.next_end_signal().await;
         reporter.note(format_args!("{} received; stopping", signal_name(signal)));
@@ -139,7 +140,13 @@ fn warn_if_exposed(plan: &UiPlan, address: SocketAddr, reporter: &Reporter) {
     }
 }
 
-fn site(plan: UiPlan, zoolock: Zoolock, stop: watch::Receiver<bool>, reporter: &Arc<Reporter>) -> Site {
+fn site(
+    plan: UiPlan,
+    zoolock: Zoolock,
+    streams: Arc<ConnectionLimits>,
+    stop: watch::Receiver<bool>,
+    reporter: &Arc<Reporter>,
+) -> Site {
     let history = Arc::<Mutex<HoldHistory>>::default();
     Site(Arc::new(SiteState {
         zoolock: zoolock.clone(),
@@ -149,7 +156,7 @@ fn site(plan: UiPlan, zoolock: Zoolock, stop: watch::Receiver<bool>, reporter: &
         service: plan.service,
         hosts: plan.hosts,
         history,
-        stream_slots: Arc::default(),
+        streams,
         stop,
         reporter: Arc::clone(reporter),
     }))
@@ -171,6 +178,7 @@ fn routes(site: Site) -> Router {
         .route("/script.js", get(|| asset("text/javascript; charset=utf-8", include_str!("script.js"))))
         .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("icon.svg"))))
         .fallback(pages::not_found)
+        .layer(from_fn(http::read_body))
         .layer(DefaultBodyLimit::max(FORM_LIMIT))
         .layer(from_fn_with_state(site.clone(), request_checks::check_request))
         .with_state(site)

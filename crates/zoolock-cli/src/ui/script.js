@@ -121,7 +121,8 @@
         const fresh = page.getElementById("main");
         if (answer.ok && fresh) {
           change(fresh);
-          if (source && source.readyState === EventSource.OPEN) say("live", "live");
+          if (!source) say("polled", `updated every ${POLL_MS / 1000} s`);
+          else if (source.readyState === EventSource.OPEN) say("live", "live");
         } else {
           say("lost", "not live");
         }
@@ -131,6 +132,9 @@
     } while (again);
     busy = false;
   }
+
+  // Interval between attempts to open an event stream that the server refused.
+  const POLL_MS = 5000;
 
   let source = null;
   let timer = 0;
@@ -146,12 +150,14 @@
       else say("live", "live");
     });
     source.addEventListener("error", () => {
-      say("lost", "not live");
-      // The browser reconnects by itself, unless the server refused the stream.
-      if (source && source.readyState === EventSource.CLOSED) {
-        source = null;
-        timer = setTimeout(listen, 5000);
+      // The browser reconnects by itself, unless the server refused the stream. Then the page fetches itself instead.
+      if (!source || source.readyState !== EventSource.CLOSED) {
+        say("lost", "not live");
+        return;
       }
+      source = null;
+      look();
+      timer = setTimeout(listen, POLL_MS);
     });
   }
 

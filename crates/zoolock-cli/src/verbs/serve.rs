@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, signal_name};
-use crate::local::limits::{raise_file_limit, server_start_failure};
+use crate::local::limits::{connection_budget, raise_file_limit, server_start_failure};
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::serve::ServePlan;
 use crate::render::text::{print, to_json};
@@ -21,7 +21,8 @@ const STOP_BOUND: Duration = Duration::from_secs(10);
 /// Serves until a signal or a failure.
 pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
-    let builder = plan.builder.max_connections(raise_file_limit(plan.max_connections)?);
+    let budget = connection_budget(raise_file_limit(), plan.max_connections, plan.serves_http)?;
+    let builder = plan.builder.max_connections(budget.clients).max_http_connections(budget.http);
     let server = builder.start().await.map_err(|error| server_start_failure(&error))?;
     server.repairs().iter().for_each(|repair| reporter.note(repair));
     let (address, tls) = (server.local_addr(), server.tls_addr());

@@ -1,11 +1,18 @@
-//! Limits on processes and threads: the command ends with an error that names the limit.
+//! Limits on processes and threads: the command ends with an error that names the limit. Limits on open files: the server
+//! accepts fewer connections.
 
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::common::{CommandOutput, Running, Sandbox, set_mode, start_server};
+use rustix::process::Signal;
+use zoolock_tests::raw_client::RawClient;
 use zoolock_tests::skip::Availability;
+use zoolock_wire::{Acl, CreateRequest, Reply, Request, op, perms};
+
+use crate::common::{CommandOutput, Running, Sandbox, connect_from, read_until, set_mode, start_server};
 
 /// A user without other processes. The limit counts all processes of a user, and does not apply to root.
 struct User {
@@ -95,4 +102,55 @@ fn refused_server_names_the_limit() {
         let done = user.run(limit, &args);
         assert!(!assert_limit_is_named(limit, &done), "limit {limit}: {done:?}");
     }
+}
+
+#[tokio::test]
+async fn full_server_with_few_files_still_writes() {
+    let sandbox = Sandbox::new();
+    let mut shell = sandbox.command("sh");
+    let script = "ulimit -n 300; exec \"$0\" serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --data data \
+                  --max-session-timeout 1h";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_zoolock")]);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut server = Running(shell.spawn().expect("sh starts"));
+    let (mut stderr, mut printed) = (server.take_stderr(), String::new());
+    read_until(&mut stderr, &mut printed, "/metrics\n");
+    let address = |before: &str| -> SocketAddr {
+        let rest = printed.split_once(before).expect("the address is printed").1;
+        rest.split(['\n', '/']).next().and_then(|text| text.parse().ok()).expect("an address")
+    };
+    let (clients, http) = (address("serving on "), address("metrics at http://"));
+
+    let open_session = || RawClient::open_session(clients, 3_600_000, 0);
+    let mut writer = open_session().await.expect("the first session");
+    let mut sessions = Vec::new();
+    while let Ok(session) = open_session().await {
+        sessions.push(session);
+    }
+    assert!(sessions.len() > 150, "only {} sessions", sessions.len());
+    let _unfinished: Vec<_> = (0..128)
+        .map(|number| {
+            let mut stream = connect_from([127, 0, 1, number], http);
+            // The server closes connections above its limit.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
+            stream
+        })
+        .collect();
+
+    // The server begins a new file of the log after 64 MiB.
+    let (path, acl) = ("/big".to_owned(), vec![Acl::anyone(perms::ALL)]);
+    let create = CreateRequest { op: op::CREATE, path: path.clone(), data: None, acl, flags: 0, ttl: -1 };
+    let (header, _) = writer.call(Request::Create(create)).await.expect("an answer");
+    assert_eq!(header.err, 0);
+    for _ in 0..80 {
+        let data = Some(vec![b'x'; 1_000_000].into());
+        let set = Request::SetData { path: path.clone(), data, version: -1 };
+        let (header, reply) = writer.call(set).await.expect("an answer");
+        assert!(header.err == 0 && matches!(reply, Reply::Stat(_)), "{header:?}");
+    }
+    let files = std::fs::read_dir(sandbox.path("data")).expect("the data directory");
+    let names = files.map(|file| file.expect("an entry").file_name().to_string_lossy().into_owned());
+    assert!(names.filter(|name| name.starts_with("log.")).count() > 1, "no new file of the log");
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), 0);
 }

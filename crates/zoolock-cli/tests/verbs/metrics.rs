@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::common::{Sandbox, http_get, wait_until};
+use crate::common::{Sandbox, connect_from, exchange, exchange_over, http_get, wait_until};
 use serde_json::Value;
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
@@ -43,6 +43,22 @@ fn holder_serves_its_metrics() {
     ] {
         assert!(shown.lines().any(|it| it == line), "{line}\n{shown}");
     }
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn metrics_of_holder_have_limits() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.start_piped(&["hold", "--metrics", "127.0.0.1:0", "x"]);
+    let address: SocketAddr = metrics_address(holder.take_stderr()).parse().expect("an address");
+    let _idle: Vec<_> = (0..20).map(|_| connect_from([127, 0, 1, 1], address)).collect();
+    let request = |method: &str, path: &str| format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let head = exchange_over(connect_from([127, 0, 0, 1], address), &request("HEAD", "/metrics"));
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    let refused = exchange(address, &request("PUT", "/metrics"));
+    assert!(refused.starts_with("HTTP/1.1 405") && refused.contains("\r\nallow: GET,HEAD\r\n"), "{refused}");
+    assert!(exchange(address, &request("GET", "/")).starts_with("HTTP/1.1 404"));
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
 }

@@ -18,10 +18,7 @@ use tokio::time::timeout;
 use super::metrics::{MetricValue, collect_metrics};
 use super::words::VERSION;
 use super::{SharedServer, wait_until_stopped};
-use crate::http;
-
-/// Maximum number of HTTP connections at a time. Only a few monitors are expected.
-const MAX_HTTP_CONNECTIONS: usize = 128;
+use crate::http::{self, ConnectionLimits};
 
 #[derive(Clone)]
 struct HttpState {
@@ -54,7 +51,9 @@ impl HttpService {
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<(), String> {
-        let answered = timeout(self.answer_timeout, http::serve_one_request(stream, self.router)).await;
+        let answered =
+            timeout(self.answer_timeout, http::serve_one_request(stream, self.router, self.answer_timeout))
+                .await;
         answered.unwrap_or_else(|_| Err("request timed out".to_owned()))
     }
 }
@@ -64,11 +63,12 @@ impl HttpService {
 pub(crate) async fn serve_http(
     shared: Arc<SharedServer>,
     listener: TcpListener,
+    max_connections: usize,
     stop: watch::Receiver<bool>,
     mut clients_stopped: watch::Receiver<bool>,
 ) {
     let service = HttpService::new(shared, stop);
-    let serve = move |socket: TcpStream, peer: SocketAddr| {
+    let serve = move |socket: TcpStream, peer: SocketAddr, _| {
         let service = service.clone();
         async move {
             if let Err(why) = service.answer_request(socket).await {
@@ -76,8 +76,8 @@ pub(crate) async fn serve_http(
             }
         }
     };
-    http::serve_connections(listener, MAX_HTTP_CONNECTIONS, wait_until_stopped(&mut clients_stopped), serve)
-        .await;
+    let limits = Arc::new(ConnectionLimits::for_http(max_connections));
+    http::serve_connections(listener, limits, wait_until_stopped(&mut clients_stopped), serve).await;
 }
 
 async fn metrics(State(HttpState { shared, .. }): State<HttpState>) -> impl IntoResponse {

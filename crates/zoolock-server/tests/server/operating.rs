@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use zoolock_server::{Limits, ServerHandle, Users};
 use zoolock_wire::{ConnectRequest, Request, op};
 
@@ -13,15 +13,30 @@ use crate::common::{
     get, set,
 };
 
-async fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
+/// Sends an HTTP request. Returns the status, the head and the body of the response.
+async fn http_request(addr: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String, String) {
     let mut socket = TcpStream::connect(addr).await.expect("server listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
     socket.write_all(request.as_bytes()).await.expect("server reads");
     let mut answer = String::new();
     finish_in_time(socket.read_to_string(&mut answer)).await.expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    (status, body.to_owned())
+    (status, head.to_owned(), body.to_owned())
+}
+
+async fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
+    let (status, _, body) = http_request(addr, "GET", path, "").await;
+    (status, body)
+}
+
+/// Connects from this address of the loopback network.
+async fn connect_from(source: [u8; 4], addr: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((source, 0).into()).expect("an address of this machine");
+    socket.connect(addr).await.expect("server listens")
 }
 
 /// Opens a session that does not expire while a test waits.
@@ -301,25 +316,48 @@ async fn http_connections_have_a_limit() {
     let server = server.start().await.expect("it starts");
     let addr = server.metrics_addr().expect("metrics are served");
     let mut idle = Vec::new();
-    for _ in 0..128 {
+    for _ in 0..64 {
         idle.push(TcpStream::connect(addr).await.expect("server listens"));
     }
-    let mut socket = TcpStream::connect(addr).await.expect("server listens");
-    let _ = finish_in_time(socket.read_to_end(&mut Vec::new())).await;
-    drop(idle);
-    finish_in_time(async {
-        loop {
-            let mut socket = TcpStream::connect(addr).await.expect("server listens");
-            let mut answer = String::new();
-            if socket.write_all(b"GET /live HTTP/1.1\r\nHost: me\r\n\r\n").await.is_ok()
-                && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
-            {
-                return;
-            }
-        }
-    })
-    .await;
+    // The address has its share now. A newer connection replaces the oldest one, and is answered.
+    assert_eq!(http_get(addr, "/live").await.0, 200);
+    let _ = finish_in_time(idle.remove(0).read_to_end(&mut Vec::new())).await;
+    // Another address cannot close these connections, however many connections it opens.
+    let mut flood = Vec::new();
+    for _ in 0..200 {
+        flood.push(connect_from([127, 0, 0, 2], addr).await);
+    }
+    let _ = finish_in_time(flood.remove(0).read_to_end(&mut Vec::new())).await;
+    for socket in &mut idle {
+        socket.write_all(b"GET /live HTTP/1.1\r\nHost: me\r\n\r\n").await.expect("server reads");
+        let mut answer = String::new();
+        finish_in_time(socket.read_to_string(&mut answer)).await.expect("text");
+        assert!(answer.ends_with("\r\n\r\nlive\n"), "{answer}");
+    }
     finish_in_time(server.shutdown()).await;
+}
+
+#[tokio::test]
+async fn http_methods_and_paths_are_checked() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("metrics are served");
+    for path in ["/metrics", "/ready", "/live"] {
+        let (status, got, body) = http_request(addr, "GET", path, "").await;
+        assert!(status == 200 && !body.is_empty());
+        let (status, head, body) = http_request(addr, "HEAD", path, "").await;
+        let kind =
+            |head: &str| head.lines().find(|line| line.starts_with("content-type:")).map(str::to_owned);
+        assert_eq!((status, body.as_str(), kind(&head)), (200, "", kind(&got)));
+        for method in ["POST", "DELETE", "OPTIONS"] {
+            let (status, head, _) = http_request(addr, method, path, "unread").await;
+            assert_eq!(status, 405, "{method} {path}");
+            assert!(head.lines().any(|line| line == "allow: GET,HEAD"), "{head}");
+        }
+    }
+    assert_eq!(http_request(addr, "GET", "/", "").await.0, 404);
+    assert_eq!(http_request(addr, "POST", "/nothing", "").await.0, 404);
+    assert_eq!(http_request(addr, "GET", &format!("/{}", "x".repeat(100_000)), "").await.0, 414);
+    server.shutdown().await;
 }
 
 #[tokio::test]

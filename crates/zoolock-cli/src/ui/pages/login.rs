@@ -65,7 +65,7 @@ pub(in crate::ui) async fn log_in(
     }
     let next = local_path(form.next.as_deref());
     let from = peer.0.ip().to_canonical();
-    match site.logins.log_in(&form.token, from, &headers) {
+    match site.logins.log_in(&form.token, peer.network(), &headers) {
         Ok(cookie) => {
             site.reporter.note(format_args!("ui: operator at {from} logged in"));
             let cookie = HeaderValue::from_str(&cookie).expect("a cookie is a valid header value");
@@ -76,9 +76,11 @@ pub(in crate::ui) async fn log_in(
             site.reporter.note(format_args!("ui: {from} sent a wrong token"));
             page(&viewer, next, Some("The token is wrong."), StatusCode::UNAUTHORIZED)
         }
-        Err(LoginError::TooManyAttempts) => {
-            let words = "Too many wrong tokens. Wait a minute and try again.";
-            page(&viewer, next, Some(words), StatusCode::TOO_MANY_REQUESTS)
+        Err(LoginError::TooManyAttempts(wait)) => {
+            let seconds = wait.as_secs() + 1;
+            let words = format!("Too many wrong tokens from your network. Try again in {seconds} s.");
+            let page = page(&viewer, next, Some(&words), StatusCode::TOO_MANY_REQUESTS);
+            ([(header::RETRY_AFTER, seconds)], page).into_response()
         }
     }
 }

@@ -6,13 +6,14 @@ pub(crate) mod watching;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::net;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -318,10 +319,25 @@ pub(crate) fn read_until(stream: &mut impl BufRead, seen: &mut String, text: &st
     }
 }
 
+/// Connects from this address of the loopback network. A read ends after [`PATIENCE`].
+pub(crate) fn connect_from(source: [u8; 4], address: SocketAddr) -> TcpStream {
+    let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).expect("a socket");
+    net::bind(&socket, &SocketAddr::from((source, 0))).expect("an address of this machine");
+    net::connect(&socket, &address).expect("the server listens");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout set");
+    stream
+}
+
 /// Sends a request, and returns everything that the server sends until it closes the connection.
 pub(crate) fn exchange(address: impl ToSocketAddrs, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the server listens");
+    let stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("timeout set");
+    exchange_over(stream, request)
+}
+
+/// Sends a request over a connection, and returns everything that the server sends until it closes the connection.
+pub(crate) fn exchange_over(mut stream: TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).expect("the server reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the server answers and closes");

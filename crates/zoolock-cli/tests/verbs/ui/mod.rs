@@ -1,6 +1,7 @@
 //! `zoolock ui` over plain HTTP: access control and shutdown. The tests in `browser` check the pages in a real browser.
 
 mod browser;
+mod budgets;
 
 use std::io::BufRead;
 

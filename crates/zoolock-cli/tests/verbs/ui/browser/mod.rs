@@ -26,8 +26,9 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Tests in `pages.py` that do not depend on the kind of server. They run on one server only.
-const SERVER_INDEPENDENT: [&str; 7] = [
+const SERVER_INDEPENDENT: [&str; 8] = [
     "refused_page_is_not_live",
+    "refused_event_stream_is_polled",
     "read_only_page_copies_commands",
     "only_the_right_token_logs_in",
     "hostile_names_are_shown_harmlessly",

@@ -292,6 +292,18 @@ def refused_page_is_not_live(browser):
     expect(page.locator("#live")).to_have_text("live")
 
 
+def refused_event_stream_is_polled(browser):
+    page = browser.context().new_page()
+    page.route(f"{UI}/events*", lambda route: route.fulfill(status=429, body="no"))
+    page.goto(f"{UI}/")
+    expect(page.locator("#live")).to_have_text("updated every 5 s")
+    hold = Hold("polled", "shown without a stream")
+    expect(page.get_by_role("rowheader", name="polled")).to_be_visible()
+    hold.release()
+    page.unroute(f"{UI}/events*")
+    expect(page.locator("#live")).to_have_text("live")
+
+
 def hostile_names_are_shown_harmlessly(browser):
     Hold(HOSTILE, HOSTILE_NOTE)
     Hold(HOSTILE, HOSTILE_NOTE, wait_for=1)
@@ -477,6 +489,7 @@ TESTS = [
     a_deadlock_is_drawn_and_broken,
     read_only_page_copies_commands,
     refused_page_is_not_live,
+    refused_event_stream_is_polled,
     hostile_names_are_shown_harmlessly,
     pages_work_without_javascript,
     axe_finds_no_serious_violation,
