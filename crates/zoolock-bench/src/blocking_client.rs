@@ -26,11 +26,16 @@ impl BlockingClient {
 
     /// Opens a session. Fails if the server does not answer within `patience`.
     pub(crate) fn connect_within(addr: SocketAddr, patience: Duration) -> Outcome<Self> {
+        BlockingClient::connect_with_buffer(addr, patience, 256 << 10)
+    }
+
+    /// Opens a session that reads `chunk` bytes at once. Fails if the server does not answer within `patience`.
+    pub(crate) fn connect_with_buffer(addr: SocketAddr, patience: Duration, chunk: usize) -> Outcome<Self> {
         let socket = TcpStream::connect(addr)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(patience))?;
         let mut client =
-            BlockingClient { socket, chunk: vec![0; 256 << 10], input: Vec::new(), output: BytesMut::new() };
+            BlockingClient { socket, chunk: vec![0; chunk], input: Vec::new(), output: BytesMut::new() };
         Writer::frame(&mut client.output, |writer| ConnectRequest::new_session(30_000).encode(writer));
         client.send()?;
         client.receive(1, false)?;
@@ -41,6 +46,18 @@ impl BlockingClient {
     /// Sends requests in one piece and waits for all answers. Fails if the server answers a request
     /// with an error.
     pub(crate) fn exchange(&mut self, requests: impl Iterator<Item = Request>) -> Outcome<()> {
+        let count = self.send_all(requests)?;
+        self.receive(count, true)
+    }
+
+    /// Sends a request and waits for its answer, which may be an error.
+    pub(crate) fn ask(&mut self, request: Request) -> Outcome<()> {
+        self.send_all(std::iter::once(request))?;
+        self.receive(1, false)
+    }
+
+    /// Sends requests in one piece. Returns their number.
+    pub(crate) fn send_all(&mut self, requests: impl Iterator<Item = Request>) -> Outcome<usize> {
         let mut count = 0;
         for request in requests {
             Writer::frame(&mut self.output, |writer| {
@@ -50,7 +67,23 @@ impl BlockingClient {
             count += 1;
         }
         self.send()?;
-        self.receive(count, true)
+        Ok(count)
+    }
+
+    /// Reads and drops the output of the server that has arrived. Returns the number of bytes.
+    pub(crate) fn drop_input(&mut self) -> Outcome<usize> {
+        self.socket.set_nonblocking(true)?;
+        let mut dropped = 0;
+        let ended = loop {
+            match self.socket.read(&mut self.chunk) {
+                Ok(0) => break Err("the server closed the connection".into()),
+                Ok(read) => dropped += read,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break Ok(dropped),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        self.socket.set_nonblocking(false)?;
+        ended
     }
 
     fn send(&mut self) -> Outcome<()> {

@@ -2,9 +2,11 @@
 //! after the other.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
-//! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. Times depend on the machine, so
+//! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. `-- attacks`
+//! measures how long a session waits beside expensive requests. Times depend on the machine, so
 //! only ratios of times from one run can be compared.
 
+mod attacks;
 mod blocking_client;
 mod compare;
 mod delay;
@@ -19,6 +21,7 @@ mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use zoolock_tests::failure::Outcome;
@@ -56,6 +59,21 @@ enum BenchCommand {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Attack the embedded server with expensive requests, and measure how long another session waits meanwhile
+    Attacks {
+        /// Duration of an attack that repeats its requests, in seconds
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        /// Run only the attacks whose name contains this text
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        only: String,
+        /// Directory for the data of the server [default: the temporary directory]
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// The command zoolock to measure
+        #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
+        zoolock: PathBuf,
+    },
     /// Run a client that reads its jobs from standard input
     #[command(hide = true)]
     Worker { client: worker::PeerKind },
@@ -75,6 +93,12 @@ fn main() -> ExitCode {
             });
             run.and_then(|figures| server_report::write(&figures, dry_run))
         }
+        BenchCommand::Attacks { seconds, only, dir, zoolock } => attacks::run(&attacks::AttackSettings {
+            duration: Duration::from_secs(seconds),
+            only,
+            dir: dir.unwrap_or_else(std::env::temp_dir),
+            zoolock,
+        }),
         BenchCommand::Worker { client } => worker::run(client),
     };
     match ended {

@@ -1,0 +1,312 @@
+//! Attacks on the embedded server by clients with ordinary rights, and the time that another session waits meanwhile.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
+
+use crate::Outcome;
+use crate::blocking_client::BlockingClient;
+use crate::process::resident;
+use crate::servers::{RunningServer, ServerKind};
+
+/// Longest time that the other session may wait.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// Pause between two requests of the other session.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Maximum time for an answer to an attacker.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Number of requests that a client has in flight while it prepares an attack.
+const WINDOW: usize = 500;
+
+/// The settings of the attacks.
+pub(crate) struct AttackSettings {
+    pub(crate) duration: Duration,
+    pub(crate) only: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) zoolock: PathBuf,
+}
+
+/// An attack on the server at an address. It prepares itself, calls the function, and then attacks.
+struct Attack {
+    name: &'static str,
+    run: fn(SocketAddr, Duration, &dyn Fn()) -> Outcome<()>,
+}
+
+const ATTACKS: [Attack; 9] = [
+    Attack { name: "none", run: nothing },
+    Attack { name: "multi of 1 MiB on a list of 1,024 entries", run: long_lists },
+    Attack { name: "8 clients with multis of 1 MiB", run: large_multis },
+    Attack { name: "end of a session with 100,000 ephemerals, 3,000 watchers", run: large_session },
+    Attack { name: "writes at a depth of 4,000 below recursive watches", run: deep_writes },
+    Attack { name: "1,000,000 watches of each of four connections", run: many_watches },
+    Attack { name: "lists of 200,000 children", run: long_children },
+    Attack { name: "expiry of 100,000 TTL znodes", run: expiring_znodes },
+    Attack { name: "16 clients with requests of 1 MiB", run: large_data },
+];
+
+/// Runs the attacks, each on a new server, and prints a table.
+pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
+    println!(
+        "| attack | requests of the other session | median wait | longest wait | memory | |\n|-|-|-|-|-|-|"
+    );
+    let mut missed = 0;
+    for Attack { name, run } in ATTACKS.iter().filter(|attack| attack.name.contains(&settings.only)) {
+        let server = RunningServer::start(ServerKind::Ours, &settings.zoolock, &settings.dir)?;
+        let (attacking, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (mut waits, memory) = thread::scope(|scope| {
+            let witness = scope.spawn(|| watch_waits(&server, &attacking, &over));
+            let attacked = run(server.addr, settings.duration, &|| attacking.store(true, Ordering::Relaxed));
+            over.store(true, Ordering::Relaxed);
+            let witnessed = witness.join().map_err(|_| "the witness panicked")?;
+            attacked.map_err(|error| format!("{name}: {error}"))?;
+            witnessed
+        })?;
+        waits.sort_unstable();
+        let longest = waits.last().copied().unwrap_or_default();
+        let is_good = longest <= LONGEST_WAIT;
+        missed += usize::from(!is_good);
+        println!(
+            "| {name} | {} | {:.2} ms | {:.1} ms | {} MiB | {} |",
+            waits.len(),
+            waits.get(waits.len() / 2).map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
+            longest.as_secs_f64() * 1e3,
+            memory >> 20,
+            if is_good { "" } else { "missed" }
+        );
+    }
+    println!("\nlongest wait at most {} ms: {missed} missed", LONGEST_WAIT.as_millis());
+    Ok(())
+}
+
+/// Sends small requests until `over` is set. Returns the time that each request took while `attacking` was set, and the
+/// highest resident memory of the server.
+fn watch_waits(
+    server: &RunningServer,
+    attacking: &AtomicBool,
+    over: &AtomicBool,
+) -> Outcome<(Vec<Duration>, u64)> {
+    let mut client = BlockingClient::connect(server.addr)?;
+    client.ask(open("/witness".to_owned()))?;
+    let (mut waits, mut memory) = (Vec::new(), 0);
+    while !over.load(Ordering::Relaxed) {
+        let is_attacked = attacking.load(Ordering::Relaxed);
+        for request in [
+            Request::Exists { path: "/witness".into(), watch: false },
+            Request::SetData { path: "/witness".into(), data: None, version: -1 },
+        ] {
+            let begun = Instant::now();
+            client.exchange(std::iter::once(request))?;
+            if is_attacked {
+                waits.push(begun.elapsed());
+            }
+        }
+        memory = memory.max(resident(server.pid())?);
+        thread::sleep(PAUSE);
+    }
+    Ok((waits, memory))
+}
+
+fn create(path: String, acl: Vec<Acl>, op: i32, flags: i32) -> Request {
+    Request::Create(CreateRequest { op, path, data: None, acl, flags, ttl: 1000 })
+}
+
+fn open(path: String) -> Request {
+    create(path, vec![Acl::anyone(perms::ALL)], op::CREATE, 0)
+}
+
+fn ephemeral(path: String) -> Request {
+    create(path, vec![Acl::anyone(perms::ALL)], op::CREATE, 1)
+}
+
+/// Sends requests in windows.
+fn send_windows(client: &mut BlockingClient, requests: impl Iterator<Item = Request>) -> Outcome<()> {
+    let mut requests = requests.peekable();
+    while requests.peek().is_some() {
+        client.exchange(requests.by_ref().take(WINDOW))?;
+    }
+    Ok(())
+}
+
+/// Repeats requests for a while.
+fn repeat(client: &mut BlockingClient, requests: &[Request], duration: Duration) -> Outcome<()> {
+    let end = Instant::now() + duration;
+    for request in requests.iter().cycle() {
+        if Instant::now() >= end {
+            break;
+        }
+        client.ask(request.clone())?;
+    }
+    Ok(())
+}
+
+/// Runs an attack on several connections at once.
+fn on_each(
+    clients: &mut [BlockingClient],
+    attack: impl Fn(&mut BlockingClient) -> Outcome<()> + Sync,
+) -> Outcome<()> {
+    thread::scope(|scope| {
+        let workers: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| attack(client))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
+    })
+}
+
+fn connect_all(addr: SocketAddr, count: usize, chunk: usize) -> Outcome<Vec<BlockingClient>> {
+    (0..count).map(|_| BlockingClient::connect_with_buffer(addr, PATIENCE, chunk)).collect()
+}
+
+fn nothing(_: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    begin();
+    thread::sleep(duration);
+    Ok(())
+}
+
+/// The number of operations of this size that fit into a frame.
+fn in_one_frame(size: usize) -> usize {
+    1_000_000 / size
+}
+
+fn long_lists(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut client = BlockingClient::connect(addr)?;
+    for number in 0..63 {
+        let credentials = Hidden(format!("{}:{number}", "u".repeat(900)).into_bytes());
+        client.ask(Request::Auth { kind: 0, scheme: "digest".into(), credentials })?;
+    }
+    let digest = |number| Identity::new("digest", format!("{}{number}:x", "u".repeat(900)));
+    let mut acl: Vec<Acl> =
+        (0..1023).map(|number| Acl { perms: perms::READ, identity: digest(number) }).collect();
+    acl.push(Acl::anyone(perms::ALL));
+    client.exchange(std::iter::once(create("/list".into(), acl, op::CREATE, 0)))?;
+    let checks = |count| Request::Multi(vec![Request::Check { path: "/list".into(), version: -1 }; count]);
+    let reads =
+        |count| Request::MultiRead(vec![Request::GetData { path: "/list".into(), watch: false }; count]);
+    let full = in_one_frame(22);
+    let requests =
+        [checks(full), reads(full), checks(full / 10), reads(full / 10), checks(2000), reads(2000)];
+    begin();
+    repeat(&mut client, &requests, duration)
+}
+
+fn large_multis(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut clients = connect_all(addr, 8, 256 << 10)?;
+    clients[0].ask(open("/m".into()))?;
+    let multi = |count: usize| {
+        let creates = (0..count / 2).map(|number| open(format!("/m/{number}")));
+        let deletes =
+            (0..count / 2).map(|number| Request::Delete { path: format!("/m/{number}"), version: -1 });
+        Request::Multi(creates.chain(deletes).collect())
+    };
+    let requests = [multi(20_000), multi(4000), multi(2000)];
+    begin();
+    on_each(&mut clients, |client| repeat(client, &requests, duration))
+}
+
+fn large_session(addr: SocketAddr, _: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut owner = BlockingClient::connect(addr)?;
+    owner.ask(open("/locks".into()))?;
+    send_windows(&mut owner, (0..100_000).map(|number| ephemeral(format!("/locks/{number}"))))?;
+    let mut watchers = connect_all(addr, 3000, 16 << 10)?;
+    for watcher in &mut watchers {
+        watcher.ask(Request::AddWatch { path: "/locks".into(), mode: 1 })?;
+    }
+    begin();
+    let begun = Instant::now();
+    owner.send_all(std::iter::once(Request::CloseSession))?;
+    // Half of the watchers read their events.
+    let mut quiet = Instant::now();
+    while quiet.elapsed() < Duration::from_secs(2) && begun.elapsed() < PATIENCE {
+        for watcher in watchers.iter_mut().step_by(2) {
+            if watcher.drop_input()? > 0 {
+                quiet = Instant::now();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn deep_writes(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut client = BlockingClient::connect(addr)?;
+    let mut path = String::new();
+    for _ in 0..4000 {
+        path.push_str("/a");
+        client
+            .exchange([open(path.clone()), Request::AddWatch { path: path.clone(), mode: 1 }].into_iter())?;
+    }
+    let set = Request::SetData { path: path.clone(), data: None, version: -1 };
+    let requests =
+        [Request::Multi(vec![set.clone(); in_one_frame(path.len())]), Request::Multi(vec![set; 5])];
+    begin();
+    let end = Instant::now() + duration;
+    while Instant::now() < end {
+        for request in &requests {
+            client.send_all(std::iter::once(request.clone()))?;
+            thread::sleep(Duration::from_millis(1));
+            client.drop_input()?;
+        }
+    }
+    Ok(())
+}
+
+fn many_watches(addr: SocketAddr, _: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut clients = connect_all(addr, 4, 256 << 10)?;
+    begin();
+    on_each(&mut clients, |client| {
+        for first in (0..1_000_000).step_by(50_000) {
+            let set = SetWatches {
+                relative_zxid: 1,
+                data: Vec::new(),
+                exist: (first..first + 50_000).map(|number| format!("/w{number}")).collect(),
+                child: Vec::new(),
+                persistent: None,
+                recursive: None,
+            };
+            client.ask(Request::SetWatches(set))?;
+        }
+        Ok(())
+    })?;
+    drop(clients);
+    thread::sleep(Duration::from_secs(3));
+    Ok(())
+}
+
+fn long_children(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut clients = connect_all(addr, 4, 256 << 10)?;
+    clients[0].ask(open("/d".into()))?;
+    send_windows(&mut clients[0], (0..200_000).map(|number| open(format!("/d/child-{number}"))))?;
+    let requests = [
+        Request::GetChildren { path: "/d".into(), watch: false },
+        Request::GetAllChildrenNumber { path: "/d".into() },
+        Request::GetChildren2 { path: "/d".into(), watch: true },
+    ];
+    begin();
+    on_each(&mut clients, |client| repeat(client, &requests, duration))
+}
+
+fn expiring_znodes(addr: SocketAddr, _: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut client = BlockingClient::connect(addr)?;
+    client.ask(open("/ttl".into()))?;
+    let anyone = || vec![Acl::anyone(perms::ALL)];
+    send_windows(
+        &mut client,
+        (0..100_000).map(|number| create(format!("/ttl/{number}"), anyone(), op::CREATE_TTL, 5)),
+    )?;
+    begin();
+    // The server looks for znodes to remove once a minute.
+    thread::sleep(Duration::from_secs(64));
+    Ok(())
+}
+
+fn large_data(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut clients = connect_all(addr, 16, 256 << 10)?;
+    clients[0].ask(open("/large".into()))?;
+    let data = Some(vec![7; 1_000_000].into());
+    let requests = [
+        Request::SetData { path: "/large".into(), data, version: -1 },
+        Request::GetData { path: "/large".into(), watch: true },
+    ];
+    begin();
+    on_each(&mut clients, |client| repeat(client, &requests, duration))
+}
