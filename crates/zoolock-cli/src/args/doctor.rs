@@ -5,7 +5,7 @@ use clap::Args as ClapArgs;
 const DOCTOR_HELP: &str = "\
 Checks each server (with four-letter words), the session and its negotiated timeout, the request latency, the server's \
 clock, and access. Of the directories at and below --root, checks the access control lists, the remaining sequence \
-numbers and the queues. Creates one ephemeral znode to measure latency, and deletes it.
+numbers and the queues. Does not judge how long locks are held: see zoolock ls --sort held. Creates one ephemeral znode to measure latency, and deletes it.
 
 Levels: ok; note (for information); warning (locks work with a limitation); error (locks fail, or two clients can hold \
 a lock at once). With --strict, the exit code is 1 if the worst finding is a warning, and 2 if it is an error. Without \

@@ -2,8 +2,13 @@
 
 use clap::{Args as ClapArgs, ValueEnum};
 
+const LS_HELP: &str = "\
+HELD uses the clock of the server. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
+holder, so a clock that is wrong shows a wrong time.";
+
 /// `zoolock ls`.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = LS_HELP)]
 pub(crate) struct LsArgs {
     /// List only the locks at and below this name
     pub(crate) prefix: Option<String>,
@@ -41,7 +46,8 @@ pub(crate) enum ListOrder {
 const HISTORY_HELP: &str = "\
 The events are: asked (an operator asked the holder or waiter to release), broken (an operator took the lock away from \
 it), crashed (the holder ended without a release) and panicked (a thread of the holder panicked). A crash is found only \
-with --crash-detection, by the next holder, and the time is that of the discovery. Clean releases are not recorded. The \
+with --crash-detection, by the next holder, and the time is that of the discovery. Clean releases, and waiters that gave \
+up, are not recorded. The \
 history is kept in znodes below ROOT/.audit, where ROOT is the path of --root. The last 1000 requests and crashes are \
 kept, and all breaks. Any client that may acquire locks may write there.";
 

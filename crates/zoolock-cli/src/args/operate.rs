@@ -6,7 +6,9 @@ const REVOKE_HELP: &str = "\
 Revoking only asks the holder. `zoolock run` sends TERM to its command, and releases the lock when the command has \
 ended. `zoolock hold` releases the lock at once. Other programs decide for themselves. A holder that uses Curator can \
 be asked only if it has made its lock revocable. Holders that use other client libraries cannot be asked to release \
-the lock; the exit code is then 78, and `zoolock break` is the way out. Each request is recorded, see `zoolock history`.";
+the lock; the exit code is then 78, and `zoolock break` is the way out. With --wait, the last lines say how each holder \
+left the queue, as far as that is recorded, and which client holds the lock now. Each request is recorded, see \
+`zoolock history`.";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -23,13 +25,18 @@ pub(crate) struct RevokeArgs {
     /// the exit code is 76 [default: do not wait]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) wait: Option<String>,
+
+    /// Reason to record with the request
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
 }
 
 const BREAK_HELP: &str = "\
 Deletes the znode of the holder or waiter with this token. If no holder or waiter has it, changes nothing and exits \
-with 75. After the break of its only holder, the next waiter acquires the lock at once. The former holder learns of this a \
-moment later, if it uses zoolock and can reach the server. If the holder writes to a resource that does not check \
-fencing tokens, stop it before the break. Each break is recorded, see `zoolock history`.";
+with 75; if there is no such lock, with 66. After the break of its only holder, the next waiter acquires the lock at \
+once. The former holder learns of this a moment later, if it uses zoolock and can reach the server. Its job may run until \
+then, or until its lease ends. If the holder writes to a resource that does not check fencing tokens, stop it before the \
+break. Each break is recorded, see `zoolock history`.";
 
 /// `zoolock break`.
 #[derive(Debug, ClapArgs)]

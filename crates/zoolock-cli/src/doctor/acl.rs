@@ -210,7 +210,7 @@ pub(super) fn check_acls(
     }
     if !writable.is_empty() {
         let what = format!(
-            "{clients} may break locks in {} of {} directories: {}",
+            "{clients} may change {} of {} directories, and break the locks there: {}",
             writable.len(),
             tree.directories.len(),
             abbreviate_list(&writable)
@@ -308,6 +308,7 @@ mod tests {
         let facts = |loopback| ServerFacts { zoolock: Some(false), loopback, ..ServerFacts::default() };
         let remote = finding(facts(false), true);
         assert_eq!(remote.level, Level::Warning);
+        assert!(remote.what.contains("may change 1 of 1 directories"), "{}", remote.what);
         assert!(!remote.remedy.expect("a warning has a remedy").contains("zoolock serve"));
         assert_eq!(finding(facts(true), true).level, Level::Note);
         assert_eq!(finding(facts(false), false).level, Level::Note);

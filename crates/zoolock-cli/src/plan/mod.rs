@@ -227,7 +227,7 @@ impl Plan {
             }
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
-                let mut service = plan_connection(&global, None)?;
+                let mut service = plan_connection(&global, revoke.note)?;
                 check_name(&revoke.name, &service.root)?;
                 service.command = Some(format!("zoolock revoke {}", revoke.name));
                 let ticket = revoke.token.as_deref().map(parse_ticket).transpose()?;

@@ -23,6 +23,7 @@ pub(crate) struct ConnectionSettings {
     pub(crate) connect_timeout: Duration,
     pub(crate) root: String,
     pub(crate) note: Option<String>,
+    /// The program that `run` runs.
     pub(crate) program: Option<String>,
     /// The command line for the history, without secrets. Set for commands of operators.
     pub(crate) command: Option<String>,

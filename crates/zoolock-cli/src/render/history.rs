@@ -3,12 +3,13 @@
 use zoolock::{HistoryEvent, Party};
 
 use crate::base::reporter::escape_unprintable;
+use crate::render::status::describe_program;
 
-/// Formats the time of an event, in the time zone of this machine.
+/// Formats the time of an event, in the time zone of this machine and with its offset from UTC.
 pub(crate) fn format_time(event: &HistoryEvent) -> String {
     let time = event.at_ms.and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
     let local = time.map(|time| time.to_zoned(jiff::tz::TimeZone::system()));
-    local.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+    local.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
 }
 
 /// Formats an event as one line: its time, what happened, to which contender, and by whom.
@@ -52,9 +53,13 @@ pub(crate) fn describe_origin(event: &HistoryEvent) -> String {
 /// Describes a process in a few words; `None` if nothing is known of it.
 fn describe_process(party: &Party, note: Option<&str>) -> Option<String> {
     let mut words = Vec::new();
-    words.extend(party.host.clone());
+    match (&party.library, &party.host) {
+        (Some(library), Some(host)) => words.push(format!("{library} at {host}")),
+        (library, host) => words.extend(library.clone().or_else(|| host.clone())),
+    }
     words.extend(party.pid.map(|pid| format!("pid {pid}")));
-    words.extend(party.program.as_ref().map(|program| format!("({program})")));
+    let describe = |program: &String| format!("({})", describe_program(program, party.runs_program));
+    words.extend(party.program.as_ref().map(describe));
     let said = words.join(" ");
     let said = match note {
         Some(note) if said.is_empty() => note.to_owned(),
@@ -85,6 +90,28 @@ mod tests {
         let unknown = event(r#"{"event":"panicked","lock":"/locks/x","number":17}"#);
         assert_eq!(describe_contender(&unknown), "number 17");
         assert_eq!(describe_origin(&unknown), "found by an unknown holder");
+    }
+
+    #[test]
+    fn contender_names_library_or_running_program() {
+        let of = |contender: &str| {
+            let text = format!(r#"{{"event":"asked","lock":"/locks/x","number":5,"contender":{contender}}}"#);
+            describe_contender(&event(&text))
+        };
+        assert_eq!(of(r#"{"library":"kazoo","note":"host-7"}"#), "number 5, kazoo: host-7");
+        assert_eq!(of(r#"{"library":"Curator","host":"10.0.0.7"}"#), "number 5, Curator at 10.0.0.7");
+        let run = r#"{"host":"web-3","pid":7,"program":"sh","runs_program":true}"#;
+        assert_eq!(of(run), "number 5, web-3 pid 7 (runs sh)");
+    }
+
+    #[test]
+    fn time_has_the_offset_of_its_zone() {
+        let mut event = event(r#"{"event":"asked","lock":"/locks/x"}"#);
+        event.at_ms = Some(1_767_323_045_000);
+        let time = format_time(&event);
+        let timestamp: jiff::Timestamp =
+            time.replacen(' ', "T", 1).replace(' ', "").parse().expect("a timestamp");
+        assert_eq!(timestamp.as_millisecond(), 1_767_323_045_000, "{time}");
     }
 
     #[test]

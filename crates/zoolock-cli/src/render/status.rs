@@ -141,20 +141,20 @@ pub(crate) fn is_this_process(entry: &Entry) -> bool {
 /// Describes a contender in a few words.
 pub(crate) fn describe_contender(entry: &Entry) -> String {
     let library = match entry.family {
-        "unknown" => format!("{} ({})", library_name(entry), entry.node),
-        _ => library_name(entry).to_owned(),
+        "unknown" => format!("{} ({})", entry.library(), entry.node),
+        _ => entry.library().to_owned(),
     };
     let mut words = match &entry.host {
-        Some(host) if has_zoolock_details(entry) => host.clone(),
+        Some(host) if entry.has_zoolock_data() => host.clone(),
         Some(host) => format!("{library} at {host}"),
-        None if has_zoolock_details(entry) => "an unknown host".to_owned(),
+        None if entry.has_zoolock_data() => "an unknown host".to_owned(),
         None => library,
     };
     if let Some(pid) = entry.pid {
         words.push_str(&format!(" pid {pid}"));
     }
     if let Some(program) = &entry.program {
-        words.push_str(&format!(" ({program})"));
+        words.push_str(&format!(" ({})", describe_program(program, entry.runs_program)));
     }
     if let Some(said) = entry.note.as_ref().or(entry.identifier.as_ref()) {
         words.push_str(&format!(": {said}"));
@@ -162,28 +162,9 @@ pub(crate) fn describe_contender(entry: &Entry) -> String {
     escape_unprintable(&words)
 }
 
-/// Returns whether the contender's znode has the details that zoolock writes, regardless of the znode's name.
-pub(crate) fn has_zoolock_details(entry: &Entry) -> bool {
-    entry.pid.is_some() || entry.program.is_some()
-}
-
-/// Returns the client library of a contender, by the name of its znode.
-pub(crate) fn library_name(entry: &Entry) -> &'static str {
-    // go-zookeeper uses Curator's names, but with a UUID without dashes.
-    let of_go = entry.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
-    match entry.family {
-        "curator" if of_go => "go-zookeeper",
-        "curator" => "Curator",
-        "kazoo" => "kazoo",
-        "write-lock" => "a WriteLock of ZooKeeper's recipes",
-        "zk-ruby" => "zk-ruby",
-        "dotnet" => ".NET",
-        "aiozk" => "aiozk",
-        "unknown" => "an unknown client library",
-        // Any other family, such as that of zoolock. The client may be zoolock, if another client
-        // has overwritten the data of the znode.
-        _ => "an unknown client",
-    }
+/// Describes the program of a process, which may be another program that the process runs.
+pub(crate) fn describe_program(program: &str, runs_program: bool) -> String {
+    if runs_program { format!("runs {program}") } else { program.to_owned() }
 }
 
 #[cfg(test)]

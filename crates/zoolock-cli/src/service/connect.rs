@@ -175,7 +175,7 @@ fn builder(service: &ConnectionSettings) -> Result<zoolock::Builder, Failure> {
         builder = builder.note(note);
     }
     if let Some(program) = &service.program {
-        builder = builder.program(program);
+        builder = builder.runs_program(program);
     }
     if let Some(command) = &service.command {
         builder = builder.command_line(command);

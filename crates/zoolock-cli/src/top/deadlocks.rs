@@ -2,6 +2,7 @@
 
 use zoolock::Deadlock;
 
+use super::text::{cut_end, width};
 use crate::render::text::format_circle;
 use crate::verbs::deadlocks::is_certain;
 
@@ -16,14 +17,36 @@ const MAX_WAITERS_OF_LOCK: usize = 1_000;
 pub(super) struct DeadlockRow {
     /// The circle of locks, such as `a → b → a`.
     pub(super) circle: String,
+    /// Number of owners that wait for each other.
+    pub(super) owners: usize,
     /// Set if each owner of the circle is one task or program.
     pub(super) is_certain: bool,
 }
 
 impl DeadlockRow {
     pub(super) fn of(deadlock: &Deadlock, root: &str) -> DeadlockRow {
-        DeadlockRow { circle: format_circle(deadlock, root), is_certain: is_certain(deadlock) }
+        DeadlockRow {
+            circle: format_circle(deadlock, root),
+            owners: deadlock.owners,
+            is_certain: is_certain(deadlock),
+        }
     }
+}
+
+/// Describes deadlocks in at most `columns` columns. Names the locks of as many deadlocks as possible, and only the number of
+/// owners of the others.
+pub(super) fn fit_circles(deadlocks: &[DeadlockRow], columns: usize) -> String {
+    let count = |owners: usize| format!("{owners} {}", if owners == 1 { "owner" } else { "owners" });
+    let describe = |named: usize| {
+        let texts = deadlocks.iter().enumerate().map(|(at, row)| match at < named {
+            true => row.circle.clone(),
+            false => count(row.owners),
+        });
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let mut texts = (0..=deadlocks.len()).rev().map(describe);
+    let fitting = texts.find(|text| width(&cut_end(text, usize::MAX)) <= columns);
+    fitting.unwrap_or_else(|| count(deadlocks.iter().map(|row| row.owners).sum()))
 }
 
 /// Returns the number of waiters per lock that the next read describes. The search for deadlocks needs all waiters, and
@@ -73,6 +96,20 @@ mod tests {
         assert_eq!((found.len(), found[0].is_certain), (1, true));
         let circle = &found[0].circle;
         assert!(["a → b → a", "b → a → b"].contains(&circle.as_str()), "{circle}");
+    }
+
+    #[test]
+    fn long_circles_are_counted_and_not_cut() {
+        let row = |circle: &str, owners| DeadlockRow { circle: circle.to_owned(), owners, is_certain: true };
+        let rows = [row("a → b → a", 2), row("c → d → e → c", 3)];
+        for (columns, text) in [
+            (24, "a → b → a, c → d → e → c"),
+            (23, "a → b → a, 3 owners"),
+            (18, "2 owners, 3 owners"),
+            (17, "5 owners"),
+        ] {
+            assert_eq!(fit_circles(&rows, columns), text);
+        }
     }
 
     #[test]

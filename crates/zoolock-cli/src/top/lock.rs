@@ -2,7 +2,7 @@
 
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
-use crate::render::status::describe_contender;
+use crate::render::status::{describe_contender, describe_program};
 use crate::render::text::{describe_role, lock_name};
 
 /// A lock, as the list and the queue show it.
@@ -44,7 +44,10 @@ pub(super) struct ContenderRow {
     pub(super) description: String,
     pub(super) host: Option<String>,
     pub(super) pid: Option<u32>,
+    /// Name of the program, as [`describe_program`] says it.
     pub(super) program: Option<String>,
+    /// The reason why the contender cannot be asked to release; `None` if it can be asked.
+    pub(super) unrevocable: Option<&'static str>,
     pub(super) note: Option<String>,
 }
 
@@ -117,7 +120,8 @@ impl ContenderRow {
             held_since_ms: entry.held_since_ms,
             host: entry.host,
             pid: entry.pid,
-            program: entry.program,
+            program: entry.program.map(|program| describe_program(&program, entry.runs_program)),
+            unrevocable: entry.unrevocable,
             note,
         }
     }

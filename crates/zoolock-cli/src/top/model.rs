@@ -517,6 +517,15 @@ impl ScreenModel {
             return self
                 .show_warning(format!("znode {} cannot be read, so its token is unknown", contender.node));
         };
+        if action == AdminAction::Revoke
+            && let Some(reason) = contender.unrevocable
+        {
+            let contender = contender.full_description();
+            return self.show_warning(format!(
+                "{}: {contender} cannot be asked to release: {reason}; b breaks the lock",
+                lock.name
+            ));
+        }
         let request =
             ActionRequest { action, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
         self.confirmation = Some(Confirmation {

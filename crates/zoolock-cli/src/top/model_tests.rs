@@ -25,7 +25,7 @@ fn locks(count: usize) -> Vec<LockRow> {
 
 fn deadlocks(count: usize) -> Vec<DeadlockRow> {
     let circle = "db/main → nightly → db/main".to_owned();
-    vec![DeadlockRow { circle, is_certain: true }; count]
+    vec![DeadlockRow { circle, owners: 2, is_certain: true }; count]
 }
 
 #[test]
@@ -73,6 +73,24 @@ fn cursor_on_first_row_stays_on_first_row() {
     let mut model = model();
     keys(&mut model, "jk3");
     assert_eq!((selected(&model), model.cursor.at), ("reports", 0));
+}
+
+#[test]
+fn holder_that_cannot_be_asked_is_named() {
+    let mut model = ScreenModel::new(setting(), at(0));
+    let kazoo = ContenderRow {
+        description: "kazoo".to_owned(),
+        note: Some("host-7".to_owned()),
+        unrevocable: Some("its client library does not read requests to release"),
+        ..contender(1, 5)
+    };
+    model.handle_read(ReadResult::Locks(vec![lock("x", &[kazoo])], pace()));
+    keys(&mut model, "r");
+    let refusal = "x: kazoo: host-7 cannot be asked to release: its client library does not read requests to release; b \
+                   breaks the lock";
+    assert_eq!((model.confirmation.is_none(), message(&model)), (true, refusal));
+    keys(&mut model, "b");
+    assert!(model.confirmation.is_some());
 }
 
 #[test]

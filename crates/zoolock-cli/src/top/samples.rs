@@ -33,6 +33,7 @@ pub(super) fn contender(number: u32, ago: u64) -> ContenderRow {
         host: Some(host),
         pid: Some(4000 + number),
         program: Some(program),
+        unrevocable: None,
         note: None,
     }
 }

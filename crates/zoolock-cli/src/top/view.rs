@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::contender::{fit_contender, fit_holders};
+use super::deadlocks::fit_circles;
 use super::lock::{ContenderRow, LockRow};
 use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, QueuePane, ScreenModel};
 use super::text::{cut_beginning, cut_end, format_rate, width, wrap};
@@ -147,8 +148,7 @@ impl Canvas<'_> {
         let time = time.map_or(String::new(), |time| format!(" at {time}"));
         let begin = format!("! {} {possible}deadlock{s}{time}: ", deadlocks.len());
         let end = "; see zoolock deadlocks";
-        let circles = deadlocks.iter().map(|row| row.circle.as_str()).collect::<Vec<_>>().join(", ");
-        let circles = cut_end(&circles, self.columns().saturating_sub(width(&begin) + width(end)));
+        let circles = fit_circles(deadlocks, self.columns().saturating_sub(width(&begin) + width(end)));
         self.line(y, &format!("{begin}{circles}{end}"), self.alert_style());
     }
 
@@ -242,6 +242,7 @@ impl Canvas<'_> {
         self.line(y, &format!("{rule}{more}"), Style::new());
         let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
         let pid = contender.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
+        let program = contender.program.as_ref().map_or(String::new(), |program| format!(" ({program})"));
         let zone = &model.setting.zone;
         let holds = lock.holders.iter().any(|holder| holder.node == contender.node);
         let since = match (holds, contender.held_since_ms, contender.since_ms) {
@@ -255,7 +256,7 @@ impl Canvas<'_> {
         let half = self.columns() / 2;
         let rows = [
             (("host", or(contender.host.as_deref())), ("mode", format!("{}{revoked}", contender.role))),
-            (("program", format!("{}, pid {pid}", or(contender.program.as_deref()))), ("since", since)),
+            (("process", format!("{pid}{program}")), ("since", since)),
         ];
         for (y, ((left, this), (right, that))) in (y + 1..).zip(rows) {
             self.draw_field(0, y, half - 1, left, &this);

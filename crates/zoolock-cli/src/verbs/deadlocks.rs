@@ -12,12 +12,13 @@ use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
 use crate::service::connect::connect_and_request;
-use crate::verbs::operate::{AdminAction, command_line};
+use crate::verbs::missing_lock::MissingLock;
+use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 use crate::verbs::why::format_since;
 
 #[derive(Serialize)]
-struct Deadlocks {
-    deadlocks: Vec<Deadlock>,
+struct Deadlocks<'a> {
+    deadlocks: &'a [Deadlock],
 }
 
 /// Prints the deadlocks among the locks at and below `prefix`.
@@ -28,11 +29,24 @@ pub(crate) async fn deadlocks(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let deadlocks =
-        connect_and_request(service, reporter, async |zoolock| zoolock.deadlocks(prefix).await).await?;
+    let (deadlocks, missing) = connect_and_request(service, reporter, async |zoolock| {
+        let deadlocks = zoolock.deadlocks(prefix).await?;
+        let missing = match deadlocks.is_empty() {
+            true => MissingLock::find_root(zoolock, prefix, service).await?,
+            false => None,
+        };
+        Ok((deadlocks, missing))
+    })
+    .await?;
     let found = if deadlocks.is_empty() { Exit::OK } else { Exit::DEADLOCK };
     if json {
-        return print(&format_json(&Deadlocks { deadlocks })).map(|_| found);
+        print(&format_json(&Deadlocks { deadlocks: &deadlocks }))?;
+    }
+    if let Some(missing) = missing {
+        return Err(missing.failure("", service));
+    }
+    if json {
+        return Ok(found);
     }
     if deadlocks.is_empty() {
         let ConnectionSettings { endpoint, root, .. } = service;
@@ -104,10 +118,11 @@ fn format_deadlock(deadlock: &Deadlock, service: &ConnectionSettings, style: &Te
         line(&other, 4);
     }
     match &deadlock.to_break {
-        // This line is not wrapped, so that the command can be copied.
+        // The command is not wrapped, so that it can be copied.
         Some(cut) => {
             let command = command_line(service, AdminAction::Break, &cut.lock, &cut.token);
-            _ = writeln!(text, "  next: {command}")
+            let warning = wrap_text(&format!("      {STOP_FIRST}"), 8, style.width);
+            _ = writeln!(text, "  next: {command}\n  {warning}")
         }
         None => line("next: stop one of these processes; none of their znodes can be read", 4),
     }

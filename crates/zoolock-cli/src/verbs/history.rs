@@ -1,5 +1,7 @@
 //! `zoolock history`: what operators did, and the crashes that holders found.
 
+use std::io::IsTerminal;
+
 use serde::Serialize;
 use zoolock::HistoryEvent;
 
@@ -10,12 +12,16 @@ use crate::plan::ConnectionSettings;
 use crate::render::history::{describe_contender, describe_origin, format_line, format_time};
 use crate::render::text::{TextStyle, format_json, format_table, lock_name, print, wrap_text};
 use crate::service::connect::connect_and_request;
-use crate::verbs::missing_lock::{find_similar, suggestion};
+use crate::verbs::missing_lock::MissingLock;
 
 #[derive(Serialize)]
-struct History {
-    history: Vec<HistoryEvent>,
+struct History<'a> {
+    history: &'a [HistoryEvent],
 }
+
+/// The note about the events that are not in the history.
+const UNRECORDED: &str = "not recorded: releases, waiters that gave up, and crashes without --crash-detection; a crash is \
+                          recorded when the next holder finds it";
 
 /// Prints the last events of one lock, or of all locks.
 pub(crate) async fn history(
@@ -26,21 +32,27 @@ pub(crate) async fn history(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let (history, similar) = connect_and_request(service, reporter, async |zoolock| {
+    let (history, missing) = connect_and_request(service, reporter, async |zoolock| {
         let history = zoolock.history(name, last).await?;
-        let is_unknown = match name.filter(|_| history.is_empty()) {
-            Some(name) => !zoolock.mutex(name).snapshot().await?.exists,
-            None => false,
+        let missing = match name {
+            _ if !history.is_empty() => None,
+            Some(name) => {
+                let lock = zoolock.mutex(name).snapshot().await?;
+                MissingLock::find(zoolock, name, &lock, service).await?
+            }
+            None => MissingLock::find_root(zoolock, None, service).await?,
         };
-        let similar = match name.filter(|_| is_unknown) {
-            Some(name) => find_similar(zoolock, name, service).await?,
-            None => None,
-        };
-        Ok((history, similar))
+        Ok((history, missing))
     })
     .await?;
     if json {
-        return print(&format_json(&History { history }));
+        print(&format_json(&History { history: &history }))?;
+    }
+    if let Some(root @ MissingLock::Root(_)) = &missing {
+        return Err(root.failure("", service));
+    }
+    if json {
+        return Ok(Exit::OK);
     }
     if history.is_empty() {
         let (address, root) = (service.endpoint.address(), &service.root);
@@ -48,7 +60,7 @@ pub(crate) async fn history(
             Some(name) => {
                 format!(
                     "no history of {name} at {address} below {root}: no request, break or crash is recorded{}",
-                    suggestion(similar.as_deref())
+                    missing.map_or_else(String::new, |missing| missing.hint(service))
                 )
             }
             None => format!("no history at {address} below {root}"),
@@ -71,13 +83,17 @@ pub(crate) async fn history(
     let width = TextStyle::of_stdout(color).width;
     let table = format_table(&header, &rows, &TextStyle::of_stdout(color).uncut());
     let is_too_wide = |width: usize| table.lines().skip(1).any(|line| line.chars().count() > width);
-    if !width.is_some_and(is_too_wide) {
-        return print(&table);
-    }
     // A line that is cut would hide who acted, and why.
     let line = |event: &HistoryEvent| {
         let lock = escape_unprintable(lock_name(&event.lock, &service.root));
         format!("{}\n", wrap_text(&format!("{lock} {}", format_line(event)), 4, width))
     };
-    print(&history.iter().map(line).collect::<String>())
+    let printed = print(&match width.is_some_and(is_too_wide) {
+        true => history.iter().map(line).collect::<String>(),
+        false => table,
+    });
+    if std::io::stdout().is_terminal() {
+        reporter.note(UNRECORDED);
+    }
+    printed
 }

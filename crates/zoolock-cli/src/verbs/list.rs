@@ -19,7 +19,7 @@ use crate::render::text::{
 };
 use crate::service::connect::connect_and_request;
 use crate::verbs::deadlocks::is_certain;
-use crate::verbs::missing_lock::{find_similar, no_such_lock, note_free_locally, suggestion};
+use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
 /// Runs `zoolock ls`.
 pub(crate) async fn ls(
@@ -30,15 +30,15 @@ pub(crate) async fn ls(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let (mut locks, deadlocks, similar) = connect_and_request(service, reporter, async |zoolock| {
+    let (mut locks, deadlocks, missing) = connect_and_request(service, reporter, async |zoolock| {
         // The JSON document has only the first waiter, and no deadlocks.
         let locks = zoolock.survey(prefix, if json { 1 } else { SEARCHED_WAITERS }).await?;
         let deadlocks = if json { Ok(Vec::new()) } else { zoolock.deadlocks_among(&locks).await };
-        let similar = match prefix.filter(|_| locks.is_empty()) {
-            Some(prefix) => find_similar(zoolock, prefix, service).await?,
-            None => None,
+        let missing = match locks.is_empty() {
+            true => Some(MissingLock::find_prefix(zoolock, prefix, service).await?),
+            false => None,
         };
-        Ok((locks, deadlocks, similar))
+        Ok((locks, deadlocks, missing))
     })
     .await?;
     let found = locks.len();
@@ -46,20 +46,23 @@ pub(crate) async fn ls(
     locks.iter_mut().for_each(|lock| lock.waiters.truncate(1));
     selection.apply(&mut locks, now_ms());
     if json {
-        return print(&format_json(&Locks { locks }));
+        print(&format_json(&Locks { locks: &locks }))?;
+    }
+    if let Some(root @ MissingLock::Root(_)) = &missing {
+        return Err(root.failure("", service));
+    }
+    if json {
+        return Ok(Exit::OK);
     }
     if locks.is_empty() && found > 0 {
         reporter.note(format_args!("none of the {found} locks is selected"));
         return Ok(Exit::OK);
     }
-    if locks.is_empty() {
+    if let Some(missing) = missing {
         let ConnectionSettings { endpoint, root, .. } = service;
         let part = prefix.map_or_else(String::new, |prefix| format!(" at or below {prefix}"));
-        let end = match &similar {
-            Some(similar) => suggestion(Some(similar)),
-            None => endpoint.ensemble_hint().to_owned(),
-        };
-        reporter.note(format_args!("no locks{part} at {} below {root}{end}", endpoint.address()));
+        let (address, hint) = (endpoint.address(), missing.hint(service));
+        reporter.note(format_args!("no locks{part} at {address} below {root}{hint}"));
         return Ok(Exit::OK);
     }
     let rows = locks.iter().map(|lock| row(lock, &service.root)).collect::<Vec<_>>();
@@ -117,19 +120,19 @@ pub(crate) async fn show(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let (lock, history, similar) = connect_and_request(service, reporter, async |zoolock| {
+    let (lock, history, missing) = connect_and_request(service, reporter, async |zoolock| {
         let lock = zoolock.mutex(name).snapshot().await?;
         // A client that may read the lock may be unable to read the history.
         let history = zoolock.history(Some(name), SHOWN_EVENTS).await.ok();
-        let similar = if lock.exists { None } else { find_similar(zoolock, name, service).await? };
-        Ok((lock, history, similar))
+        let missing = MissingLock::find(zoolock, name, &lock, service).await?;
+        Ok((lock, history, missing))
     })
     .await?;
     if json {
         print(&format_json(&ShownLock { lock: &lock, history: history.as_deref() }))?;
     }
-    if !lock.exists {
-        return Err(no_such_lock(name, similar.as_deref(), service));
+    if let Some(missing) = missing {
+        return Err(missing.failure(name, service));
     }
     if json {
         return Ok(Exit::OK);
@@ -308,6 +311,6 @@ const WIDE: usize = 80;
 
 /// JSON output of `ls`: an object, so that fields can be added later.
 #[derive(Serialize)]
-struct Locks {
-    locks: Vec<Snapshot>,
+struct Locks<'a> {
+    locks: &'a [Snapshot],
 }

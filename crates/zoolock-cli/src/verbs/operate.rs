@@ -3,17 +3,18 @@
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use zoolock::{Entry, Error, Mutex, Snapshot, Ticket, Zoolock};
+use zoolock::{Entry, Error, HistoryEvent, Mutex, Snapshot, Ticket, Zoolock};
 
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::shell::quote_for_shell;
 use crate::plan::ConnectionSettings;
-use crate::render::status::{describe_contender, has_zoolock_details};
+use crate::render::history::describe_origin;
+use crate::render::status::describe_contender;
 use crate::render::text::lock_name;
 use crate::service::connect::{close, connect, connect_and_request};
-use crate::verbs::missing_lock::{find_similar, no_such_lock};
+use crate::verbs::missing_lock::MissingLock;
 
 /// Operator action on a holder or waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -53,10 +54,14 @@ fn quoted_name(path: &str, service: &ConnectionSettings) -> String {
 /// Returns whether the client of this former holder notices that its lock was broken. Other client
 /// libraries do not watch the znodes of their holders.
 pub(crate) fn notices_break(broken: &Entry) -> bool {
-    broken.family == "native" || has_zoolock_details(broken)
+    broken.family == "native" || broken.has_zoolock_data()
 }
 
-/// Asks one holder, or all holders, to release the lock. With `wait`, then waits until they have released it.
+/// The warning beside each command that breaks a lock.
+pub(crate) const STOP_FIRST: &str = "the next waiter acquires the lock at once, and the old job may run until it notices \
+                                     or its lease ends: stop it first if they must not overlap";
+
+/// Asks one contender, or all holders, to release the lock. With `wait`, then waits until they have left the queue.
 pub(crate) async fn revoke(
     service: &ConnectionSettings,
     name: &str,
@@ -67,16 +72,20 @@ pub(crate) async fn revoke(
     let zoolock = connect(service, reporter).await?;
     let mutex = zoolock.mutex(name);
     let request = async {
+        let seen = existing_lock(&zoolock, name, service).await?;
         let (asked, missed) = match ticket {
             Some(ticket) => {
-                mutex.revoke(ticket).await?;
+                mutex
+                    .revoke(ticket)
+                    .await
+                    .map_err(|error| action_failure(error, ticket, name, &seen, service))?;
                 reporter.note(format_args!("{name}: asked {ticket} to release it"));
-                (vec![ticket], None)
+                (seen.queue().filter(|entry| ticket_of(entry) == Some(ticket)).collect(), None)
             }
-            None => ask_all_holders(&zoolock, name, service, reporter).await?,
+            None => ask_all_holders(&mutex, name, &seen, service, reporter).await?,
         };
         if let Some(wait) = wait.filter(|_| !asked.is_empty()) {
-            wait_for_release(service, &mutex, name, &asked, wait, reporter).await?;
+            wait_for_release(service, &zoolock, name, &asked, wait, reporter).await?;
         }
         match missed {
             // Without --wait, it is enough that one holder is asked.
@@ -96,32 +105,77 @@ pub(crate) async fn revoke(
     outcome
 }
 
+/// Reads a lock. Fails if there is no such lock.
+async fn existing_lock(
+    zoolock: &Zoolock,
+    name: &str,
+    service: &ConnectionSettings,
+) -> Result<Snapshot, Failure> {
+    let lock = zoolock.mutex(name).snapshot().await?;
+    match MissingLock::find(zoolock, name, &lock, service).await? {
+        Some(missing) => Err(missing.failure(name, service)),
+        None => Ok(lock),
+    }
+}
+
+/// Converts the error of an action on a token. `seen` is the lock before the action.
+fn action_failure(
+    error: Error,
+    ticket: Ticket,
+    name: &str,
+    seen: &Snapshot,
+    service: &ConnectionSettings,
+) -> Failure {
+    let contender = seen.queue().find(|entry| ticket_of(entry) == Some(ticket));
+    match (&error, contender) {
+        (Error::NoSuchHolder { .. }, _) => {
+            let ConnectionSettings { endpoint, root, .. } = service;
+            let show = service.command_to_copy(&format!("show {}", quoted_name(&seen.path, service)));
+            let message = format!(
+                "lock {name} at {} below {root}: no holder or waiter has the token {ticket}; to list them, run: {show}",
+                endpoint.address()
+            );
+            Failure::new(Exit::BUSY, message)
+        }
+        (Error::NotRevocable { .. }, Some(contender)) => {
+            Failure::new(Exit::NOT_REVOCABLE, refusal(contender, name, seen, service))
+        }
+        _ => error.into(),
+    }
+}
+
+/// Returns the ticket of a contender whose znode can be read.
+fn ticket_of(entry: &Entry) -> Option<Ticket> {
+    entry.token.as_deref()?.parse().ok()
+}
+
 /// Interval between two reads of a lock whose holders were asked.
 const RELEASE_CHECK: Duration = Duration::from_millis(200);
+/// Number of events in which the breaks of the asked contenders are searched.
+const SEARCHED_EVENTS: usize = 20;
 
-/// Waits until no contender with one of these tickets is in the queue.
+/// Waits until none of the asked contenders is in the queue. Then says how each of them left.
 async fn wait_for_release(
     service: &ConnectionSettings,
-    mutex: &Mutex,
+    zoolock: &Zoolock,
     name: &str,
-    asked: &[Ticket],
+    asked: &[&Entry],
     wait: Duration,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let deadline = Instant::now().checked_add(wait);
-    let mut poller = mutex.poller(usize::MAX);
+    let mut poller = zoolock.mutex(name).poller(usize::MAX);
     loop {
         let failure = match poller.snapshot().await {
             Ok(snapshot) => {
-                let is_asked = |entry: &&Entry| {
-                    let ticket = entry.token.as_deref().and_then(|token| token.parse().ok());
-                    ticket.is_some_and(|ticket| asked.contains(&ticket))
-                };
                 let lock = &snapshot.lock;
+                let is_asked = |entry: &&Entry| {
+                    entry.token.is_some() && asked.iter().any(|asked| asked.token == entry.token)
+                };
                 match lock.queue().find(is_asked) {
                     Some(left) => {
                         let message = format!(
-                            "{name}: {} was asked, and is still in the queue after {}; to take the lock away, run: {}",
+                            "{name}: {} was asked, and is still in the queue after {}; to take the lock away, run: {}\n{}",
                             describe_contender(left),
                             format_duration(wait),
                             command_line(
@@ -129,12 +183,19 @@ async fn wait_for_release(
                                 AdminAction::Break,
                                 &lock.path,
                                 left.token.as_deref().unwrap_or("TOKEN")
-                            )
+                            ),
+                            STOP_FIRST
                         );
                         Failure::new(Exit::STILL_HELD, message)
                     }
                     None if lock.unread.is_empty() && lock.queue().all(|entry| entry.token.is_some()) => {
-                        reporter.note(format_args!("{name}: all that were asked have left the queue"));
+                        // A client that may read the lock may be unable to read the history.
+                        let history = zoolock.history(Some(name), SEARCHED_EVENTS).await.unwrap_or_default();
+                        for contender in asked {
+                            let left = describe_end(contender, lock, &history);
+                            reporter.note(format_args!("{name}: {} {left}", describe_contender(contender)));
+                        }
+                        note_holder(name, lock, reporter);
                         return Ok(Exit::OK);
                     }
                     None => Failure::new(
@@ -157,21 +218,44 @@ async fn wait_for_release(
     }
 }
 
-/// Asks each holder to release the lock. Returns the tickets of the asked holders, and the exit code if another holder
-/// could not be asked.
-async fn ask_all_holders(
-    zoolock: &Zoolock,
+/// Describes how a contender left the queue, as far as the lock and its history record it.
+fn describe_end(contender: &Entry, lock: &Snapshot, history: &[HistoryEvent]) -> String {
+    let is_break = |event: &&HistoryEvent| {
+        event.event == "broken" && event.token.is_some() && event.token == contender.token
+    };
+    if let Some(broken) = history.iter().rfind(is_break) {
+        return format!("was removed from the queue by {}", describe_origin(broken));
+    }
+    let is_last = lock.previous_number.is_some() && lock.previous_number == contender.number();
+    match lock.previous {
+        "clean" if is_last => "has released it",
+        "panicked" if is_last => "has released it, because its thread panicked",
+        "crashed" if is_last => "has ended without a release",
+        "broken" if is_last => "was removed from the queue",
+        _ => "has left the queue; how is not recorded",
+    }
+    .to_owned()
+}
+
+/// Notes the present holder of a lock.
+fn note_holder(name: &str, lock: &Snapshot, reporter: &Reporter) {
+    match &lock.holder {
+        Some(holder) => reporter.note(format_args!("{name}: now held by {}", describe_contender(holder))),
+        None if lock.unread.is_empty() && !lock.is_held() => reporter.note(format_args!("{name}: now free")),
+        None => {}
+    }
+}
+
+/// Asks each holder to release the lock. Returns the asked holders, and the exit code if another holder could not be
+/// asked.
+async fn ask_all_holders<'a>(
+    mutex: &Mutex,
     name: &str,
+    seen: &'a Snapshot,
     service: &ConnectionSettings,
     reporter: &Reporter,
-) -> Result<(Vec<Ticket>, Option<Exit>), Failure> {
-    let mutex = zoolock.mutex(name);
-    let seen = mutex.snapshot().await?;
-    if !seen.exists {
-        let similar = find_similar(zoolock, name, service).await?;
-        return Err(no_such_lock(name, similar.as_deref(), service));
-    }
-    let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
+) -> Result<(Vec<&'a Entry>, Option<Exit>), Failure> {
+    let holders: Vec<_> = seen.holders().collect();
     let mut missed = (!seen.unread.is_empty()).then_some(Exit::DENIED);
     for part in &seen.unread {
         reporter.note(format_args!(
@@ -192,7 +276,7 @@ async fn ask_all_holders(
     }
     let (mut asked, mut unsupported, mut denied, mut any_asked) = (Vec::new(), Vec::new(), Vec::new(), false);
     for holder in holders {
-        let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
+        let Some(ticket) = ticket_of(holder) else {
             reporter.note(format_args!(
                 "{name}: cannot read the token of {}; it is not asked",
                 escape_unprintable(&holder.node)
@@ -203,7 +287,7 @@ async fn ask_all_holders(
         match mutex.revoke(ticket).await {
             Ok(()) => {
                 any_asked = true;
-                asked.push(ticket);
+                asked.push(holder);
                 reporter.note(format_args!("{name}: asked {} to release it", describe_contender(holder)));
             }
             Err(Error::NoSuchHolder { .. }) => {
@@ -212,10 +296,7 @@ async fn ask_all_holders(
                     .note(format_args!("{name}: {} is no longer in the queue", describe_contender(holder)));
             }
             // The client library of this holder cannot be asked. Other holders may use another library.
-            Err(error @ Error::NotRevocable { .. }) => {
-                let command = command_line(service, AdminAction::Break, &seen.path, &ticket.to_string());
-                unsupported.push(format!("{error}: {command}"));
-            }
+            Err(Error::NotRevocable { .. }) => unsupported.push(refusal(holder, name, seen, service)),
             // This client has no permission to ask this holder, or to read its znode.
             Err(error @ Error::Denied { .. }) => denied.push(error),
             Err(error) => return Err(Failure::from(error)),
@@ -237,6 +318,17 @@ async fn ask_all_holders(
     Ok((asked, missed))
 }
 
+/// Formats why a contender cannot be asked to release, with the command that takes the lock away from it.
+fn refusal(contender: &Entry, name: &str, seen: &Snapshot, service: &ConnectionSettings) -> String {
+    let reason = contender.unrevocable.unwrap_or("its client library does not read requests to release");
+    let token = contender.token.as_deref().unwrap_or("TOKEN");
+    format!(
+        "{name}: {} cannot be asked to release: {reason}; stop it, or take the lock away from it: {}\n{STOP_FIRST}",
+        describe_contender(contender),
+        command_line(service, AdminAction::Break, &seen.path, token)
+    )
+}
+
 /// Breaks the lock of the contender with this ticket. Without a ticket, fails with the commands that break the lock.
 pub(crate) async fn break_lock(
     service: &ConnectionSettings,
@@ -244,39 +336,36 @@ pub(crate) async fn break_lock(
     ticket: Option<Ticket>,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let Some(ticket) = ticket else {
-        let (lock, similar) = connect_and_request(service, reporter, async |zoolock| {
-            let lock = zoolock.mutex(name).snapshot().await?;
-            let similar = if lock.exists { None } else { find_similar(zoolock, name, service).await? };
-            Ok((lock, similar))
-        })
-        .await?;
-        if !lock.exists {
-            return Err(no_such_lock(name, similar.as_deref(), service));
-        }
-        return Err(Failure::usage(missing_token(&lock, name, service)));
-    };
-    let (broken, now) = connect_and_request(service, reporter, async |zoolock| {
+    let zoolock = connect(service, reporter).await?;
+    let request = async {
         let mutex = zoolock.mutex(name);
+        let seen = existing_lock(&zoolock, name, service).await?;
+        let ticket = ticket.ok_or_else(|| Failure::usage(missing_token(&seen, name, service)))?;
+        let broken = mutex.break_lock(ticket).await;
+        let broken = broken.map_err(|error| action_failure(error, ticket, name, &seen, service))?;
+        let contender = describe_contender(&broken);
+        reporter.note(format_args!("{name}: removed {contender}, token {ticket}, from the queue"));
+        // A waiter may have become a holder meanwhile.
+        let has_waited = seen.waiters.iter().any(|waiter| ticket_of(waiter) == Some(ticket));
+        let may_run = if has_waited { "if it held the lock, its job" } else { "its job" };
+        if notices_break(&broken) {
+            reporter.note(format_args!(
+                "{name}: {may_run} may still run until it notices the break or its lease ends; stop it if it must not overlap"
+            ));
+        } else {
+            reporter.note(format_args!(
+                "{contender} may not notice the break, and may continue as if it held the lock; stop it"
+            ));
+        }
         // The break has succeeded, even if the queue cannot be read after it.
-        Ok((mutex.break_lock(ticket).await?, mutex.snapshot().await.ok()))
-    })
-    .await?;
-    let contender = describe_contender(&broken);
-    reporter.note(format_args!("{name}: removed {contender}, token {ticket}, from the queue"));
-    if notices_break(&broken) {
-        reporter.note(format_args!(
-            "{name}: it learns of this a moment later, and may run until its grace has passed"
-        ));
-    } else {
-        reporter.note(format_args!(
-            "{contender} may not notice the break, and may continue as if it held the lock; stop it"
-        ));
-    }
-    if let Some(holder) = now.as_ref().and_then(|lock| lock.holder.as_ref()) {
-        reporter.note(format_args!("{name}: now held by {}", describe_contender(holder)));
-    }
-    Ok(Exit::OK)
+        if let Ok(now) = mutex.snapshot().await {
+            note_holder(name, &now, reporter);
+        }
+        Ok(Exit::OK)
+    };
+    let outcome = request.await;
+    close(zoolock).await;
+    outcome
 }
 
 /// Explains that `break` needs a token, with the command for each holder.
@@ -285,7 +374,7 @@ fn missing_token(lock: &Snapshot, name: &str, service: &ConnectionSettings) -> S
     let mut holders = lock.holders().peekable();
     if holders.peek().is_none() {
         let show = service.command_to_copy(&format!("show {}", quoted_name(&lock.path, service)));
-        text.push_str(&format!("has no holder that can be read; to see its queue, run: {show}"));
+        return text + &format!("has no holder that can be read; to see its queue, run: {show}");
     }
     for (number, holder) in holders.enumerate() {
         let and = if number == 0 { "" } else { "; and " };
@@ -300,7 +389,7 @@ fn missing_token(lock: &Snapshot, name: &str, service: &ConnectionSettings) -> S
         );
         text.push_str(&format!("{and}is held by {}; {command}", describe_contender(holder)));
     }
-    text
+    text + "\n" + STOP_FIRST
 }
 
 /// Sets the number of permits of a semaphore.
@@ -316,4 +405,31 @@ pub(crate) async fn resize(
     .await?;
     reporter.note(format_args!("{name} has {permits} permits"));
     Ok(Exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::test_snapshots::{entry, lock};
+
+    #[test]
+    fn end_is_named_only_if_it_is_recorded() {
+        let contender = entry("lock-0000000007", "0.7");
+        let mut lock = lock("/locks/x", None, Vec::new());
+        let unknown = "has left the queue; how is not recorded";
+        assert_eq!(describe_end(&contender, &lock, &[]), unknown);
+        (lock.previous, lock.previous_number) = ("clean", Some(7));
+        assert_eq!(describe_end(&contender, &lock, &[]), "has released it");
+        lock.previous_number = Some(8);
+        assert_eq!(describe_end(&contender, &lock, &[]), unknown);
+        let broken = |token: &str| -> HistoryEvent {
+            let text = format!(
+                r#"{{"event":"broken","lock":"/locks/x","number":7,"token":"{token}","by":{{"user":"ann","host":"ops-1"}}}}"#
+            );
+            serde_json::from_str(&text).expect("an event")
+        };
+        let removed = "was removed from the queue by ann on ops-1";
+        assert_eq!(describe_end(&contender, &lock, &[broken("0.7"), broken("0.8")]), removed);
+        assert_eq!(describe_end(&contender, &lock, &[broken("0.8")]), unknown);
+    }
 }

@@ -8,13 +8,13 @@ use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::plan::ConnectionSettings;
-use crate::render::status::{describe_contender, has_zoolock_details};
+use crate::render::status::describe_contender;
 use crate::render::text::{
     TextStyle, describe_role, format_age, format_asked, format_held, format_json, lock_name, print, wrap_text,
 };
 use crate::service::connect::connect_and_request;
-use crate::verbs::missing_lock::{find_similar, no_such_lock, note_free_locally};
-use crate::verbs::operate::{AdminAction, command_line};
+use crate::verbs::missing_lock::{MissingLock, note_free_locally};
+use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
 /// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
 /// so on.
@@ -25,19 +25,20 @@ pub(crate) async fn why(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let (why, exists, similar) = connect_and_request(service, reporter, async |zoolock| {
+    let (why, missing) = connect_and_request(service, reporter, async |zoolock| {
         let why = zoolock.why(name).await?;
-        if !why.chain.is_empty() || zoolock.mutex(name).snapshot().await?.exists {
-            return Ok((why, true, None));
+        if !why.chain.is_empty() {
+            return Ok((why, None));
         }
-        Ok((why, false, find_similar(zoolock, name, service).await?))
+        let lock = zoolock.mutex(name).snapshot().await?;
+        Ok((why, MissingLock::find(zoolock, name, &lock, service).await?))
     })
     .await?;
     if json {
         print(&format_json(&why))?;
     }
-    if !exists {
-        return Err(no_such_lock(name, similar.as_deref(), service));
+    if let Some(missing) = missing {
+        return Err(missing.failure(name, service));
     }
     if json {
         return Ok(Exit::OK);
@@ -109,37 +110,75 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
         ("unknown", _) => "  the owner of this znode is not known".to_owned(),
         _ => "  it waits for no lock that zoolock sees: it is busy, stuck or dead".to_owned(),
     });
-    // These lines are not wrapped, so that the commands can be copied.
+    if why.waiting > 0 {
+        line(&describe_waiters(why));
+    }
+    // These commands are not wrapped, so that they can be copied.
     match (why.end, why.chain.last()) {
-        ("working", Some(last)) => text.push_str(&next_steps(&last.holds, service)),
-        ("circle", _) => _ = writeln!(text, "  see:     {}", service.command_to_copy("deadlocks")),
+        ("working", Some(last)) => text.push_str(&next_steps(&last.holds, service, style)),
+        ("circle", _) => {
+            _ = writeln!(text, "  see:     {}", service.command_to_copy("deadlocks"));
+            if let Some(cut) = &why.to_break {
+                text.push_str(&format_break("next:", &cut.lock, &cut.token, service, style));
+            }
+        }
         _ => {}
     }
     text
 }
 
+/// Counts the waiters of the lock, and names the first ones.
+fn describe_waiters(why: &WaitChain) -> String {
+    let mut names: Vec<String> = why.waiters.iter().map(describe_contender).collect();
+    let more = why.waiting - names.len();
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    let verb = if why.waiting == 1 { "waits" } else { "wait" };
+    format!("  {} {verb}: {}", why.waiting, names.join("; "))
+}
+
+/// Formats the command that breaks a lock, with a warning.
+fn format_break(
+    label: &str,
+    lock: &str,
+    token: &str,
+    service: &ConnectionSettings,
+    style: &TextStyle,
+) -> String {
+    let warning = wrap_text(&format!("{:9}{STOP_FIRST}", ""), 11, style.width);
+    format!("  {label:8} {}\n  {warning}\n", command_line(service, AdminAction::Break, lock, token))
+}
+
 /// Says where to look at a holder that waits for no lock, and how to ask it or to break its lock.
-fn next_steps(holder: &QueueEntry, service: &ConnectionSettings) -> String {
+fn next_steps(holder: &QueueEntry, service: &ConnectionSettings, style: &TextStyle) -> String {
     let mut text = String::new();
     let entry = &holder.entry;
     match (&entry.host, entry.pid) {
         (Some(host), Some(pid)) => {
-            // The command of `zoolock run` is a child of this process.
-            _ = writeln!(text, "  look at: process {pid} on {}, and its children", escape_unprintable(host));
+            // The command of `zoolock run` is a descendant of this process, but not its child.
+            let host = escape_unprintable(host);
+            _ = writeln!(text, "  look at: process {pid} on {host} and its descendants: pstree -alp {pid}");
         }
         (Some(host), None) => _ = writeln!(text, "  look at: host {}", escape_unprintable(host)),
         (None, _) => {}
     }
-    if let Some(token) = &entry.token {
-        let line = |action| command_line(service, action, &holder.lock, token);
-        if let Some(asked) = format_asked(entry) {
-            _ = writeln!(text, "  asked:   {}, and it still holds", asked.trim_start_matches("asked "));
-        } else if entry.family == "native" || has_zoolock_details(entry) {
-            _ = writeln!(text, "  ask it:  {}", line(AdminAction::Revoke));
-        }
-        _ = writeln!(text, "  or else: {}", line(AdminAction::Break));
-    }
-    text
+    let Some(token) = &entry.token else { return text };
+    let label = if let Some(reason) = entry.unrevocable {
+        _ = writeln!(
+            text,
+            "  {}",
+            wrap_text(&format!("it cannot be asked to release: {reason}"), 4, style.width)
+        );
+        "next:"
+    } else if let Some(asked) = format_asked(entry) {
+        _ = writeln!(text, "  asked:   {}, and it still holds", asked.trim_start_matches("asked "));
+        "next:"
+    } else {
+        _ = writeln!(text, "  ask it:  {}", command_line(service, AdminAction::Revoke, &holder.lock, token));
+        "or else:"
+    };
+    text + &format_break(label, &holder.lock, token, service, style)
 }
 
 /// Returns whether the last owner of the chain also occurs earlier in the chain.

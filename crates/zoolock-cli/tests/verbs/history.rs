@@ -92,7 +92,9 @@ on_both_servers!(revoke_waits_for_the_release, |zookeeper| async move {
     let watch = Watch::start(&sandbox, &["x", "--json", "--connect", &connect]);
     watch.event("holds");
     let done = run_as_ann(&sandbox, &zookeeper, &["revoke", "x", "--wait", "60s"]);
-    assert!(done.code == 0 && done.stderr.contains("x: all that were asked have left the queue"), "{done:?}");
+    let released = format!("x: {} pid {} (zoolock) has released it\n", host(), holder.0.id());
+    assert!(done.code == 0 && done.stderr.contains(&released), "{done:?}");
+    assert!(done.stderr.ends_with("zoolock: x: now free\n"), "{done:?}");
     assert_eq!(holder.code(), 0);
     // The watch sees the request only if it reads the lock before the release.
     while watch.next_event()["event"] != "released" {}
@@ -100,8 +102,9 @@ on_both_servers!(revoke_waits_for_the_release, |zookeeper| async move {
     let mut job = sandbox.start_piped(&["run", "x", "--connect", &connect, "--", "sh", "-c", script]);
     Lines::of(job.take_stdout()).next();
     watch.event("granted");
-    let done = run_as_ann(&sandbox, &zookeeper, &["revoke", "x", "--wait", "1s"]);
+    let done = run_as_ann(&sandbox, &zookeeper, &["revoke", "x", "--wait", "1s", "--note", "disk full"]);
     assert!(done.code == 76 && done.stderr.contains("is still in the queue after 1s"), "{done:?}");
+    assert!(done.stderr.contains("stop it first if they must not overlap"), "{done:?}");
     watch.event("asked");
     // The request is visible everywhere, with the time since then.
     for line in [&["show", "x"][..], &["ls"], &["why", "x"]] {
@@ -110,10 +113,12 @@ on_both_servers!(revoke_waits_for_the_release, |zookeeper| async move {
     }
     let asked = &json(&sandbox, &zookeeper, &["show", "x"])["history"][1];
     assert_eq!(
-        (&asked["event"], &asked["by"]["command"]),
-        (&"asked".into(), &"zoolock revoke x".into()),
+        (&asked["event"], &asked["by"]["command"], &asked["by"]["note"]),
+        (&"asked".into(), &"zoolock revoke x".into(), &"disk full".into()),
         "{asked}"
     );
+    let history = run_as_ann(&sandbox, &zookeeper, &["history", "x"]).stdout;
+    assert!(history.contains(&format!("pid {} (runs sh)", job.0.id())), "{history}");
     // Another request changes nothing.
     assert_eq!(run_as_ann(&sandbox, &zookeeper, &["revoke", "x"]).code, 0);
     let shown = json(&sandbox, &zookeeper, &["show", "x"]);
@@ -134,6 +139,17 @@ on_both_servers!(foreign_holder_has_its_own_exit_code, |zookeeper| async move {
     let token = zl.mutex("x").snapshot().await.expect("snapshot read").holder.and_then(|holder| holder.token);
     let done = run_as_ann(&sandbox, &zookeeper, &["revoke", "x"]);
     let command = format!("zoolock break x --token {}", token.expect("a token"));
-    assert!(done.code == 78 && done.stderr.contains("kazoo") && done.stderr.contains(&command), "{done:?}");
+    let reason = "cannot be asked to release: its client library does not read requests to release";
+    assert!(done.code == 78 && done.stderr.contains(&format!("x: kazoo: host-7 {reason}; ")), "{done:?}");
+    assert!(done.stderr.contains(&command) && done.stderr.matches("zoolock break").count() == 1, "{done:?}");
+    let token = command.rsplit(' ').next().expect("a token");
+    let by_token = run_as_ann(&sandbox, &zookeeper, &["revoke", "x", "--token", token]);
+    assert_eq!((by_token.code, by_token.stderr), (78, done.stderr));
+    let why = run_as_ann(&sandbox, &zookeeper, &["why", "x"]).stdout;
+    assert!(why.contains(&format!("  it {reason}\n  next:    {command}")), "{why}");
+    assert!(!why.contains("or else"), "{why}");
+    assert_eq!(run_as_ann(&sandbox, &zookeeper, &["break", "x", "--token", token]).code, 0);
+    let history = run_as_ann(&sandbox, &zookeeper, &["history", "x"]).stdout;
+    assert!(history.contains(", kazoo: host-7 "), "{history}");
     zl.close().await;
 });

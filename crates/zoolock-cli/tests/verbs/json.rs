@@ -38,6 +38,8 @@ fn object_kind(kind: &str, field: &str) -> Option<&'static str> {
         ("watch", "by") | ("An event", "contender" | "by") => "A party",
         ("show" | "history", "history") => "An event",
         ("why", "chain") => "A link",
+        ("why", "waiters") => "A contender",
+        ("why", "to_break") => "What to break",
         ("A link" | "An edge", "holds" | "waits_for") => "A place",
         ("deadlocks", "deadlocks") => "A deadlock",
         ("A deadlock", "edges") => "An edge",

@@ -221,10 +221,7 @@ fn break_stops_command_and_frees_lock() {
     let token = line.trim();
     let done = sandbox.output(&["break", "x"]);
     let command = format!("zoolock break x --token {token}\n");
-    assert!(
-        done.code == 64 && done.stderr.contains("held by") && done.stderr.ends_with(&command),
-        "{done:?}"
-    );
+    assert!(done.code == 64 && done.stderr.contains("held by") && done.stderr.contains(&command), "{done:?}");
     for wrong in [token.replacen("00000000-", "00000001-", 1), token.replace("-00000000", "-00000001")] {
         assert_eq!(sandbox.output(&["break", "x", "--token", &wrong]).code, 75, "{wrong}");
     }

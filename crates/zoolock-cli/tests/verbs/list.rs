@@ -30,6 +30,9 @@ fn held_lock_is_listed_and_shown() {
     assert_eq!(shown["holder"]["note"], "maintenance");
     assert_eq!(shown["holder"]["pid"], holder.0.id());
     assert_eq!(shown["waiters"][0]["pid"], waiter.0.id());
+    let programs =
+        [&shown["holder"], &shown["waiters"][0]].map(|entry| (&entry["program"], &entry["runs_program"]));
+    assert_eq!(programs, [(&"zoolock".into(), &false.into()), (&"true".into(), &true.into())]);
     let listed = sandbox.json(&["ls"]);
     assert_eq!(shown["schema"], "zoolock/1");
     let mut shown_in_list = shown.clone();
@@ -47,6 +50,9 @@ fn held_lock_is_listed_and_shown() {
     assert!(table.contains("maintenance") && !table.contains('\x1b'), "{table}");
     let shown = sandbox.output(&["show", "db/main"]).stdout;
     assert!(shown.contains("maintenance") && shown.contains("lock-"), "{shown}");
+    let (holds, waits) = (holder.0.id(), waiter.0.id());
+    assert!(shown.contains(&format!(" pid {holds} (zoolock): maintenance")), "{shown}");
+    assert!(shown.contains(&format!(" pid {waits} (runs true) (exclusive)")), "{shown}");
 
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
@@ -117,10 +123,9 @@ fn free_lock_can_be_shown() {
     let done = sandbox.output(&["ls", "night"]);
     assert!(done.code == 0 && done.stderr.contains("did you mean nightly?"), "{done:?}");
     let done = sandbox.output(&["--root", "/lokcs", "ls"]);
-    assert!(
-        done.code == 0 && done.stderr.contains("no locks at this user's server below /lokcs"),
-        "{done:?}"
-    );
+    let missing = "the root /lokcs does not exist at this user's server";
+    assert!(done.code == 66 && done.stderr.contains(missing), "{done:?}");
+    assert!(done.stderr.contains("did you mean --root /locks?"), "{done:?}");
 }
 
 /// End of a message that the local server has nothing to report.

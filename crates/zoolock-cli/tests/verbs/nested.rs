@@ -43,11 +43,12 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     assert_eq!((&why["lock"], &why["end"]), (&"/locks/a".into(), &"circle".into()));
     let text = sandbox.output(&["why", "a"]).stdout;
     assert!(text.starts_with("a is held by ") && text.contains("who waits for b (exclusive)"), "{text}");
-    assert!(text.contains(" again: a deadlock\n  see:     zoolock deadlocks\n"), "{text}");
+    assert!(text.contains(" again: a deadlock\n  1 waits: "), "{text}");
+    assert!(text.contains("\n  see:     zoolock deadlocks\n  next:    zoolock break "), "{text}");
 
     let text = sandbox.output(&["deadlocks"]).stdout;
     assert!(text.starts_with("deadlock of 2 owners\n"), "{text}");
-    let next = text.lines().last().expect("the next step").trim().strip_prefix("next: zoolock ");
+    let next = text.lines().find_map(|line| line.strip_prefix("  next: zoolock "));
     let next: Vec<_> = next.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
     let to_break = &found["deadlocks"][0]["to_break"];
     let name =

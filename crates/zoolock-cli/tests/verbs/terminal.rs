@@ -86,6 +86,21 @@ fn piped_command_can_read_the_terminal() {
 }
 
 #[test]
+fn history_on_terminal_says_what_is_not_recorded() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.start_piped(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    assert_eq!(sandbox.output(&["revoke", "x"]).code, 0);
+    assert_eq!(holder.code(), 0);
+    let note = "not recorded: releases, waiters that gave up";
+    let piped = sandbox.output(&["history", "x"]);
+    assert!(piped.stdout.contains("asked") && !piped.stderr.contains(note), "{piped:?}");
+    let Some(mut terminal) = Terminal::start(&sandbox, &command("history x")) else { return };
+    let seen = terminal.rest();
+    assert!(seen.contains("asked") && seen.contains(note), "{seen}");
+}
+
+#[test]
 fn wait_line_disappears_when_granted() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.start_piped(&["hold", "x"]);

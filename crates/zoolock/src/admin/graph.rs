@@ -123,7 +123,16 @@ pub struct WaitChain {
     /// - `unsure`: a semaphore in the chain does not record its size, so it is not known whether the wait can end.
     /// - `unknown`: the last owner could not be read.
     pub end: &'static str,
+    /// The contender whose deletion ends the deadlock, as in [`Deadlock::to_break`]; only if `end` is `circle`.
+    pub to_break: Option<BreakTarget>,
+    /// Number of the waiters of the lock that could be read.
+    pub waiting: usize,
+    /// The first three of these waiters, in queue order.
+    pub waiters: Vec<Entry>,
 }
+
+/// Maximum number of waiters in a [`WaitChain`].
+const NAMED_WAITERS: usize = 3;
 
 /// One owner in a chain of waits.
 #[derive(Debug, Clone, Serialize)]
@@ -203,13 +212,23 @@ impl WaitGraph {
     /// Follows the waits from the holder of the lock at `path`. Stops at an owner that waits for nothing, or that is in
     /// the chain already.
     pub fn why(&self, path: &str) -> WaitChain {
-        let mut why = WaitChain { lock: path.to_owned(), chain: Vec::new(), end: "free" };
+        let mut why = WaitChain {
+            lock: path.to_owned(),
+            chain: Vec::new(),
+            end: "free",
+            to_break: None,
+            waiting: 0,
+            waiters: Vec::new(),
+        };
         let Some(lock) = self.queues.iter().position(|(other, _)| other == path) else { return why };
         let stuck: HashSet<usize> = self.graph.stuck().into_iter().collect();
         let places = |queue: usize| &self.graph.queues()[queue].places;
         // `seen`: the owners of the chain, and whether each of them waits for a semaphore of unknown size.
         let (mut queue, mut seen) = (lock, Vec::<(usize, bool)>::new());
-        let mut blockers: Vec<usize> = (0..places(lock).len()).filter(|at| places(lock)[*at].holds).collect();
+        let (mut blockers, waiters): (Vec<usize>, Vec<usize>) =
+            (0..places(lock).len()).partition(|at| places(lock)[*at].holds);
+        why.waiting = waiters.len();
+        why.waiters = waiters.iter().take(NAMED_WAITERS).map(|at| self.queues[lock].1[*at].clone()).collect();
         loop {
             let best = blockers.iter().copied().min_by_key(|&at| {
                 let place = &places(queue)[at];
@@ -247,6 +266,8 @@ impl WaitGraph {
             if let Some(first) = seen.iter().position(|(before, _)| *before == owner) {
                 let unsure = seen[first..].iter().any(|(_, unsure)| *unsure);
                 why.end = if unsure { "unsure" } else { "circle" };
+                let deadlock = self.graph.deadlocks().into_iter().find(|found| found.owners.contains(&owner));
+                why.to_break = deadlock.filter(|_| !unsure).and_then(|found| self.deadlock(&found).to_break);
                 return why;
             }
             let is_unsure = |(queue, at): (usize, usize)| {

@@ -2,7 +2,7 @@
 
 use zoolock_core::Sequence;
 use zoolock_core::acquisition::{Refusal, RequestFailure};
-use zoolock_core::names::{Family, Role, Spelling};
+use zoolock_core::names::Role;
 use zoolock_core::record::{HolderState, Marker, Record};
 
 use crate::admin::snapshot::entry;
@@ -40,10 +40,8 @@ enum RevokeRequest {
     Write(Vec<u8>),
     /// The contender has been asked already.
     AlreadyAsked,
-    /// The contender's client library supports no such request.
-    Unsupported,
-    /// The contender's Curator lock was not created as revocable.
-    NotRevocable,
+    /// The contender cannot be asked, for this reason.
+    Impossible(&'static str),
 }
 
 impl Lock {
@@ -60,16 +58,8 @@ impl Lock {
             let request = match revoke_request(&found) {
                 RevokeRequest::Write(request) => request,
                 RevokeRequest::AlreadyAsked => return Ok(()),
-                RevokeRequest::Unsupported => {
-                    let why = match found.contender.name.family() {
-                        Family::Unknown => "zoolock cannot ask to release",
-                        _ => "does not read revocation requests",
-                    };
-                    return Err(self.not_revocable(ticket, &found.contender, why));
-                }
-                RevokeRequest::NotRevocable => {
-                    let why = "reads revocation requests only if it was created as revocable (makeRevocable)";
-                    return Err(self.not_revocable(ticket, &found.contender, why));
+                RevokeRequest::Impossible(reason) => {
+                    return Err(self.not_revocable(ticket, &found.contender, reason));
                 }
             };
             let path = found.contender.path(&directory);
@@ -237,9 +227,11 @@ impl Lock {
             },
             by: Party::this_process(self.context.client_info()),
             contender: Party {
+                library: (!entry.has_zoolock_data()).then(|| entry.library().to_owned()),
                 host: entry.host,
                 pid: entry.pid,
                 program: entry.program,
+                runs_program: entry.runs_program,
                 note: entry.note.or(entry.identifier),
                 ..Party::default()
             },
@@ -284,10 +276,11 @@ impl Lock {
         }
     }
 
-    fn not_revocable(&self, ticket: Ticket, contender: &FoundContender, why: &str) -> Error {
-        let who = naming::describe(&contender.name);
+    fn not_revocable(&self, ticket: Ticket, contender: &FoundContender, reason: &str) -> Error {
+        let contender = naming::describe(&contender.name);
         let message = format!(
-            "token {ticket} belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
+            "{contender}, token {ticket}, cannot be asked to release: {reason}; end that client, or take the lock away from \
+             it with `zoolock break`"
         );
         Error::NotRevocable { path: self.path(), message }
     }
@@ -311,8 +304,7 @@ impl TicketTarget {
 }
 
 /// Returns the way to ask the contender for a release. Nothing is written if the contender's client
-/// library would not read the data as a request. In kazoo, for example, the data is the client's
-/// identifier.
+/// library would not read the data as a request.
 fn revoke_request(found: &TicketTarget) -> RevokeRequest {
     // zoolock's contenders have zoolock's data format in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
@@ -325,14 +317,9 @@ fn revoke_request(found: &TicketTarget) -> RevokeRequest {
     if data::parse_flags(&found.data).revoked {
         return RevokeRequest::AlreadyAsked;
     }
-    let FoundContender { node, name } = &found.contender;
-    // go-zookeeper's names have a UUID without dashes, and its clients do not read revocations.
-    let curator = matches!(name.spelling, Spelling::CuratorLock | Spelling::CuratorMarked)
-        && node.as_bytes().get(11) == Some(&b'-');
-    // Curator's revocable clients write empty data. Only these clients watch their znode for requests.
-    match (curator, found.data.is_empty()) {
-        (true, true) => RevokeRequest::Write(REVOCATIONS[1].to_vec()),
-        (true, false) => RevokeRequest::NotRevocable,
-        (false, _) => RevokeRequest::Unsupported,
+    match entry::unrevocable_reason(&found.contender, &found.data) {
+        Some(reason) => RevokeRequest::Impossible(reason),
+        // Only clients of Curator are left.
+        None => RevokeRequest::Write(REVOCATIONS[1].to_vec()),
     }
 }

@@ -152,6 +152,9 @@ pub struct Entry {
     pub pid: Option<u32>,
     /// Name of the contender's program.
     pub program: Option<String>,
+    /// Set if the process `pid` is not `program` itself, but runs it; see
+    /// [`Builder::runs_program`](crate::Builder::runs_program).
+    pub runs_program: bool,
     /// Note of the contender's client; see [`Builder::note`](crate::Builder::note).
     pub note: Option<String>,
     /// The identifier that a contender of another client library writes, for example kazoo's. It is short and
@@ -180,6 +183,10 @@ pub struct Entry {
     /// Do not trust the identifier: every client with permission to queue can write any identifier.
     #[serde(skip)]
     pub id: Option<String>,
+    /// The reason why the contender cannot be asked to release, such as `its client library is not known`. `None` if it
+    /// can be asked, or if its data could not be read.
+    #[serde(skip)]
+    pub unrevocable: Option<&'static str>,
     /// Identifier of the reader's acquisition, if this contender is the writer's znode of an upgrade.
     #[serde(skip)]
     pub(crate) reader_id: Option<String>,
@@ -190,6 +197,30 @@ impl Entry {
     pub fn number(&self) -> Option<u32> {
         let digits = self.node.get(self.node.len().checked_sub(10)?..)?;
         if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
+    }
+
+    /// Returns whether the znode has the data that zoolock writes, regardless of the name of the znode.
+    pub fn has_zoolock_data(&self) -> bool {
+        self.pid.is_some() || self.program.is_some()
+    }
+
+    /// Returns the client library, by the name of the znode.
+    pub fn library(&self) -> &'static str {
+        // go-zookeeper uses Curator's names, but with a UUID without dashes.
+        let of_go = self.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
+        match self.family {
+            "curator" if of_go => "go-zookeeper",
+            "curator" => "Curator",
+            "kazoo" => "kazoo",
+            "write-lock" => "a WriteLock of ZooKeeper's recipes",
+            "zk-ruby" => "zk-ruby",
+            "dotnet" => ".NET",
+            "aiozk" => "aiozk",
+            "unknown" => "an unknown client library",
+            // Any other family, such as that of zoolock. The client may be zoolock, if another client has overwritten the
+            // data of the znode.
+            _ => "an unknown client",
+        }
     }
 }
 

@@ -236,6 +236,15 @@ impl Builder {
     /// Sets the program name that operators see; the name of the executable unless set.
     pub fn program(mut self, program: &str) -> Self {
         self.client_info.program = Some(program.to_owned());
+        self.client_info.runs_program = false;
+        self
+    }
+
+    /// Sets the name of another program that this process runs while it holds its locks, as `zoolock run` does. Operators
+    /// see that the process runs this program.
+    pub fn runs_program(mut self, program: &str) -> Self {
+        self.client_info.program = Some(program.to_owned());
+        self.client_info.runs_program = true;
         self
     }
 

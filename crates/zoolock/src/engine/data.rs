@@ -21,6 +21,9 @@ pub(crate) struct NodeData {
     pub(crate) pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) program: Option<String>,
+    /// Set if the process is not `program` itself, but runs it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) runs_program: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
     /// Time at which the contender queued, in milliseconds of Unix time, by the clock of the
@@ -87,6 +90,8 @@ struct FlagsJson<'a> {
 pub(crate) struct ClientInfo {
     pub(crate) host: Option<String>,
     pub(crate) program: Option<String>,
+    /// Set if the process is not `program` itself, but runs it.
+    pub(crate) runs_program: bool,
     pub(crate) note: Option<String>,
     /// The command line, for the history of operator actions.
     pub(crate) command: Option<String>,
@@ -99,7 +104,7 @@ impl ClientInfo {
         let program = std::env::current_exe()
             .ok()
             .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
-        ClientInfo { host, program, note: None, command: None }
+        ClientInfo { host, program, runs_program: false, note: None, command: None }
     }
 }
 
@@ -120,6 +125,7 @@ impl NodeData {
             host: client.host.clone(),
             pid: Some(std::process::id()),
             program: client.program.clone(),
+            runs_program: client.runs_program,
             note: short(&client.note),
             since_ms: since,
             owner: owner.owner,

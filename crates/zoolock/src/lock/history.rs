@@ -78,6 +78,12 @@ pub struct Party {
     /// The program.
     #[serde(default)]
     pub program: Option<String>,
+    /// Set if the process is not `program` itself, but runs it.
+    #[serde(default)]
+    pub runs_program: bool,
+    /// The client library of a contender whose znode does not have zoolock's data. `None` for other processes.
+    #[serde(default)]
+    pub library: Option<String>,
     /// The command line, if the program has set it with [`Builder::command_line`](crate::Builder::command_line).
     #[serde(default)]
     pub command: Option<String>,
@@ -90,7 +96,7 @@ impl Party {
     /// Returns this process.
     pub(crate) fn this_process(client: &ClientInfo) -> Party {
         let variable = |name| std::env::var(name).ok().filter(|user: &String| !user.is_empty());
-        let ClientInfo { host, program, note, command } = client.clone();
+        let ClientInfo { host, program, runs_program, note, command } = client.clone();
         Party {
             user: variable("SUDO_USER")
                 .or_else(|| variable("USER"))
@@ -98,6 +104,8 @@ impl Party {
             host,
             pid: Some(std::process::id()),
             program,
+            runs_program,
+            library: None,
             command,
             note,
         }
@@ -112,6 +120,8 @@ impl Party {
             host: short(&self.host),
             pid: self.pid,
             program: short(&self.program),
+            runs_program: self.runs_program,
+            library: short(&self.library),
             command: short(&self.command),
             note: short(&self.note),
         }

@@ -6,6 +6,7 @@ use zoolock::{Entry, Snapshot};
 use super::super::clock::{format_iso, now_ms, time_of_day};
 use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
+use crate::render::status::describe_program;
 
 /// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
@@ -136,10 +137,12 @@ pub(super) fn host(entry: &Entry) -> String {
 
 /// Formats the title of a contender: its note or identifier and its program, or else its client library.
 pub(super) fn describe_entry(entry: &Entry) -> String {
-    match (entry.note.as_ref().or(entry.identifier.as_ref()), &entry.program) {
+    let program = entry.program.as_ref().map(|program| describe_program(program, entry.runs_program));
+    match (entry.note.as_ref().or(entry.identifier.as_ref()), program) {
         (Some(said), Some(program)) => escape_unprintable(&format!("{said} ({program})")),
-        (Some(one), None) | (None, Some(one)) => escape_unprintable(one),
-        (None, None) => crate::render::status::library_name(entry).to_owned(),
+        (Some(said), None) => escape_unprintable(said),
+        (None, Some(program)) => escape_unprintable(&program),
+        (None, None) => entry.library().to_owned(),
     }
 }
 

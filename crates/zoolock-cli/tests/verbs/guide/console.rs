@@ -168,6 +168,7 @@ fn normalize(line: &str) -> String {
     }
     replace(r"\S+ pid [0-9]+", "HOST pid PID");
     replace(r"process [0-9]+ on \S+", "process PID on HOST");
+    replace(r"pstree -alp [0-9]+", "pstree -alp PID");
     replace(r"(\S)  +", "$1  ");
     line
 }

@@ -147,6 +147,20 @@ fn why_follows_waiting_owners() {
 }
 
 #[test]
+fn why_names_first_waiters_and_break_target() {
+    let graph = WaitGraph::of(&nested());
+    let why = graph.why("/locks/b");
+    let waiters: Vec<_> = why.waiters.iter().map(|waiter| waiter.owner.as_deref()).collect();
+    assert_eq!((why.waiting, waiters), (2, vec![Some("ann"), Some("dan")]));
+    let target = |to_break: &Option<BreakTarget>| to_break.as_ref().map(|target| target.token.clone());
+    assert_eq!(target(&why.to_break), target(&graph.deadlocks()[0].to_break));
+    assert!(why.to_break.is_some());
+    let waiters: Vec<_> = (1..6).map(|number| alone(number, &format!("owner {number}"))).collect();
+    let why = WaitGraph::of(&[lock("/locks/a", &[alone(0, "ann")], &waiters)]).why("/locks/a");
+    assert_eq!((why.waiting, why.waiters.len(), why.to_break.is_none()), (5, 3, true));
+}
+
+#[test]
 fn why_ends_at_too_large_request() {
     let greedy = Entry { weight: 3, ..entry(0, "ann", "permit") };
     let semaphore = Snapshot { permits: Some(2), ..lock("/locks/s", &[], &[greedy]) };

@@ -32,9 +32,9 @@ pub(crate) fn describe_contender(
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
-    let foreign = match (&data, &read) {
-        (None, Some((data, _))) => parse_foreign_data(contender, data),
-        _ => ForeignData::default(),
+    let (foreign, unrevocable) = match (&data, &read) {
+        (None, Some((data, _))) => (parse_foreign_data(contender, data), unrevocable_reason(contender, data)),
+        _ => (ForeignData::default(), None),
     };
     let (owner, owner_kind) = owner_and_kind(&data, read.as_ref().map(|(_, stat)| stat.owner));
     Entry {
@@ -59,12 +59,14 @@ pub(crate) fn describe_contender(
         host: data.as_ref().and_then(|d| d.host.clone()).or(foreign.host),
         pid: data.as_ref().and_then(|d| d.pid),
         program: data.as_ref().and_then(|d| d.program.clone()),
+        runs_program: data.as_ref().is_some_and(|d| d.runs_program),
         note: data.as_ref().and_then(|d| d.note.clone()),
         identifier: foreign.identifier,
         owner,
         owner_kind,
         persistent: read.as_ref().is_some_and(|(_, stat)| !is_session(stat.owner)),
         reader_id: data.as_ref().and_then(|d| d.reader_id.clone()),
+        unrevocable,
         id: data.map(|d| d.id),
     }
 }
@@ -154,6 +156,27 @@ fn without_long_numbers(text: &str) -> String {
         rest = behind;
     }
     shown
+}
+
+/// Returns the reason why a contender with data of another client library cannot be asked to release; `None` if it can be
+/// asked, or was asked. In kazoo, for example, the data is the client's identifier, and kazoo would not read a request.
+pub(crate) fn unrevocable_reason(contender: &FoundContender, data: &[u8]) -> Option<&'static str> {
+    if data::parse_flags(data).revoked {
+        return None;
+    }
+    let FoundContender { node, name } = contender;
+    // go-zookeeper's names have a UUID without dashes, and its clients do not read revocations.
+    let curator = matches!(name.spelling, Spelling::CuratorLock | Spelling::CuratorMarked)
+        && node.as_bytes().get(11) == Some(&b'-');
+    // Curator's revocable clients write empty data. Only these clients watch their znode for requests.
+    match (curator, name.family()) {
+        (true, _) if data.is_empty() => None,
+        (true, _) => {
+            Some("Curator reads requests to release only if the lock was made revocable (makeRevocable)")
+        }
+        (false, Family::Native | Family::Unknown) => Some("its client library is not known"),
+        (false, _) => Some("its client library does not read requests to release"),
+    }
 }
 
 /// Returns whether the data belongs to the writer's znode of an upgraded reader.
@@ -276,6 +299,22 @@ mod tests {
         assert_eq!(foreign_data(&kazoo, b"b'job 7'"), identifier("b'job 7'"));
         assert_eq!(foreign_data("x-7-0000000007", b"\x12\x34"), (None, None));
         assert_eq!(foreign_data("x-7-0000000007", b"\x12\x35"), identifier("0x1235"));
+    }
+
+    #[test]
+    fn only_revocable_clients_of_curator_can_be_asked() {
+        let (curator, kazoo) =
+            (format!("_c_{}-lock-0000000007", uuid::Uuid::nil()), format!("{HEX}__lock__0000000007"));
+        let reason = |node: &str, data: &[u8]| unrevocable_reason(&contender(node), data);
+        assert_eq!((reason(&curator, b""), reason(&curator, b"__REVOKE__")), (None, None));
+        assert!(reason(&curator, b"10.1.2.3").is_some_and(|reason| reason.contains("makeRevocable")));
+        let unread = Some("its client library does not read requests to release");
+        assert_eq!(
+            (reason(&kazoo, b""), reason(&format!("_c_{HEX}-lock-0000000007"), b"")),
+            (unread, unread)
+        );
+        let unknown = Some("its client library is not known");
+        assert_eq!((reason("lock-0000000007", b""), reason("job-0000000007", b"")), (unknown, unknown));
     }
 
     #[test]
