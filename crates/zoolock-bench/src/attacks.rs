@@ -305,7 +305,7 @@ fn large_data(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome
     let data = Some(vec![7; 1_000_000].into());
     let requests = [
         Request::SetData { path: "/large".into(), data, version: -1 },
-        Request::GetData { path: "/large".into(), watch: true },
+        Request::GetData { path: "/large".into(), watch: false },
     ];
     begin();
     on_each(&mut clients, |client| repeat(client, &requests, duration))

@@ -501,6 +501,7 @@ impl Core {
     /// Fires the watches of events. As in ZooKeeper, a client gets no event if it has no permission to read the znode.
     /// Its one-shot watch is removed nevertheless.
     fn fire_watches(&mut self, events: Vec<PathChange>) {
+        let mut undelivered = Vec::new();
         for event in events {
             if event.kind == EventKind::Deleted {
                 self.record_deletion(&event.path);
@@ -514,9 +515,13 @@ impl Core {
                     self.deliver_now(event);
                 }
             } else {
+                undelivered.push(Arc::clone(&event.path));
                 self.deliveries.push(Event::new(event));
-                self.round.stalled = false;
             }
+        }
+        if !undelivered.is_empty() {
+            self.round.stalled = false;
+            self.deliver_promptly(undelivered.iter());
         }
     }
 

@@ -69,9 +69,9 @@ impl Tree {
         let read_only = AclList::from([Acl::anyone(perms::READ)]);
         let nodes = [
             ("/", acl::open_list(), 0),
-            ("/zookeeper", acl::open_list(), 0),
-            ("/zookeeper/config", read_only, -1),
-            ("/zookeeper/quota", acl::open_list(), 0),
+            ("/zookeeper", read_only.clone(), 0),
+            ("/zookeeper/config", read_only.clone(), -1),
+            ("/zookeeper/quota", read_only, 0),
         ];
         let record = |(path, acl, aversion): (&str, AclList, i32)| NodeRecord {
             path: path.to_owned(),

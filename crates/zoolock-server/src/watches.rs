@@ -5,7 +5,7 @@
 //! sides. A one-shot watch and a persistent watch on the same path do not replace each other
 //! (ZOOKEEPER-4466). A connection with both gets each event once.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_set};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, btree_set};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
@@ -77,10 +77,11 @@ impl WatchKinds {
 /// All watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    paths: HashMap<Arc<str>, PathWatches>,
+    /// A hash map would stop the server when it grows beyond a million paths.
+    paths: BTreeMap<Arc<str>, PathWatches>,
     conns: HashMap<ConnId, ConnectionWatches>,
     /// The watches of connections that have ended, which [`Watches::forget_ended`] removes bit by bit.
-    ended: VecDeque<(ConnId, hash_set::IntoIter<Arc<str>>)>,
+    ended: VecDeque<(ConnId, btree_set::IntoIter<Arc<str>>)>,
     /// Recursive watches of connections, by the keys of the watched paths (see [`PathHasher`]).
     recursive: HashMap<u128, BTreeMap<ConnId, WatchKinds>>,
     hasher: PathHasher,
@@ -114,7 +115,7 @@ pub struct DataWatchCounts {
 /// The watches of one connection.
 #[derive(Debug, Default)]
 struct ConnectionWatches {
-    paths: HashSet<Arc<str>>,
+    paths: BTreeSet<Arc<str>>,
     /// Number of paths whose data is watched.
     data_paths: usize,
     /// Total number of the paths. A long path counts as several (see `cost`).
@@ -235,6 +236,16 @@ impl Watches {
     pub(crate) fn watched_by(&self, conn: ConnId) -> impl Iterator<Item = (&Arc<str>, bool)> {
         let paths = self.conns.get(&conn).into_iter().flat_map(|watched| &watched.paths);
         paths.map(move |path| (path, self.contains(path, conn, WatchKinds::RECURSIVE)))
+    }
+
+    /// Returns at most `max` connections that watch a path itself.
+    pub(crate) fn watchers_of(&self, path: &str, max: usize) -> Vec<ConnId> {
+        self.paths
+            .get(path)
+            .into_iter()
+            .flat_map(|watchers| watchers.conns.keys().copied())
+            .take(max)
+            .collect()
     }
 
     /// Returns the number of paths that a connection watches.
@@ -465,8 +476,8 @@ mod tests {
                 .flat_map(|(path, conns)| conns.map(move |conn| (path, conn)))
                 .collect();
             let counted = DataWatchCounts {
-                connections: pairs.iter().map(|(_, conn)| conn).collect::<HashSet<_>>().len(),
-                paths: pairs.iter().map(|(path, _)| path).collect::<HashSet<_>>().len(),
+                connections: pairs.iter().map(|(_, conn)| conn).collect::<BTreeSet<_>>().len(),
+                paths: pairs.iter().map(|(path, _)| path).collect::<BTreeSet<_>>().len(),
                 total: pairs.len(),
             };
             assert_eq!(watches.data_watch_counts(), counted);

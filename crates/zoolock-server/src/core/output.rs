@@ -79,7 +79,7 @@ impl Core {
         self.totals.bytes_received += len as u64 + 4;
     }
 
-    fn record_sent(&mut self, conn: ConnId, added: usize) {
+    pub(super) fn record_sent(&mut self, conn: ConnId, added: usize) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         state.counts.sent += 1;
         state.counts.last_zxid = self.state.zxid.0;

@@ -1,6 +1,6 @@
 //! Requests of connections that have a session.
 
-use zoolock_wire::{Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
+use zoolock_wire::{Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, Writer, op, perms};
 
 use super::connection::HandshakePhase;
 use super::work::LISTED;
@@ -110,8 +110,7 @@ impl Core {
                 let change = prepare(request, &self.state, requester);
                 self.steps += requester.client.steps();
                 let result = self.commit_change(session, change, now);
-                self.deliver_own_events(conn);
-                self.reply(conn, header.xid, result);
+                self.reply_to_write(conn, header.xid, result);
             }
             Request::Sasl { .. } => {
                 // Replies like an Apache ZooKeeper without SASL. The connection gets no identity.
@@ -156,13 +155,7 @@ impl Core {
 
     pub(super) fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
         let zxid = self.state.zxid.0;
-        self.send(conn, |writer| match result {
-            Ok(reply) => {
-                ReplyHeader { xid, zxid, err: 0 }.encode(writer);
-                reply.encode(writer);
-            }
-            Err(code) => ReplyHeader { xid, zxid, err: code.number() }.encode(writer),
-        });
+        self.send(conn, |writer| encode_reply(xid, zxid, result, writer));
     }
 
     fn requester(&self, conn: ConnId, session: SessionId) -> Option<Requester<'_>> {
@@ -263,5 +256,16 @@ impl Core {
     fn watcher_result(number: i32, found: impl FnOnce(WatchKinds) -> bool) -> Result<Reply, Code> {
         let kinds = WatchKinds::from_watcher_type(number).ok_or(Code::MarshallingError)?;
         if found(kinds) { Ok(Reply::Empty) } else { Err(Code::NoWatcher) }
+    }
+}
+
+/// Encodes a reply with its header.
+pub(super) fn encode_reply(xid: i32, zxid: i64, result: Result<Reply, Code>, writer: &mut Writer<'_>) {
+    match result {
+        Ok(reply) => {
+            ReplyHeader { xid, zxid, err: 0 }.encode(writer);
+            reply.encode(writer);
+        }
+        Err(code) => ReplyHeader { xid, zxid, err: code.number() }.encode(writer),
     }
 }

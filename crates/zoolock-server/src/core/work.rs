@@ -8,7 +8,7 @@
 //! Each portion leaves a consistent state. Portions of different kinds alternate, and other connections are served
 //! between calls.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::vec;
@@ -16,6 +16,7 @@ use std::vec;
 use bytes::BytesMut;
 use zoolock_wire::{Code, EventKind, Reply, ReplyHeader, SetWatches, Stat, Writer, perms};
 
+use super::requests::encode_reply;
 use super::{Core, Now};
 use crate::client::path_steps;
 use crate::ids::{ConnId, SessionId};
@@ -36,7 +37,9 @@ const DELIVERY_STEPS: usize = 2000;
 /// Number of connections that one portion visits at most in search of one that misses events.
 const VISITED: usize = 1024;
 /// A connection takes no more undelivered events while this number of output bytes is queued for it.
-const MAX_QUEUED_EVENTS: usize = 1 << 20;
+const MAX_QUEUED_EVENTS: usize = 64 << 10;
+/// Number of connections to which an undelivered event is delivered at once if they miss no earlier event.
+const PROMPT: usize = 16;
 /// Maximum number of children that are listed at once.
 pub(super) const LISTED: usize = 4096;
 /// Maximum size of a list of children in bytes.
@@ -86,6 +89,8 @@ pub(super) enum Job {
     SetWatches(WatchesToSet),
     /// Lists the children of a znode.
     List(Box<Listing>),
+    /// Sends this reply after the events of the write.
+    Reply(BytesMut),
 }
 
 /// The watches that a client sets again after a reconnect.
@@ -215,7 +220,8 @@ impl Core {
             result => {
                 let failed = result.as_ref().err().copied();
                 if let Some((conn, xid)) = request {
-                    self.deliver_own_events(conn);
+                    // The client has asked to end its session. Events that take long to deliver are dropped.
+                    self.catch_up(conn, DELIVERY_STEPS);
                     self.end_watches(conn);
                     self.reply(conn, xid, result);
                     self.close(conn);
@@ -268,6 +274,22 @@ impl Core {
         let forgotten = self.watches.forget_ended(FORGOTTEN);
         self.steps += 20 * forgotten;
         forgotten > 0
+    }
+
+    /// Delivers events at once to some connections that watch these paths. Other connections may take long, because they
+    /// miss many events or do not read.
+    pub(super) fn deliver_promptly<'p>(&mut self, paths: impl Iterator<Item = &'p Arc<str>>) {
+        let mut conns = BTreeSet::new();
+        for path in paths {
+            conns.extend(self.watches.watchers_of(path, PROMPT - conns.len()));
+            if conns.len() == PROMPT {
+                break;
+            }
+        }
+        for conn in conns {
+            self.catch_up(conn, DELIVERY_STEPS);
+            self.wake(conn);
+        }
     }
 
     /// Delivers events to the next connection that misses some.
@@ -330,17 +352,8 @@ impl Core {
             .map_or(u64::MAX, |state| state.events_seen)
     }
 
-    /// Delivers all events of the own write of a connection, which come before the reply to the write.
-    pub(super) fn deliver_own_events(&mut self, conn: ConnId) {
-        self.catch_up_within(conn, usize::MAX, usize::MAX);
-    }
-
     /// Delivers events that a connection misses, for about `max_steps` steps. Returns whether it misses none now.
     pub(super) fn catch_up(&mut self, conn: ConnId, max_steps: usize) -> bool {
-        self.catch_up_within(conn, max_steps, MAX_QUEUED_EVENTS)
-    }
-
-    fn catch_up_within(&mut self, conn: ConnId, max_steps: usize, max_output: usize) -> bool {
         let start = self.steps;
         loop {
             let end = self.deliveries.end();
@@ -349,7 +362,7 @@ impl Core {
                 state.events_seen = end;
                 return true;
             }
-            if state.output.len() >= max_output || self.steps - start >= max_steps {
+            if state.output.len() >= MAX_QUEUED_EVENTS || self.steps - start >= max_steps {
                 return false;
             }
             let (found, part_end, steps) = self.deliveries.find(&self.watches, conn, state.events_seen);
@@ -363,7 +376,7 @@ impl Core {
                 {
                     self.send_event_frame(conn, &event.frame);
                 }
-                if self.output_len(conn) >= max_output || self.steps - start >= max_steps {
+                if self.output_len(conn) >= MAX_QUEUED_EVENTS || self.steps - start >= max_steps {
                     seen = after;
                     break;
                 }
@@ -399,6 +412,26 @@ impl Core {
             None => Readiness::Ready,
             Some(Job::SetWatches(watches)) => self.continue_set_watches(conn, watches, left),
             Some(Job::List(listing)) => self.continue_listing(conn, listing, left),
+            Some(Job::Reply(reply)) => {
+                if let Some(state) = self.conns.get_mut(&conn) {
+                    state.output.extend_from_slice(&reply);
+                }
+                self.record_sent(conn, reply.len());
+                Readiness::Ready
+            }
+        }
+    }
+
+    /// Replies to a write after the events of the write.
+    pub(super) fn reply_to_write(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
+        if self.catch_up(conn, DELIVERY_STEPS) {
+            return self.reply(conn, xid, result);
+        }
+        let mut reply = BytesMut::new();
+        let zxid = self.state.zxid.0;
+        Writer::frame(&mut reply, |writer| encode_reply(xid, zxid, result, writer));
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.job = Some(Job::Reply(reply));
         }
     }
 
@@ -621,7 +654,7 @@ impl Job {
     pub(super) fn later_events(&mut self) -> Option<&mut BytesMut> {
         match self {
             Job::List(listing) => listing.complete.as_mut().map(|complete| &mut complete.events),
-            Job::SetWatches(_) => None,
+            Job::SetWatches(_) | Job::Reply(_) => None,
         }
     }
 }

@@ -6,6 +6,7 @@ mod sim_disk;
 mod core_client;
 mod core_connections;
 mod core_properties;
+mod cost;
 mod log;
 mod memory;
 mod work;

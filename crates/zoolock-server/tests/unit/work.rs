@@ -2,48 +2,64 @@
 //! effects as the whole.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness, ReceivedRequest};
 use zoolock_wire::{
     Acl, Code, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
 };
 
-use crate::core_client::{config, connect, send_request};
+use crate::core_client::{config, connect, frame};
 
 const NOW: Now = Now { mono_ms: 0, wall_ms: 1_000_000 };
 /// Maximum number of steps of a slice of work, as in the server.
 const SLICE: usize = 100_000;
 /// Maximum number of steps of a request, as in the server.
 const REQUEST: usize = 200_000;
-/// Maximum number of steps of one turn: a request with the transaction that it decides, or a slice with the portion that
-/// exceeds it.
-const TURN: usize = 2 * REQUEST;
+/// Maximum number of steps of one turn, which are about five milliseconds of a release build.
+pub(crate) const TURN: usize = 500_000;
 
-fn small_turns() -> CoreConfig {
+pub(crate) fn small_turns() -> CoreConfig {
     CoreConfig { slice_steps: SLICE, max_request_steps: REQUEST, max_output: 64 << 20, ..config() }
 }
 
 /// A core whose turns are measured.
-struct Measured {
-    core: Core,
-    now: Now,
+pub(crate) struct Measured {
+    pub(crate) core: Core,
+    pub(crate) now: Now,
     sessions: u64,
-    longest: usize,
+    /// Number of steps of the longest turn.
+    pub(crate) longest: usize,
+    /// Time and number of steps of the turn that took the longest time.
+    pub(crate) slowest: Duration,
+    pub(crate) slowest_steps: usize,
+    began: Instant,
 }
 
 impl Measured {
-    fn new(config: CoreConfig) -> Self {
-        Measured { core: Core::new(config, 1), now: NOW, sessions: 0, longest: 0 }
+    pub(crate) fn new(config: CoreConfig) -> Self {
+        let (slowest, began) = (Duration::ZERO, Instant::now());
+        let core = Core::new(config, 1);
+        Measured { core, now: NOW, sessions: 0, longest: 0, slowest, slowest_steps: 0, began }
     }
 
     fn end_turn(&mut self) {
-        self.longest = self.longest.max(self.core.take_steps());
+        let (steps, time) = (self.core.take_steps(), self.began.elapsed());
+        self.longest = self.longest.max(steps);
+        if time > self.slowest {
+            (self.slowest, self.slowest_steps) = (time, steps);
+        }
     }
 
-    fn connect(&mut self) -> ConnId {
+    fn begin_turn(&mut self) {
+        self.began = Instant::now();
+    }
+
+    pub(crate) fn connect(&mut self) -> ConnId {
+        self.begin_turn();
         self.sessions += 1;
         let conn = connect(&mut self.core, self.sessions, self.now);
         self.end_turn();
@@ -52,28 +68,34 @@ impl Measured {
     }
 
     /// Sends a request and waits until the connection can send the next one. Returns the error code of the reply.
-    fn call(&mut self, conn: ConnId, request: &Request) -> i32 {
+    pub(crate) fn call(&mut self, conn: ConnId, request: &Request) -> i32 {
         self.send(conn, request);
         self.finish(conn);
         self.take(conn).replies.last().map_or(0, |(err, _)| *err)
     }
 
     fn send(&mut self, conn: ConnId, request: &Request) {
-        send_request(&mut self.core, conn, request, self.now);
+        // The server decodes large frames before a turn.
+        let request = ReceivedRequest::decode(&frame(request));
+        self.begin_turn();
+        self.core.receive_decoded(conn, request, self.now);
         self.end_turn();
     }
 
     fn finish(&mut self, conn: ConnId) {
+        self.begin_turn();
         while self.core.advance(conn) == Readiness::Busy {
             self.end_turn();
+            self.begin_turn();
         }
         self.end_turn();
     }
 
     /// Continues the work of the core until nothing is left. Returns the number of turns.
-    fn work(&mut self) -> usize {
+    pub(crate) fn work(&mut self) -> usize {
         let mut turns = 0;
         while self.core.has_work() {
+            self.begin_turn();
             self.core.continue_work(self.now);
             self.end_turn();
             turns += 1;
