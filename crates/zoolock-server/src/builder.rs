@@ -11,12 +11,11 @@ use crate::access::{Access, Users};
 use crate::core::{Core, CoreConfig, Now};
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::log;
 use crate::secret::Secret;
 use crate::serve::{self, ConnectionLimits, Listener, ReportedSettings, SharedServer, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
-use crate::storage::{Durability, Storage};
+use crate::storage::{ConfirmLoss, Durability, LogLoss, Storage, StorageSettings};
 use crate::tls::TlsConfig;
 use crate::word::FourLetterWord;
 
@@ -46,6 +45,7 @@ pub struct Builder {
     words: Option<Vec<FourLetterWord>>,
     metrics: Option<SocketAddr>,
     durability: Option<Durability>,
+    confirm_loss: Option<ConfirmLoss>,
     limits: Limits,
     resume: Option<State>,
 }
@@ -86,6 +86,7 @@ impl Builder {
             words: None,
             metrics: None,
             durability: None,
+            confirm_loss: None,
             limits: Limits::default(),
             resume: None,
         }
@@ -135,6 +136,18 @@ impl Builder {
     /// [`Durability::Memory`] without.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
+        self
+    }
+
+    /// Starts from what is left of a damaged or incomplete log if `confirm` returns true. Default: a
+    /// damaged or incomplete log is an [`Error::Log`].
+    ///
+    /// `confirm` is called during [`Builder::start`], and only if the log is damaged or incomplete.
+    /// It may block. The old files are kept under the names `NAME.damaged`. The server is then in an
+    /// earlier state, in which locks of present holders may be free. So it serves clients only after
+    /// [`LogLoss::wait`].
+    pub fn restore_if_damaged(mut self, confirm: impl Fn(&LogLoss) -> bool + Send + Sync + 'static) -> Self {
+        self.confirm_loss = Some(ConfirmLoss(Arc::new(confirm)));
         self
     }
 
@@ -266,7 +279,7 @@ impl Builder {
         let addr = first.addr().unwrap_or(NO_ADDRESS);
         // The storage is opened last, because this step uses up one epoch of zxids. A start that
         // fails earlier uses up none.
-        let Storage { dir, log, state, epoch, repairs } = self.open_storage().await?;
+        let Storage { dir, log, state, epoch, repairs } = self.open_storage(core.max_timeout_ms).await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
         }
@@ -328,7 +341,7 @@ impl Builder {
     }
 
     /// Opens the storage on a separate thread, because opening it blocks.
-    async fn open_storage(&self) -> Result<Storage, Error> {
+    async fn open_storage(&self, max_timeout_ms: u32) -> Result<Storage, Error> {
         let Some(path) = self.data_dir.clone() else {
             return match self.durability {
                 None | Some(Durability::Memory) => Ok(Storage::without_directory(self.resume.clone())),
@@ -338,14 +351,20 @@ impl Builder {
                 }),
             };
         };
-        let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
-        let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
+        let settings = StorageSettings {
+            path,
+            disk: self.limits.disk.clone(),
+            durability: self.durability.unwrap_or(Durability::Sync),
+            options: self.limits.log.clone(),
+            confirm_loss: self.confirm_loss.clone(),
+            max_timeout_ms,
+        };
         // This is a thread of the standard library. `spawn_blocking` of tokio panics if the system
         // cannot create a thread.
         let (sender, opened) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("zoolock-open".to_owned())
-            .spawn(move || drop(sender.send(Storage::open(&path, disk, durability, options))))
+            .spawn(move || drop(sender.send(Storage::open(settings))))
             .map_err(|source| Error::Thread { source })?;
         match (opened.await, thread.join()) {
             (Ok(opened), _) => opened,

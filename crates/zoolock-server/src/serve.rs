@@ -5,6 +5,7 @@
 
 mod connection;
 mod connection_limits;
+mod directory_check;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod http;
@@ -110,7 +111,8 @@ pub(crate) struct SharedServer {
     // write after the lock of the directory is released.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
-    /// Becomes true when the core has panicked and must not be used.
+    /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
+    /// directory.
     broken: watch::Sender<bool>,
 }
 
@@ -202,6 +204,7 @@ pub(crate) async fn run_timers(shared: Arc<SharedServer>, mut stop: watch::Recei
                         core.expire_due_sessions(now);
                     }
                 });
+                shared.fail_if_directory_is_replaced();
                 shared.record_session_timeout(&mut shared.lock(), true);
                 shared.start_epoch_if_needed().await;
             }
@@ -252,7 +255,7 @@ impl SharedServer {
         };
         tokio::select! {
             why = unkept => why,
-            _ = broken.wait_for(|broken| *broken) => "a bug: the server's core panicked".to_owned(),
+            _ = broken.wait_for(|broken| *broken) => self.describe_break(),
         }
     }
 
@@ -286,7 +289,7 @@ impl SharedServer {
 
     /// Returns whether neither the core has panicked nor the log has failed.
     fn is_healthy(&self) -> bool {
-        !self.inner.is_poisoned() && !self.log_has_failed()
+        !self.inner.is_poisoned() && !*self.broken.borrow() && !self.log_has_failed()
     }
 
     pub(crate) fn expire_session(&self, session: i64) -> bool {
