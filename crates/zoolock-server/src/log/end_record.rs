@@ -23,7 +23,7 @@ use crate::ids::Zxid;
 const MAGIC: [u8; 8] = *b"zoolkend";
 /// Number of bytes of a slot that are used.
 const LEN: usize = 80;
-/// Distance of the slots in bytes. Each slot has a page of its own, so that one torn page leaves the other slot.
+/// Distance of the slots in bytes. Each slot has a page of its own, so that a torn page damages only one slot.
 const SLOT: u64 = 4096;
 
 /// A position up to which the log was synced.
