@@ -73,9 +73,10 @@ impl EndRecord {
         let failed = |what| LogError::io(what, disk.describe(END_RECORD));
         let file = disk.create(END_RECORD_TMP).map_err(failed("create"))?;
         let mut record = EndRecord { file, sequence: 0 };
-        // Both slots get their space, so that no later write can fail for lack of space.
+        // Both slots are sound from the beginning, because one must stay sound if a write of the other slot is
+        // interrupted. The zeros reserve the space, so that no later write can fail for lack of space.
         record.file.write_at(&[0; 2 * SLOT as usize], 0).map_err(failed("write"))?;
-        record.write(end).map_err(failed("write"))?;
+        record.write(end).and_then(|()| record.write(end)).map_err(failed("write"))?;
         record.sync().map_err(failed("sync"))?;
         disk.rename(END_RECORD_TMP, END_RECORD).map_err(failed("rename to"))?;
         disk.sync_dir().map_err(failed("sync the directory of"))?;

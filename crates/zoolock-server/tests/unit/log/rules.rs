@@ -11,7 +11,7 @@ use zoolock_server::{SessionId, State, StoredSession, Zxid, acl};
 
 use crate::sim_disk::SimDisk;
 
-fn create(zxid: i64, path: &str) -> Txn {
+pub(super) fn create(zxid: i64, path: &str) -> Txn {
     let change = Change::Create(Create {
         path: path.into(),
         data: Some(Bytes::from_static(b"data")),

@@ -3,6 +3,7 @@
 use zoolock_server::log::{Disk as _, Log, LogError, Salvage};
 
 use super::end::{End, ended_server};
+use super::rules::create;
 use super::server::{Model, Server, small_options, visible_state};
 use crate::sim_disk::{Fault, Random, SimDisk};
 
@@ -64,6 +65,21 @@ fn newest_readable_snapshot_is_restored_without_a_log() {
     disk.write_synced(&snapshot, vec![0; 100]);
     assert_eq!(restore_and_continue(&disk, &model), 0, "nothing is left");
     assert_eq!(disk.contents(&format!("{snapshot}.damaged")), [0; 100]);
+}
+
+#[test]
+fn batch_that_does_not_fit_is_not_restored() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = Log::open(disk.dyn_disk(), small_options(0)).expect("an empty disk");
+    // The first transaction of the second batch fits, and the second one does not.
+    for batch in [&[create(1, "/a")][..], &[create(2, "/b"), create(3, "/a")]] {
+        batch.iter().for_each(|txn| log.append(txn).expect("append does not use the disk"));
+        log.seal_when_idle().expect("a good disk");
+    }
+    Log::open(disk.copy().dyn_disk(), small_options(0)).expect_err("a transaction does not fit");
+    let salvage = Salvage::read(&disk).expect("a good disk");
+    assert_eq!((salvage.state.zxid.0, salvage.recorded.0), (1, 3));
+    assert!(salvage.state.tree.get("/a").is_some() && salvage.state.tree.get("/b").is_none());
 }
 
 #[test]
