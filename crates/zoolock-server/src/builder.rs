@@ -127,6 +127,9 @@ impl Builder {
     /// Sets the data directory, which is locked while the server runs. With [`Durability::Sync`]
     /// the directory stores znodes and sessions. Default: no directory. Without a directory,
     /// nothing survives a restart.
+    ///
+    /// The server creates a missing directory. It refuses a directory of another user, and one that
+    /// other users may write to. It fails if the directory is moved or removed while it runs.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
