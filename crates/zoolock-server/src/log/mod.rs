@@ -19,8 +19,9 @@
 //! A file gets its final name after its contents are synced, so a file with that name is complete.
 //! A segment gets a successor after it is synced, so only the last segment can end with a damaged
 //! batch. `end_record.rs` records the end of the log in another file, after each sync. This record
-//! shows that the end of the log, or the whole log, is missing. The first failed write or sync ends the log: after a failure the contents of the disk are
-//! unknown (on Linux a second sync succeeds without having any effect).
+//! shows that the end of the log, or the whole log, is missing. The first failed write or sync ends
+//! the log: after a failure the contents of the disk are unknown (on Linux a second sync succeeds
+//! without having any effect).
 
 pub mod codec;
 mod disk;

@@ -1,8 +1,8 @@
 //! Recovery: reads the newest sound snapshot, and replays the log after it.
 //!
 //! Only unacknowledged data may be dropped: the end of the last segment, if nothing proves that
-//! this end was synced. The record of the end of the log is such a proof. Other damage of the log is an error. A damaged snapshot is an error only if
-//! the state cannot be restored without it.
+//! this end was synced. The record of the end of the log is such a proof. Other damage of the log
+//! is an error. A damaged snapshot is an error only if the state cannot be restored without it.
 
 use std::io;
 use std::ops::Range;
