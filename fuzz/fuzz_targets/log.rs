@@ -308,6 +308,8 @@ fn forged_segments(input: &mut Input<'_>) {
     });
     let (name, contents) = forge::segment(after, &batches.collect::<Vec<_>>());
     disk.write_synced(&name, contents);
+    let (name, contents) = forge::end_record(after);
+    disk.write_synced(&name, contents);
     open_forged(&disk, input);
 }
 
@@ -459,6 +461,8 @@ fn forged_snapshot(input: &mut Input<'_>) {
     // The log contains one transaction, which is also the last one of the snapshot.
     let payload = payload(&[encoded(zxid.0, SessionId::NONE, 1, Change::Check)]);
     let (name, contents) = forge::segment(Zxid(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
+    disk.write_synced(&name, contents);
+    let (name, contents) = forge::end_record(Zxid(0));
     disk.write_synced(&name, contents);
     open_forged(&disk, input);
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use zoolock_server::log::{Log, Options, RealDisk, SnapshotWriter};
+use zoolock_server::log::{Disk, Log, Options, RealDisk, SnapshotWriter};
 use zoolock_server::txn::{Change, Create, Txn};
 use zoolock_server::{SessionId, State, acl, commit};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |count| count.parse())?;
     let dir = tempfile::tempdir()?;
-    let open = || Log::open(Arc::new(RealDisk::new(dir.path())), Options::default());
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(dir.path())?);
+    let open = || Log::open(Arc::clone(&disk), Options::default());
     let (mut log, recovered) = open()?;
     let mut state: State = recovered.state;
     let begun = Instant::now();

@@ -12,12 +12,11 @@ use crate::connection_limits::ConnectionLimits;
 use crate::core::{Core, CoreConfig, Now};
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::log;
 use crate::secret::Secret;
 use crate::serve::{self, Listener, ReportedSettings, SharedServer, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
-use crate::storage::{Durability, Storage};
+use crate::storage::{ConfirmLoss, Durability, LogLoss, Storage, StorageSettings};
 use crate::tls::TlsConfig;
 use crate::word::FourLetterWord;
 
@@ -51,6 +50,7 @@ pub struct Builder {
     metrics: Option<SocketAddr>,
     max_http_connections: usize,
     durability: Option<Durability>,
+    confirm_loss: Option<ConfirmLoss>,
     limits: Limits,
     resume: Option<State>,
 }
@@ -92,6 +92,7 @@ impl Builder {
             metrics: None,
             max_http_connections: MAX_HTTP_CONNECTIONS,
             durability: None,
+            confirm_loss: None,
             limits: Limits::default(),
             resume: None,
         }
@@ -132,6 +133,9 @@ impl Builder {
     /// Sets the data directory, which is locked while the server runs. With [`Durability::Sync`]
     /// the directory stores znodes and sessions. Default: no directory. Without a directory,
     /// nothing survives a restart.
+    ///
+    /// The server creates a missing directory. It refuses a directory of another user, and one that
+    /// other users may write to. It fails if the directory is moved or removed while it runs.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
@@ -141,6 +145,18 @@ impl Builder {
     /// [`Durability::Memory`] without.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
+        self
+    }
+
+    /// Starts from what is left of a damaged or incomplete log if `confirm` returns true. Default: a
+    /// damaged or incomplete log is an [`Error::Log`].
+    ///
+    /// `confirm` is called during [`Builder::start`], and only if the log is damaged or incomplete.
+    /// It may block. The old files are kept under the names `NAME.damaged`. The server is then in an
+    /// earlier state, in which locks of present holders may be free. So it serves clients only after
+    /// [`LogLoss::wait`].
+    pub fn restore_if_damaged(mut self, confirm: impl Fn(&LogLoss) -> bool + Send + Sync + 'static) -> Self {
+        self.confirm_loss = Some(ConfirmLoss(Arc::new(confirm)));
         self
     }
 
@@ -282,7 +298,7 @@ impl Builder {
         let addr = first.addr().unwrap_or(NO_ADDRESS);
         // The storage is opened last, because this step uses up one epoch of zxids. A start that
         // fails earlier uses up none.
-        let Storage { dir, log, state, epoch, repairs } = self.open_storage().await?;
+        let Storage { dir, log, state, epoch, repairs } = self.open_storage(core.max_timeout_ms).await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
         }
@@ -348,7 +364,7 @@ impl Builder {
     }
 
     /// Opens the storage on a separate thread, because opening it blocks.
-    async fn open_storage(&self) -> Result<Storage, Error> {
+    async fn open_storage(&self, max_timeout_ms: u32) -> Result<Storage, Error> {
         let Some(path) = self.data_dir.clone() else {
             return match self.durability {
                 None | Some(Durability::Memory) => Ok(Storage::without_directory(self.resume.clone())),
@@ -358,14 +374,20 @@ impl Builder {
                 }),
             };
         };
-        let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
-        let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
+        let settings = StorageSettings {
+            path,
+            disk: self.limits.disk.clone(),
+            durability: self.durability.unwrap_or(Durability::Sync),
+            options: self.limits.log.clone(),
+            confirm_loss: self.confirm_loss.clone(),
+            max_timeout_ms,
+        };
         // This is a thread of the standard library. `spawn_blocking` of tokio panics if the system
         // cannot create a thread.
         let (sender, opened) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("zoolock-open".to_owned())
-            .spawn(move || drop(sender.send(Storage::open(&path, disk, durability, options))))
+            .spawn(move || drop(sender.send(Storage::open(settings))))
             .map_err(|source| Error::Thread { source })?;
         match (opened.await, thread.join()) {
             (Ok(opened), _) => opened,

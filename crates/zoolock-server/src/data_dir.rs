@@ -3,45 +3,70 @@
 //! Each start of the server increases the epoch on disk by one, before clients are served. So each
 //! zxid of a run is above all zxids of earlier runs. This includes the zxids of transactions that
 //! were never written.
+//!
+//! The lock is on the directory itself, and not on a file in it. So a second server cannot lock the
+//! same directory even if all files are removed. If the directory itself is moved or removed, a
+//! second server can create another one at its path. The first server checks the path at each tick,
+//! and then stops.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
+use crate::directory::Directory;
 use crate::error::Error;
+use crate::log::{END_RECORD, LogError, RealDisk};
 
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
+
+/// Name of the file with the epoch of the last start.
+const EPOCH_FILE: &str = "epoch";
+/// Name of the file with a copy of the epoch. The copy shows if the epoch file goes back to an older one.
+const EPOCH_COPY: &str = "epoch.copy";
+/// Text behind the epoch of a server without a log: one with durability memory.
+const MEMORY_MARK: &str = " memory";
 
 /// Name of the file that exists while there are sessions that a crash would lose. The file contains
 /// the longest timeout of these sessions, in milliseconds.
 const SESSION_TIMEOUT_FILE: &str = "owed";
 
-/// A data directory, locked until this value is dropped.
+/// A data directory, locked until this value and all its disks are dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
-    path: PathBuf,
-    /// The lock file. It contains the last epoch.
-    lock: File,
+    directory: Arc<Directory>,
+    /// Set if this server has a log.
+    keeps_log: bool,
+}
+
+/// The contents of the epoch file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Epoch {
+    number: u32,
+    /// Set if the server of this epoch had a log.
+    has_log: bool,
 }
 
 impl DataDir {
-    /// Creates the directory if it is missing, and locks it.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let failed = |what, path: &Path| {
+    /// Creates the directory if it is missing, and locks it. Refuses a directory that another user
+    /// could change. `keeps_log` says whether this server has a log.
+    pub(crate) fn open(path: &Path, keeps_log: bool) -> Result<Self, Error> {
+        // Without a slash at the end, which would make the system follow a link before the check.
+        let path: &Path = &path.components().collect::<PathBuf>();
+        let failed = |what| {
             let path = path.to_owned();
             move |source| Error::DataDir { what, path, source }
         };
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         let is_new = !path.exists();
-        builder.create(path).map_err(failed("create the data directory", path))?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(path).map_err(failed("create the data directory"))?;
         if is_new {
             // Without a sync, a power failure could remove the directory with its epoch, and epochs would start again.
             for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
@@ -50,105 +75,163 @@ impl DataDir {
                 let _ = File::open(parent).and_then(|parent| parent.sync_all());
             }
         }
-        let file = path.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&file);
-        let lock = lock.map_err(failed("open the lock file", &file))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(DataDir { path: path.to_owned(), lock }),
-            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
-            Err(errno) => Err(failed("lock", &file)(errno.into())),
+        let link = std::fs::symlink_metadata(path).map_err(failed("open the data directory"))?;
+        if link.is_symlink() {
+            refuse_foreign_link(path, link.uid())?;
         }
+        let directory = Directory::open(path).map_err(failed("open the data directory"))?;
+        let found = directory.handle().metadata().map_err(failed("open the data directory"))?;
+        refuse_unsafe_directory(path, found.uid(), found.mode())?;
+        match flock(directory.handle(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(DataDir { directory: Arc::new(directory), keeps_log }),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
+            Err(errno) => Err(failed("lock the data directory")(errno.into())),
+        }
+    }
+
+    /// Returns the disk for the log in this directory.
+    pub(crate) fn disk(&self) -> RealDisk {
+        RealDisk::from_directory(Arc::clone(&self.directory))
+    }
+
+    /// Returns an error if the path does not name this directory any more. Another server may then
+    /// use the path.
+    pub(crate) fn replacement_error(&self) -> Option<LogError> {
+        let error = || LogError::Replaced { directory: self.directory.path().display().to_string() };
+        (!self.directory.is_in_place()).then(error)
     }
 
     /// Records that there are sessions with at most this timeout. Zero means that there are no
     /// sessions.
     pub(crate) fn record_session_timeout(&self, timeout_ms: u32) -> io::Result<()> {
-        let file = self.path.join(SESSION_TIMEOUT_FILE);
         if timeout_ms == 0 {
-            return match std::fs::remove_file(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return self.directory.remove_if_exists(SESSION_TIMEOUT_FILE);
         }
-        write_number(&self.path, &file, timeout_ms)
+        self.directory.write_line(SESSION_TIMEOUT_FILE, &timeout_ms.to_string())
     }
 
     /// Returns the time for which clients of an earlier server may still rely on sessions that the
     /// server lost. An unreadable file is an error, because the existence of the file means that
     /// sessions were lost.
     pub(crate) fn lost_sessions_wait(&self) -> Result<Duration, Error> {
-        let path = self.path.join(SESSION_TIMEOUT_FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Duration::ZERO),
-            text => text,
+        let text = match self.directory.read_text(SESSION_TIMEOUT_FILE) {
+            Ok(None) => return Ok(Duration::ZERO),
+            text => text.map(Option::unwrap_or_default),
         };
         let ms = text.and_then(|text| text.trim_end().parse().map_err(io::Error::other));
-        ms.map(Duration::from_millis).map_err(|source| Error::SessionTimeoutFile { path, source })
+        ms.map(Duration::from_millis)
+            .map_err(|source| Error::SessionTimeoutFile { path: self.file(SESSION_TIMEOUT_FILE), source })
     }
 
     /// Returns whether there is a log or a snapshot of an earlier server.
     pub(crate) fn has_log(&self) -> bool {
-        let ours = |name: &str| name.starts_with("log.") || name.starts_with("snapshot.");
-        let names = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
-        names.into_iter().any(|entry| entry.file_name().to_str().is_some_and(ours))
+        let is_of_log = |name: &String| {
+            name.starts_with("log.") || name.starts_with("snapshot.") || name.as_str() == END_RECORD
+        };
+        self.directory.list().unwrap_or_default().iter().any(is_of_log)
+    }
+
+    /// Returns whether the last server in this directory had a log.
+    pub(crate) fn had_log(&self) -> Result<bool, Error> {
+        Ok(self.read_epoch()?.has_log)
     }
 
     /// Advances the epoch on disk, and returns the new epoch. `logged` is the epoch of the last
     /// transaction in the log.
     pub(crate) fn start_next_epoch(&self, logged: u32) -> Result<u32, Error> {
-        let file = self.path.join("epoch");
-        let mut noted = String::new();
-        let read = (&self.lock).rewind().and_then(|()| (&self.lock).take(64).read_to_string(&mut noted));
-        let noted = read.ok().and_then(|_| noted.trim_end().parse::<u32>().ok()).unwrap_or(0);
-        let known = read_epoch(&file)?;
-        let noted = noted.max(logged);
-        if known < noted {
+        let copy = self.directory.read_text(EPOCH_COPY).ok().flatten();
+        let copy = copy.and_then(|copy| copy.trim_end().parse::<u32>().ok()).unwrap_or(0);
+        let known = self.read_epoch()?.number;
+        let used = copy.max(logged);
+        if known < used {
             return Err(Error::CorruptEpoch {
-                path: file,
-                found: format!("it says {known}, but {noted} was used"),
+                path: self.file(EPOCH_FILE),
+                found: format!("it says {known}, but {used} was used"),
             });
         }
         let epoch = known + 1;
-        let written = write_number(&self.path, &file, epoch).and_then(|()| {
-            self.lock.set_len(0)?;
-            (&self.lock).rewind()?;
-            (&self.lock).write_all(format!("{epoch}\n").as_bytes())?;
-            self.lock.sync_all()
-        });
-        written.map_err(|source| Error::DataDir { what: "write the epoch file", path: file, source })?;
+        let mark = if self.keeps_log { "" } else { MEMORY_MARK };
+        self.directory
+            .write_line(EPOCH_FILE, &format!("{epoch}{mark}"))
+            .and_then(|()| self.directory.write_line(EPOCH_COPY, &epoch.to_string()))
+            .map_err(|source| Error::DataDir {
+                what: "write the epoch file",
+                path: self.file(EPOCH_FILE),
+                source,
+            })?;
         Ok(epoch)
     }
-}
 
-fn read_epoch(file: &Path) -> Result<u32, Error> {
-    let mut text = String::new();
-    let read = File::open(file).and_then(|file| file.take(64).read_to_string(&mut text));
-    let damaged = |found| Err(Error::CorruptEpoch { path: file.to_owned(), found });
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => damaged("it is not text".to_owned()),
-        Err(source) => Err(Error::DataDir { what: "read the epoch file", path: file.to_owned(), source }),
-        Ok(_) => match text.trim_end().parse::<u32>() {
-            Ok(epoch) if epoch < MAX_EPOCH => Ok(epoch),
-            _ => damaged(format!("it says {:?}", text.trim_end())),
-        },
+    fn read_epoch(&self) -> Result<Epoch, Error> {
+        let damaged = |found| Err(Error::CorruptEpoch { path: self.file(EPOCH_FILE), found });
+        let text = match self.directory.read_text(EPOCH_FILE) {
+            Ok(None) => return Ok(Epoch { number: 0, has_log: false }),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return damaged("it is not text".to_owned());
+            }
+            Err(source) => {
+                return Err(Error::DataDir {
+                    what: "read the epoch file",
+                    path: self.file(EPOCH_FILE),
+                    source,
+                });
+            }
+            Ok(Some(text)) => text,
+        };
+        let text = text.trim_end();
+        let number = text.strip_suffix(MEMORY_MARK).unwrap_or(text);
+        match number.parse::<u32>() {
+            Ok(epoch) if epoch < MAX_EPOCH => {
+                Ok(Epoch { number: epoch, has_log: epoch > 0 && number.len() == text.len() })
+            }
+            _ => damaged(format!("it says {text:?}")),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 }
 
-/// Writes a number to a file. A crash leaves the old file or the new one, because the new file is complete on disk
-/// before it gets its name.
-fn write_number(dir: &Path, file: &Path, number: u32) -> io::Result<()> {
-    let tmp = file.with_extension("tmp");
-    let mut out = File::create(&tmp)?;
-    out.write_all(format!("{number}\n").as_bytes())?;
-    out.sync_all()?;
-    std::fs::rename(&tmp, file)?;
-    File::open(dir)?.sync_all()
+/// Refuses a link in the place of the directory, unless this user or root has created it.
+fn refuse_foreign_link(path: &Path, owner: u32) -> Result<(), Error> {
+    if owner == 0 || owner == geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(Error::UnsafeDataDir {
+        path: path.to_owned(),
+        why: format!("is a symbolic link of user {owner}; give the path of the directory itself"),
+    })
+}
+
+/// Refuses a directory of another user, and one that other users may write to.
+fn refuse_unsafe_directory(path: &Path, owner: u32, mode: u32) -> Result<(), Error> {
+    let user = geteuid().as_raw();
+    let why = if owner != user {
+        format!(
+            "belongs to user {owner}, and the server runs as user {user}; run the server as user {owner}, or choose \
+             a directory that does not exist yet, which the server creates for its user alone"
+        )
+    } else if mode & 0o022 != 0 {
+        format!(
+            "has mode {:04o}, so other users may write to it; run `chmod go-w {}`, or choose a directory that does \
+             not exist yet, which the server creates for its user alone",
+            mode & 0o7777,
+            path.display()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::UnsafeDataDir { path: path.to_owned(), why })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn open(path: &Path) -> Result<DataDir, Error> {
+        DataDir::open(path, true)
+    }
 
     #[test]
     fn the_epoch_goes_up_with_every_start() {
@@ -156,7 +239,7 @@ mod tests {
         let path = dir.path().join("deep/er");
         for epoch in 1..=3 {
             assert_eq!(
-                DataDir::open(&path).expect("directory not locked").start_next_epoch(0).expect("writable"),
+                open(&path).expect("directory not locked").start_next_epoch(0).expect("writable"),
                 epoch
             );
         }
@@ -165,7 +248,7 @@ mod tests {
     #[test]
     fn lower_or_missing_epoch_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let next = || DataDir::open(dir.path()).expect("directory not locked").start_next_epoch(0);
+        let next = || open(dir.path()).expect("directory not locked").start_next_epoch(0);
         assert_eq!((next().expect("first"), next().expect("second")), (1, 2));
         std::fs::write(dir.path().join("epoch"), "1\n").expect("writable");
         assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
@@ -181,7 +264,7 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, "").expect("writable");
         for path in [file.clone(), file.join("below")] {
-            let error = DataDir::open(&path).expect_err("a file").to_string();
+            let error = open(&path).expect_err("a file").to_string();
             assert!(error.contains("a file has this name"), "{error}");
         }
     }
@@ -189,8 +272,8 @@ mod tests {
     #[test]
     fn a_second_server_is_refused() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let _first = DataDir::open(dir.path()).expect("directory not locked");
-        assert!(matches!(DataDir::open(dir.path()), Err(Error::Locked { .. })));
+        let _first = open(dir.path()).expect("directory not locked");
+        assert!(matches!(open(dir.path()), Err(Error::Locked { .. })));
     }
 
     #[test]
@@ -199,10 +282,8 @@ mod tests {
         let damaged: [&[u8]; 5] = [b"", b"seven\n", b"-1\n", b"2147483647\n", b"\xff\xfe"];
         for damaged in damaged {
             std::fs::write(dir.path().join("epoch"), damaged).expect("writable");
-            let error = DataDir::open(dir.path())
-                .expect("directory not locked")
-                .start_next_epoch(0)
-                .expect_err("damaged");
+            let error =
+                open(dir.path()).expect("directory not locked").start_next_epoch(0).expect_err("damaged");
             assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
             assert!(error.to_string().contains("epoch"), "{error}");
         }
@@ -211,7 +292,7 @@ mod tests {
     #[test]
     fn unreadable_session_timeout_file_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let data = DataDir::open(dir.path()).expect("directory not locked");
+        let data = open(dir.path()).expect("directory not locked");
         assert_eq!(data.lost_sessions_wait().expect("no file means no wait"), Duration::ZERO);
         data.record_session_timeout(40_000).expect("writable");
         assert_eq!(data.lost_sessions_wait().expect("a number"), Duration::from_secs(40));
@@ -220,5 +301,89 @@ mod tests {
             let error = data.lost_sessions_wait().expect_err("damaged").to_string();
             assert!(error.contains("owed"), "{error}");
         }
+    }
+
+    #[test]
+    fn removed_files_do_not_free_the_directory() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let first = open(dir.path()).expect("directory not locked");
+        first.start_next_epoch(0).expect("writable");
+        for entry in std::fs::read_dir(dir.path()).expect("readable").flatten() {
+            std::fs::remove_file(entry.path()).expect("writable");
+        }
+        assert!(matches!(open(dir.path()), Err(Error::Locked { .. })));
+    }
+
+    #[test]
+    fn replaced_or_removed_directory_is_noticed() {
+        let outer = tempfile::tempdir().expect("a temporary directory");
+        let (path, moved) = (outer.path().join("data"), outer.path().join("moved"));
+        let data = open(&path).expect("directory not locked");
+        assert!(data.replacement_error().is_none(), "nothing has changed");
+        std::fs::rename(&path, &moved).expect("writable");
+        let error = data.replacement_error().expect("no directory has this path").to_string();
+        assert!(error.contains("was replaced or removed"), "{error}");
+        std::fs::create_dir(&path).expect("writable");
+        assert!(data.replacement_error().is_some(), "another directory has this path");
+        std::fs::remove_dir(&path).expect("empty");
+        std::os::unix::fs::symlink(&moved, &path).expect("writable");
+        assert!(data.replacement_error().is_none(), "the path leads to the directory again");
+    }
+
+    #[test]
+    fn directory_open_to_other_users_is_refused() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        for (mode, is_safe) in [(0o777, false), (0o1777, false), (0o770, false), (0o755, true), (0o700, true)]
+        {
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(dir.path(), permissions).expect("own directory");
+            match open(dir.path()) {
+                Ok(_) => assert!(is_safe, "{mode:o}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(!is_safe && text.contains("chmod go-w"), "{mode:o}: {text}");
+                    assert!(text.contains(&dir.path().display().to_string()), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn directory_or_link_of_another_user_is_refused() {
+        let other = geteuid().as_raw() + 1;
+        let error = refuse_unsafe_directory(Path::new("/data"), other, 0o700).expect_err("of another user");
+        assert!(error.to_string().contains(&format!("/data belongs to user {other}")), "{error}");
+        let error = refuse_foreign_link(Path::new("/data"), other).expect_err("of another user");
+        assert!(error.to_string().contains(&format!("symbolic link of user {other}")), "{error}");
+    }
+
+    #[test]
+    fn links_in_place_of_files_are_not_followed() {
+        let outer = tempfile::tempdir().expect("a temporary directory");
+        let (path, target) = (outer.path().join("data"), outer.path().join("target"));
+        std::fs::write(&target, "kept").expect("writable");
+        let data = open(&path).expect("directory not locked");
+        for name in ["epoch.tmp", "epoch.copy", "epoch.copy.tmp", "owed.tmp"] {
+            std::os::unix::fs::symlink(&target, path.join(name)).expect("writable");
+        }
+        assert_eq!(data.start_next_epoch(0).expect("links are replaced"), 1);
+        data.record_session_timeout(1000).expect("links are replaced");
+        std::fs::remove_file(path.join("epoch")).expect("it exists");
+        std::os::unix::fs::symlink(&target, path.join("epoch")).expect("writable");
+        let error = data.start_next_epoch(0).expect_err("a link").to_string();
+        assert!(error.contains("a symbolic link"), "{error}");
+        assert_eq!(std::fs::read_to_string(&target).expect("it exists"), "kept");
+        assert!(std::fs::symlink_metadata(path.join("owed")).expect("it exists").is_file());
+    }
+
+    #[test]
+    fn epoch_tells_whether_there_was_a_log() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        for (keeps_log, epoch) in [(false, 1), (false, 2), (true, 3)] {
+            let data = DataDir::open(dir.path(), keeps_log).expect("directory not locked");
+            assert!(!data.had_log().expect("readable"));
+            assert_eq!(data.start_next_epoch(0).expect("writable"), epoch);
+        }
+        assert!(open(dir.path()).expect("directory not locked").had_log().expect("readable"));
     }
 }

@@ -2,6 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::log::LogError;
@@ -39,6 +40,14 @@ pub enum Error {
     Locked {
         /// The directory.
         path: PathBuf,
+    },
+    /// Another user could change the data directory.
+    #[error("the data directory {} {why}", .path.display())]
+    UnsafeDataDir {
+        /// The directory.
+        path: PathBuf,
+        /// The problem and the remedy.
+        why: String,
     },
     /// The epoch file is damaged.
     #[error(
@@ -113,6 +122,13 @@ fn data_hint(error: &io::Error) -> &'static str {
             "free space on this disk, or choose a data directory on another disk"
         }
         io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+        _ if Errno::from_io_error(error) == Some(Errno::LOOP) => {
+            "a symbolic link has this name; replace the link by its file"
+        }
+        // NFS locks no file that is open for reading alone, as a directory is.
+        _ if Errno::from_io_error(error) == Some(Errno::BADF) => {
+            "choose a data directory on a local file system"
+        }
         _ => "choose a data directory that this user can write to",
     }
 }

@@ -45,7 +45,7 @@
 //! [`commit()`] applies the decided change and returns the reply and the events. Neither function
 //! does input or output. [`core::Core`] adds sessions, watches and connections, still without a
 //! clock or a socket. [`Server`] adds sockets, clocks and the log. Everything but [`Server`],
-//! [`Builder`], [`Limits`], [`Durability`], [`ServerHandle`], [`TlsConfig`],
+//! [`Builder`], [`Limits`], [`Durability`], [`LogLoss`], [`Zxid`], [`ServerHandle`], [`TlsConfig`],
 //! [`ClientCertificates`], [`Users`], [`FourLetterWord`], [`Secret`] and [`Error`] is public only
 //! for tests, simulations and zoolock's command, and may change in any release.
 
@@ -59,6 +59,7 @@ mod commit;
 mod connection_limits;
 pub mod core;
 mod data_dir;
+mod directory;
 mod error;
 mod expiry;
 #[doc(hidden)]
@@ -97,7 +98,7 @@ pub use secret::Secret;
 pub use serve::fuzzing;
 pub use server::{Server, ServerHandle};
 pub use state::{State, StoredSession};
-pub use storage::Durability;
+pub use storage::{Durability, LogLoss};
 pub use tls::{ClientCertificates, TlsConfig};
 pub use word::FourLetterWord;
 

@@ -14,7 +14,7 @@ const READ_STEPS: usize = 20;
 /// Number of steps for a name in a list.
 const NAME_STEPS: usize = 8;
 /// Number of steps for the path of an ephemeral in a list.
-const EPHEMERAL_STEPS: usize = 80;
+const EPHEMERAL_STEPS: usize = 20;
 
 /// Answers a request that changes nothing. The caller sets watches.
 ///
@@ -34,7 +34,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetData { path, .. } => {
             let node = readable(path)?;
-            asker.client.charge(node.data().map_or(0, <[u8]>::len) / 16)?;
+            asker.client.charge(node.data().map_or(0, <[u8]>::len) / 32)?;
             Ok(Reply::Data { data: node.data().map(Bytes::copy_from_slice), stat: node.stat() })
         }
         Request::GetChildren { path, .. } => {

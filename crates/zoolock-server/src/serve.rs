@@ -5,8 +5,10 @@
 
 pub(crate) mod background;
 mod connection;
+mod directory_check;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod guarded_core;
 pub(crate) mod http;
 mod journal;
 mod listener;
@@ -15,7 +17,7 @@ mod metrics;
 mod outbox;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,17 +31,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
 use self::background::SLICE_STEPS;
+use self::guarded_core::{ConnectedPeer, GuardedCore};
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
-use self::log_sink::{LogSink, SnapshotSource};
+use self::log_sink::LogSink;
 use self::outbox::OutputBuffer;
 use crate::connection_limits::ConnectionLimits;
-use crate::core::{ConnId, Core, LatencyStats, Now, Readiness, ReceivedRequest, SessionSeed, SnapshotStart};
+use crate::core::{ConnId, Core, LatencyStats, Now, Readiness, ReceivedRequest, SessionSeed};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;
-use crate::ids::{SessionId, Zxid};
+use crate::ids::SessionId;
 use crate::log::Log;
-use crate::tree::NodeRecord;
 use crate::txn::Password;
 use crate::word::FourLetterWord;
 
@@ -90,15 +92,6 @@ pub(crate) struct ReportedSettings {
     pub(crate) max_timeout_ms: u32,
 }
 
-/// The other end of a connection.
-#[derive(Debug)]
-struct ConnectedPeer {
-    addr: SocketAddr,
-    /// Time at which the peer connected, in milliseconds since 1970.
-    since_ms: i64,
-    waker: Arc<Notify>,
-}
-
 /// State that all tasks of a server share.
 #[derive(Debug)]
 pub(crate) struct SharedServer {
@@ -117,23 +110,9 @@ pub(crate) struct SharedServer {
     work: Notify,
     /// The permit for a long turn of a connection with the core.
     long_turns: Semaphore,
-    /// Becomes true when the core has panicked and must not be used.
+    /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
+    /// directory.
     broken: watch::Sender<bool>,
-}
-
-#[derive(Debug)]
-pub(crate) struct GuardedCore {
-    pub(crate) core: Core,
-    pub(crate) idle_since: Option<Instant>,
-    peers: HashMap<ConnId, ConnectedPeer>,
-    opened: u64,
-    latency: LatencyStats,
-    /// Number of connections rejected by a limit.
-    rejected: u64,
-    /// Number of failed TLS handshakes.
-    failed_handshakes: u64,
-    /// Longest session timeout that the data directory records, in milliseconds.
-    recorded_timeout_ms: u32,
 }
 
 /// Result of handling a connection's input.
@@ -211,6 +190,7 @@ pub(crate) async fn run_timers(shared: Arc<SharedServer>, mut stop: watch::Recei
                         core.expire_due_sessions(now);
                     }
                 });
+                shared.fail_if_directory_is_replaced();
                 shared.record_session_timeout(&mut shared.lock(), true);
                 shared.start_epoch_if_needed().await;
             }
@@ -271,7 +251,7 @@ impl SharedServer {
         };
         tokio::select! {
             why = unkept => why,
-            _ = broken.wait_for(|broken| *broken) => "a bug: the server's core panicked".to_owned(),
+            _ = broken.wait_for(|broken| *broken) => self.describe_break(),
         }
     }
 
@@ -305,7 +285,7 @@ impl SharedServer {
 
     /// Returns whether neither the core has panicked nor the log has failed.
     fn is_healthy(&self) -> bool {
-        !self.inner.is_poisoned() && !self.log_has_failed()
+        !self.inner.is_poisoned() && !*self.broken.borrow() && !self.log_has_failed()
     }
 
     pub(crate) fn expire_session(&self, session: i64) -> bool {
@@ -528,50 +508,6 @@ struct PanicCheck<'a>(&'a SharedServer);
 impl Drop for PanicCheck<'_> {
     fn drop(&mut self) {
         self.0.report_panic();
-    }
-}
-
-/// After a panic of the core, `begin` returns a zxid that the log never reaches, so the snapshot is never completed.
-impl SnapshotSource for Arc<Mutex<GuardedCore>> {
-    fn begin(&self) -> SnapshotStart {
-        let never =
-            |_| SnapshotStart { zxid: Zxid(i64::MAX), sessions: BTreeMap::new(), ending: BTreeSet::new() };
-        self.lock().map_or_else(never, |mut inner| inner.core.begin_snapshot())
-    }
-
-    fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>> {
-        self.lock().ok()?.core.snapshot_chunk(max)
-    }
-
-    fn abandon(&self) {
-        if let Ok(mut inner) = self.lock() {
-            inner.core.abandon_snapshot();
-        }
-    }
-}
-
-impl GuardedCore {
-    fn record_latency(&mut self, conn: ConnId, frames: u64, time: Duration) {
-        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.latency.add(frames, ms);
-        self.core.record_latency(conn, frames, ms);
-    }
-
-    /// Wakes the connections that have new events or must be closed. Skips `awake`, whose task is
-    /// running. Updates `idle_since`.
-    fn wake_connections(&mut self, awake: Option<ConnId>) {
-        for conn in self.core.take_woken() {
-            if Some(conn) != awake
-                && let Some(peer) = self.peers.get(&conn)
-            {
-                peer.waker.notify_one();
-            }
-        }
-        match (self.core.session_count(), self.idle_since) {
-            (0, None) => self.idle_since = Some(Instant::now()),
-            (0, Some(_)) | (_, None) => {}
-            (_, Some(_)) => self.idle_since = None,
-        }
     }
 }
 

@@ -81,9 +81,9 @@ impl ServerHandle {
         self.shared.lock().core.stats()
     }
 
-    /// Waits until the server stops because its log has failed or because of a bug. Returns the
-    /// reason. If the server has a log, the log contains all acknowledged writes even then. Never
-    /// resolves while the server works.
+    /// Waits until the server stops because its log has failed, because its data directory was moved
+    /// or removed, or because of a bug. Returns the reason. If the server has a log, the log contains
+    /// all acknowledged writes even then. Never resolves while the server works.
     ///
     /// # Cancel safety
     /// This method is cancel safe.

@@ -1,11 +1,14 @@
 //! Persistent state of the server: its directory, its log, and the state restored from them.
 
-use std::path::Path;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::data_dir::DataDir;
 use crate::error::Error;
-use crate::log::{Disk, Log, LogError, Options, Recovered};
+use crate::ids::Zxid;
+use crate::log::{Disk, Log, LogError, Options, Recovered, Salvage};
 use crate::state::State;
 
 /// Durability of acknowledged writes.
@@ -16,6 +19,50 @@ pub enum Durability {
     /// Writes are kept in memory only. Znodes and sessions are lost when the server ends. With a data directory, the
     /// next server waits until the lost sessions would have expired. Without a data directory, it does not wait.
     Memory,
+}
+
+/// The loss if a server starts from what is left of a damaged or incomplete log; see
+/// [`Builder::restore_if_damaged`](crate::Builder::restore_if_damaged).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LogLoss {
+    /// The file that is damaged or missing, and the evidence.
+    pub cause: String,
+    /// The last transaction that can be restored.
+    pub restored: Zxid,
+    /// Number of znodes that can be restored, besides those of an empty server.
+    pub znodes: usize,
+    /// Number of sessions that can be restored.
+    pub sessions: usize,
+    /// The last transaction that the files record.
+    pub recorded: Zxid,
+    /// The files that would be renamed to `NAME.damaged`.
+    pub files: Vec<PathBuf>,
+    /// Time before clients would be served.
+    pub wait: Duration,
+}
+
+/// A function that decides whether a server starts from what is left of its log.
+#[derive(Clone)]
+pub(crate) struct ConfirmLoss(pub(crate) Arc<dyn Fn(&LogLoss) -> bool + Send + Sync>);
+
+impl fmt::Debug for ConfirmLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConfirmLoss")
+    }
+}
+
+/// Settings of the storage.
+pub(crate) struct StorageSettings {
+    pub(crate) path: PathBuf,
+    /// Disk of the log; `None`: the data directory.
+    pub(crate) disk: Option<Arc<dyn Disk>>,
+    pub(crate) durability: Durability,
+    pub(crate) options: Options,
+    /// Asked if the log is damaged; `None`: a damaged log is an error.
+    pub(crate) confirm_loss: Option<ConfirmLoss>,
+    /// Longest session timeout that the server grants, in milliseconds.
+    pub(crate) max_timeout_ms: u32,
 }
 
 /// The storage of a server: the locked data directory and the log, if there are any, and the
@@ -39,36 +86,17 @@ impl Storage {
 
     /// Locks the directory, restores its state, and begins an epoch. Blocks while it waits for lost sessions to expire
     /// and while it reads the log.
-    pub(crate) fn open(
-        path: &Path,
-        disk: Arc<dyn Disk>,
-        durability: Durability,
-        options: Options,
-    ) -> Result<Self, Error> {
-        let dir = DataDir::open(path)?;
-        let wait = dir.lost_sessions_wait()?;
-        if !wait.is_zero() {
-            // The previous server lost its sessions. But the clients of these sessions rely on
-            // their locks until the session timeout has passed. Until then no other client may
-            // acquire these locks.
-            tracing::warn!(
-                ?wait,
-                "the previous server lost its sessions; waiting until their timeout has passed"
-            );
-            std::thread::sleep(wait);
-            dir.record_session_timeout(0).map_err(|source| Error::DataDir {
-                what: "delete the session timeout file in",
-                path: path.to_owned(),
-                source,
-            })?;
-        }
-        if durability == Durability::Memory {
+    pub(crate) fn open(settings: StorageSettings) -> Result<Self, Error> {
+        let keeps_log = settings.durability == Durability::Sync;
+        let dir = DataDir::open(&settings.path, keeps_log)?;
+        wait_for_lost_sessions(&dir, &settings)?;
+        if !keeps_log {
             if dir.has_log() {
                 return Err(Error::Invalid {
                     what: format!(
                         "{} contains a log, which durability memory would ignore; use durability sync or another data \
                          directory",
-                        path.display()
+                        settings.path.display()
                     ),
                 });
             }
@@ -81,7 +109,18 @@ impl Storage {
                 repairs: Vec::new(),
             });
         }
-        let (log, recovered) = Log::open(disk, options).map_err(|source| Error::Log { source })?;
+        let disk = settings.disk.clone().unwrap_or_else(|| Arc::new(dir.disk()));
+        let open = |must_exist| Log::open_again(Arc::clone(&disk), settings.options.clone(), must_exist);
+        let mut recorded = Zxid::start_of(0);
+        let opened = match open(dir.had_log()?) {
+            Err(cause) if cause.is_loss() => {
+                recorded = restore_if_confirmed(&dir, &disk, &settings, cause)?;
+                wait_for_lost_sessions(&dir, &settings)?;
+                open(true)
+            }
+            opened => opened,
+        };
+        let (log, recovered) = opened.map_err(|source| Error::Log { source })?;
         let repairs = describe_repairs(&recovered);
         for repair in &repairs {
             tracing::warn!("{repair}");
@@ -98,21 +137,67 @@ impl Storage {
         let state = recovered.state;
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "state restored");
-        let epoch = dir.start_next_epoch(state.zxid.epoch())?;
+        let epoch = dir.start_next_epoch(state.zxid.max(recorded).epoch())?;
         Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
+}
+
+/// Waits until the sessions that an earlier server lost have expired. The clients of these sessions
+/// rely on their locks until then, so no other client may acquire these locks.
+fn wait_for_lost_sessions(dir: &DataDir, settings: &StorageSettings) -> Result<(), Error> {
+    let wait = dir.lost_sessions_wait()?;
+    if wait.is_zero() {
+        return Ok(());
+    }
+    tracing::warn!(?wait, "the previous server lost its sessions; waiting until their timeout has passed");
+    std::thread::sleep(wait);
+    record_lost_sessions(dir, settings, 0)
+}
+
+fn record_lost_sessions(dir: &DataDir, settings: &StorageSettings, timeout_ms: u32) -> Result<(), Error> {
+    dir.record_session_timeout(timeout_ms).map_err(|source| Error::DataDir {
+        what: "write the session timeout file in",
+        path: settings.path.clone(),
+        source,
+    })
+}
+
+/// Starts a new log from what is left of the damaged one, if that is confirmed. Records that
+/// sessions were lost, because the new state may lack the locks of clients that rely on them.
+/// Returns the last transaction that the old files record.
+fn restore_if_confirmed(
+    dir: &DataDir,
+    disk: &Arc<dyn Disk>,
+    settings: &StorageSettings,
+    cause: LogError,
+) -> Result<Zxid, Error> {
+    let Some(confirm) = &settings.confirm_loss else { return Err(Error::Log { source: cause }) };
+    let salvage = Salvage::read(&**disk).map_err(|source| Error::Log { source })?;
+    let sessions = &salvage.state.sessions;
+    let longest = sessions.values().map(|session| session.timeout_ms).chain([settings.max_timeout_ms]).max();
+    let longest = longest.unwrap_or(settings.max_timeout_ms);
+    let loss = LogLoss {
+        cause: cause.problem(),
+        restored: salvage.state.zxid,
+        znodes: salvage.state.tree.len().saturating_sub(State::new(0).tree.len()),
+        sessions: sessions.len(),
+        recorded: salvage.recorded,
+        files: salvage.files.iter().map(|name| disk.describe(name).into()).collect(),
+        wait: Duration::from_millis(longest.into()),
+    };
+    if !(confirm.0)(&loss) {
+        return Err(Error::Log { source: cause });
+    }
+    record_lost_sessions(dir, settings, longest)?;
+    salvage.write(disk).map_err(|source| Error::Log { source })?;
+    tracing::warn!(restored = %loss.restored, recorded = %loss.recorded, "started a new log from the old one");
+    Ok(salvage.recorded)
 }
 
 /// Describes the damaged files that recovery did not need.
 fn describe_repairs(recovered: &Recovered) -> Vec<String> {
     let snapshots = recovered.unused_snapshot_errors.iter().map(|error| {
-        let cause = match error {
-            LogError::Damaged { file, offset, what } => {
-                format!("{file} is damaged at byte {offset} ({what})")
-            }
-            other => other.to_string(),
-        };
-        format!("{cause}; it was not needed: an older snapshot and the log restored all znodes")
+        format!("{}; it was not needed: an older snapshot and the log restored all znodes", error.problem())
     });
     let segments = recovered.removed_segment.iter();
     snapshots

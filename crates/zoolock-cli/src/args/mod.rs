@@ -32,7 +32,7 @@ pub(crate) use look::{DeadlocksArgs, HistoryArgs, ListOrder, LsArgs, ShowArgs, T
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
-pub(crate) use serve::{DurabilityArg, ServeArgs, TlsArgs, TlsClients};
+pub(crate) use serve::{DurabilityArg, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
 pub(crate) use waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};

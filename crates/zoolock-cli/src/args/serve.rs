@@ -29,6 +29,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOW", requires = "data", default_value = "sync")]
     pub(crate) durability: DurabilityArg,
 
+    /// If the log is damaged or incomplete, say what would be lost, ask, and start from what is left
+    #[arg(
+        long,
+        value_name = "ANSWER",
+        requires = "data",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "ask"
+    )]
+    pub(crate) recover: Option<RecoverArg>,
+
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 
@@ -73,6 +84,15 @@ pub(crate) enum DurabilityArg {
     /// Writes stay in memory, and end with the server; when the server starts again, it waits until the old sessions
     /// have expired
     Memory,
+}
+
+/// Answer to the question whether to start from what is left of a damaged log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecoverArg {
+    /// Ask on the terminal
+    Ask,
+    /// Start without a question
+    Yes,
 }
 
 /// TLS settings.

@@ -62,6 +62,7 @@ pub(crate) fn server_start_failure(error: &Error) -> Failure {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let exit = match error {
         Error::Invalid { .. } | Error::Certificate { .. } => Exit::USAGE,
+        Error::UnsafeDataDir { .. } => Exit::DENIED,
         Error::Listen { source, .. } | Error::DataDir { source, .. } if denied(source) => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
     };

@@ -8,7 +8,7 @@ use zoolock_server::{
     Builder, ClientCertificates, Durability, FourLetterWord, Limits, Server, TlsConfig, Users,
 };
 
-use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
+use crate::args::{self, Global, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 use crate::base::duration::{format_duration, parse_duration};
 use crate::base::exit::Failure;
 use crate::plan::credentials::{MAX_PEM_FILE, open_for_flag, read_private_file};
@@ -29,6 +29,8 @@ pub(crate) struct ServePlan {
     pub(crate) serves_http: bool,
     /// Set if the server also serves clients that do not authenticate.
     pub(crate) open: bool,
+    /// Set if the server may start from what is left of a damaged log.
+    pub(crate) recover: Option<RecoverArg>,
 }
 
 /// Checks the arguments.
@@ -131,6 +133,9 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     if let Some(0) = serve.limits.max_connections {
         return Err(Failure::usage("--max-connections 0: no client could connect; omit it for the default"));
     }
+    if serve.recover.is_some() && serve.durability == args::DurabilityArg::Memory {
+        return Err(Failure::usage("--recover has no effect with --durability memory, which keeps no log"));
+    }
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {
             args::DurabilityArg::Sync => Durability::Sync,
@@ -142,6 +147,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         max_connections: serve.limits.max_connections,
         serves_http: serve.operation.metrics.is_some(),
         open: !serve.access.require_auth,
+        recover: serve.recover,
     })))
 }
 

@@ -5,5 +5,6 @@ pub(crate) mod history;
 pub(crate) mod list;
 mod missing_lock;
 pub(crate) mod operate;
+pub(crate) mod recover;
 pub(crate) mod serve;
 pub(crate) mod why;

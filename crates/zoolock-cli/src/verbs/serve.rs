@@ -1,6 +1,8 @@
 //! `zoolock serve`: runs the embedded server in the foreground, and reports on this user's server or stops it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
@@ -14,6 +16,7 @@ use crate::local::limits::{connection_budget, raise_file_limit, server_start_fai
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::serve::ServePlan;
 use crate::render::text::{print, to_json};
+use crate::verbs::recover::confirm_loss;
 
 const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
@@ -22,8 +25,26 @@ const STOP_BOUND: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
     let budget = connection_budget(raise_file_limit(), plan.max_connections, plan.serves_http)?;
-    let builder = plan.builder.max_connections(budget.clients).max_http_connections(budget.http);
-    let server = builder.start().await.map_err(|error| server_start_failure(&error))?;
+    let mut builder = plan.builder.max_connections(budget.clients).max_http_connections(budget.http);
+    let is_damaged = Arc::new(AtomicBool::new(false));
+    if let Some(answer) = plan.recover {
+        let is_damaged = Arc::clone(&is_damaged);
+        builder = builder.restore_if_damaged(move |loss| {
+            is_damaged.store(true, Ordering::Relaxed);
+            confirm_loss(loss, answer)
+        });
+    }
+    let server = tokio::select! {
+        started = builder.start() => started.map_err(|error| server_start_failure(&error))?,
+        // The start may wait for an answer, or until lost sessions have expired.
+        signal = signals.next_end_signal() => {
+            reporter.note(format_args!("{} received; stopping", signal_name(signal)));
+            return Ok(Exit::OK);
+        }
+    };
+    if plan.recover.is_some() && !is_damaged.load(Ordering::Relaxed) {
+        reporter.note("the log is sound; there is nothing to recover");
+    }
     server.repairs().iter().for_each(|repair| reporter.note(repair));
     let (address, tls) = (server.local_addr(), server.tls_addr());
     if tls != Some(address) {
@@ -51,7 +72,7 @@ pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, 
             reporter.note(format_args!("{} received; stopping", signal_name(signal)));
             Ok(Exit::OK)
         }
-        why = server.wait_for_failure() => Err(Failure::unavailable(format!("stopping; no acknowledged write is lost: {why}"))),
+        why = server.wait_for_failure() => Err(Failure::unavailable(format!("stopping: {why}"))),
     };
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     tokio::select! {

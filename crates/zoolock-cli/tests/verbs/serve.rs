@@ -287,3 +287,101 @@ fn empty_last_file_of_the_log_is_removed_with_a_note() {
     assert!(!segment.exists());
     server.stop();
 }
+
+/// Runs a server on a directory, creates a session, and stops the server.
+fn leave_session(sandbox: &Sandbox, data: &str) {
+    let mut serving = ServeProcess::start(sandbox, &["--listen", "127.0.0.1:0", "--data", data]);
+    let addr = serving.address("serving on ");
+    create_session(&mut connect(addr), 4000);
+    serving.stop();
+}
+
+#[test]
+fn recover_asks_before_it_starts_from_what_is_left() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("data").display().to_string();
+    let args =
+        |recover| ["--listen", "127.0.0.1:0", "--data", &data, "--tick", "50ms", recover].map(str::to_owned);
+    leave_session(&sandbox, &data);
+    // Nothing is wrong yet.
+    let recover = args("--recover");
+    let recover: Vec<&str> = recover.iter().map(String::as_str).collect();
+    let mut serving = ServeProcess::start(&sandbox, &recover);
+    let mut line = String::new();
+    serving.stderr.read_line(&mut line).expect("UTF-8");
+    assert!(line.contains("nothing to recover"), "{line}");
+    serving.address("serving on ");
+    serving.stop();
+    let log = sandbox.path("data/log.0000000000000000");
+    std::fs::remove_file(&log).expect("it exists");
+    let refused = |args: &[&str]| {
+        let output =
+            sandbox.zoolock([&["serve"], args].concat()).stdin(Stdio::null()).output().expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(69), "{stderr}");
+        stderr
+    };
+    let stderr = refused(&recover[..recover.len() - 1]);
+    assert!(
+        stderr.contains("log.0000000000000000 is missing") && stderr.contains("zoolock serve --recover"),
+        "{stderr}"
+    );
+    let stderr = refused(&recover);
+    for part in [
+        "can be restored: the state after transaction 0x0,",
+        "is lost: all",
+        "--recover=yes answers",
+        "end-of-log",
+    ] {
+        assert!(stderr.contains(part), "no {part:?} in {stderr}");
+    }
+    assert!(sandbox.path("data/end-of-log").exists() && !log.exists(), "nothing was changed");
+    let answered = args("--recover=yes");
+    let answered: Vec<&str> = answered.iter().map(String::as_str).collect();
+    let mut serving = ServeProcess::start(&sandbox, &answered);
+    let mut lines = String::new();
+    while !lines.contains("serving on ") {
+        assert_ne!(serving.stderr.read_line(&mut lines).expect("UTF-8"), 0, "{lines}");
+    }
+    assert!(lines.contains("clients are served after 1s"), "{lines}");
+    serving.stop();
+    assert!(sandbox.path("data/end-of-log.damaged").exists());
+    leave_session(&sandbox, &data);
+}
+
+#[test]
+fn recover_accepts_the_answer_of_a_terminal() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("data").display().to_string();
+    leave_session(&sandbox, &data);
+    std::fs::remove_file(sandbox.path("data/end-of-log")).expect("it exists");
+    let line = format!(
+        "{} serve --listen 127.0.0.1:0 --data {data} --tick 50ms --recover",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    terminal.read_until("[y/N] ");
+    terminal.write(b"\n");
+    assert!(terminal.rest().contains("end-of-log is missing"));
+    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    terminal.read_until("[y/N] ");
+    terminal.write(b"y\n");
+    terminal.read_until("serving on ");
+    terminal.write(b"\x03");
+    assert!(terminal.rest().contains("stopping"));
+}
+
+#[test]
+fn data_directory_open_to_others_is_refused() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("data");
+    std::fs::create_dir(&data).expect("created");
+    std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("own directory");
+    let path = data.display().to_string();
+    let output =
+        sandbox.zoolock(["serve", "--listen", "127.0.0.1:0", "--data", &path]).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(77), "{stderr}");
+    assert!(stderr.contains(&format!("the data directory {path} has mode 0777")), "{stderr}");
+}

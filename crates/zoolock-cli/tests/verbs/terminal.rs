@@ -46,7 +46,7 @@ impl Terminal {
         String::from_utf8_lossy(&seen).into_owned()
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         let stdin = self.0.0.stdin.as_mut().expect("input is open");
         stdin.write_all(bytes).expect("script reads");
         stdin.flush().expect("script reads");

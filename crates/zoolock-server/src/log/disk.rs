@@ -1,10 +1,13 @@
 //! The disk that the log uses, as a trait, and its implementation by a directory.
 
 use std::fmt::Debug;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::directory::Directory;
 
 /// A random number that clients cannot know.
 pub type Nonce = [u8; 16];
@@ -18,7 +21,7 @@ pub trait Disk: Debug + Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Creates an empty file, or empties an existing one.
+    /// Creates an empty file. It replaces an existing file of this name.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
     /// Renames a file. Replaces an existing file with the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -26,6 +29,10 @@ pub trait Disk: Debug + Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Syncs the directory, so that the names survive a crash.
     fn sync_dir(&self) -> io::Result<()>;
+    /// Returns whether the path of the directory still names this directory.
+    fn is_in_place(&self) -> bool {
+        true
+    }
     /// Generates a random number that clients cannot know.
     fn nonce(&self) -> io::Result<Nonce>;
     /// Returns the path of a file, for messages.
@@ -54,55 +61,49 @@ pub trait DiskFile: Debug + Send {
 /// A directory of the operating system. The caller must lock the directory. The server locks it in
 /// `data_dir.rs`.
 #[derive(Debug)]
-pub struct RealDisk {
-    dir: PathBuf,
-}
+pub struct RealDisk(Arc<Directory>);
 
 impl RealDisk {
     /// Returns a disk for an existing directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        RealDisk { dir: dir.into() }
+    ///
+    /// # Errors
+    /// If the directory cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self::from_directory(Arc::new(Directory::open(path)?)))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    fn options() -> OpenOptions {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).mode(0o600);
-        options
+    pub(crate) fn from_directory(directory: Arc<Directory>) -> Self {
+        RealDisk(directory)
     }
 }
 
 impl Disk for RealDisk {
     fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.dir)? {
-            // Skips names that are not UTF-8. The names of the log are ASCII.
-            names.extend(entry?.file_name().into_string());
-        }
-        Ok(names)
+        self.0.list()
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(RealFile(Self::options().open(self.path(name))?)))
+        Ok(Box::new(RealFile(self.0.open_file(name)?)))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(RealFile(Self::options().create(true).truncate(true).open(self.path(name))?)))
+        Ok(Box::new(RealFile(self.0.create_file(name)?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path(from), self.path(to))
+        self.0.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path(name))
+        self.0.remove(name)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
+        self.0.sync()
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.0.is_in_place()
     }
 
     fn nonce(&self) -> io::Result<Nonce> {
@@ -112,7 +113,7 @@ impl Disk for RealDisk {
     }
 
     fn describe(&self, name: &str) -> String {
-        Path::display(&self.path(name)).to_string()
+        self.0.path().join(name).display().to_string()
     }
 }
 

@@ -10,7 +10,10 @@ use crate::ids::Zxid;
 #[non_exhaustive]
 pub enum LogError {
     /// The operating system reported an error.
-    #[error("cannot {what} {file}: {source}; {}, then start again", hint(.source))]
+    #[error(
+        "cannot {what} {file}: {source}; {}, then start again; no acknowledged write is lost",
+        hint(.source)
+    )]
     Io {
         /// The failed operation.
         what: &'static str,
@@ -20,10 +23,7 @@ pub enum LogError {
         source: Arc<io::Error>,
     },
     /// A file is damaged.
-    #[error(
-        "{file} is damaged at byte {offset}: {what}; restore the data directory from a copy, or start with an \
-         empty one, which loses all znodes and sessions"
-    )]
+    #[error("{file} is damaged at byte {offset}: {what}; {REMEDY}")]
     Damaged {
         /// The file.
         file: String,
@@ -33,15 +33,21 @@ pub enum LogError {
         what: String,
     },
     /// A file is missing.
-    #[error(
-        "{file} is missing: {what}; restore the data directory from a copy, or start with an empty one, \
-         which loses all znodes and sessions"
-    )]
+    #[error("{file} is missing: {what}; {REMEDY}")]
     Missing {
         /// The file.
         file: String,
         /// The evidence that the file existed.
         what: String,
+    },
+    /// The directory was replaced or removed, so another server may use its path.
+    #[error(
+        "{directory} was replaced or removed while the server used it; stop any other server that uses this path, put \
+         the directory back, and start again"
+    )]
+    Replaced {
+        /// The directory.
+        directory: String,
     },
     /// A transaction cannot be logged, because recovery could not read it.
     #[error("transaction {zxid} cannot be logged: {what}; nothing can be written until the next start")]
@@ -63,7 +69,22 @@ pub enum LogError {
     },
 }
 
+/// The next steps after damage.
+const REMEDY: &str = "restore the data directory from a copy, or start with `zoolock serve --recover`, which says what \
+                      would be lost and asks";
+
 impl LogError {
+    /// Describes the error without the next step.
+    pub fn problem(&self) -> String {
+        let text = self.to_string();
+        text.strip_suffix(REMEDY).and_then(|text| text.strip_suffix("; ")).unwrap_or(&text).to_owned()
+    }
+
+    /// Returns whether files are damaged or missing, so that a part of the log may be lost.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(self, LogError::Damaged { .. } | LogError::Missing { .. })
+    }
+
     pub(super) fn io(what: &'static str, file: String) -> impl FnOnce(io::Error) -> LogError {
         move |source| LogError::Io { what, file, source: Arc::new(source) }
     }

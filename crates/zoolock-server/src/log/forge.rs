@@ -3,7 +3,8 @@
 use bytes::{BufMut as _, BytesMut};
 
 use super::disk::Nonce;
-use super::names::{segment_name, snapshot_name};
+use super::end_record::{self, LogEnd};
+use super::names::{END_RECORD, segment_name, snapshot_name};
 use super::segment::{BatchHeader, SegmentHeader, checksum};
 use super::snapshot;
 use crate::ids::Zxid;
@@ -38,6 +39,15 @@ pub fn segment(after: Zxid, batches: &[Batch<'_>]) -> (String, Vec<u8>) {
         chain = header.seal_into(&NONCE, chain, &mut file[at..]);
     }
     (segment_name(after), file.to_vec())
+}
+
+/// Builds a record of the end of a log that begins with a segment of [`segment`]. The record is from
+/// the time before the first batch. Returns the name and the bytes.
+pub fn end_record(after: Zxid) -> (String, Vec<u8>) {
+    let header = SegmentHeader { nonce: NONCE, after, chain: 0 };
+    let (chain, offset) = (header.initial_chain(), SegmentHeader::LEN as u64);
+    let end = LogEnd { segment: after, nonce: NONCE, offset, zxid: after, chain };
+    (END_RECORD.to_owned(), end_record::encode(0, &end))
 }
 
 /// Builds a snapshot from blocks, each with its kind. Returns its name and its bytes.

@@ -6,7 +6,8 @@
 //! # Guarantees
 //! 1. Synced transactions survive a crash. Only unsynced transactions at the end of the log may be dropped. Recovery
 //!    removes dropped transactions from the disk before the server continues.
-//! 2. Any other damage is an error that names the file and the byte.
+//! 2. Any other damage is an error that names the file and the byte. So is the lack of a file, or of the log's end.
+//!    After such an error, [`Salvage`] starts a new log from what is left.
 //! 3. A transaction is restored completely or not at all. A restored state is a state that the server had before.
 //!
 //! # Implementation
@@ -17,17 +18,21 @@
 //!
 //! A file gets its final name after its contents are synced, so a file with that name is complete.
 //! A segment gets a successor after it is synced, so only the last segment can end with a damaged
-//! batch. The first failed write or sync ends the log: after a failure the contents of the disk are
-//! unknown (on Linux a second sync succeeds without having any effect).
+//! batch. `end_record.rs` records the end of the log in another file, after each sync. This record
+//! shows that the end of the log, or the whole log, is missing. The first failed write or sync ends
+//! the log: after a failure the contents of the disk are unknown (on Linux a second sync succeeds
+//! without having any effect).
 
 pub mod codec;
 mod disk;
+mod end_record;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod forge;
 mod names;
 mod recover;
 mod replay;
+mod salvage;
 mod segment;
 mod snapshot;
 
@@ -35,13 +40,19 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, BytesMut};
+use rustix::io::Errno;
 
 pub use self::disk::{Disk, DiskFile, Nonce, RealDisk};
+use self::end_record::EndRecord;
 pub use self::error::LogError;
-use self::names::{SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, segment_name, snapshot_name, sorted_zxids};
+pub(crate) use self::names::END_RECORD;
+use self::names::{
+    END_RECORD_TMP, SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, segment_name, snapshot_name, sorted_zxids,
+};
 pub use self::recover::DroppedEnd;
 use self::recover::{OpenSegment, Recovery, recover};
 pub use self::replay::replay;
+pub use self::salvage::Salvage;
 use self::segment::{BatchHeader, SegmentHeader};
 pub use self::snapshot::{SnapshotFile, SnapshotWriter, SyncedPosition};
 use crate::ids::Zxid;
@@ -96,6 +107,10 @@ pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
     segment: OpenSegment,
+    /// The file of the next segment, which is still empty. It is created before it is needed, because no file
+    /// descriptor may be free then. `None` if it could not be created yet.
+    next_file: Option<Box<dyn DiskFile>>,
+    end_record: EndRecord,
     /// Offset up to which the segment is synced.
     synced: u64,
     synced_zxid: Zxid,
@@ -127,7 +142,20 @@ impl Log {
     /// # Errors
     /// If synced data are damaged or missing, or the disk fails.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recovered), LogError> {
-        let recovery = recover(&*disk)?;
+        Self::open_again(disk, options, false)
+    }
+
+    /// Opens the log like [`Log::open`]. If `must_exist` is set, the log was opened before, so it is
+    /// an error if there is none.
+    ///
+    /// # Errors
+    /// If synced data are damaged or missing, or the disk fails.
+    pub fn open_again(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        must_exist: bool,
+    ) -> Result<(Log, Recovered), LogError> {
+        let recovery = recover(&*disk, must_exist)?;
         let fresh = recovery.is_none();
         remove_leftovers(&*disk, recovery.as_ref())?;
         let recovery = match recovery {
@@ -138,12 +166,27 @@ impl Log {
                 unreadable: Vec::new(),
                 replayed: 0,
                 replayed_bytes: 0,
-                last_segment: create_segment(&*disk, Zxid::start_of(0), 0, options.allocate)?,
+                end_record: None,
+                last_segment: {
+                    let file = create_segment_file(&*disk)?;
+                    name_segment(&*disk, file, Zxid::start_of(0), 0, options.allocate)?
+                },
                 dropped_end: None,
                 empty: None,
             },
         };
+        let end = recovery.last_segment.log_end(recovery.last_segment.last);
+        let end_record = match recovery.end_record {
+            None => EndRecord::create(&*disk, &end)?,
+            Some(mut record) => {
+                let recorded = record.write(&end).and_then(|()| record.sync());
+                recorded.map_err(LogError::io("write", disk.describe(END_RECORD)))?;
+                record
+            }
+        };
         let log = Log {
+            next_file: disk.create(SEGMENT_TMP).ok(),
+            end_record,
             disk,
             options,
             synced: recovery.last_segment.end,
@@ -213,7 +256,7 @@ impl Log {
             return Ok(());
         }
         if self.segment.end >= self.options.segment_size && self.written_zxid > self.segment.header.after {
-            self.start_segment()?;
+            self.start_segment_if_possible()?;
         }
         self.write_pending()?;
         self.segment.sealed = false;
@@ -233,6 +276,7 @@ impl Log {
             self.fail_on_error("sync", result)?;
             self.synced = self.segment.end;
             self.synced_zxid = self.written_zxid;
+            self.record_end()?;
         }
         Ok(())
     }
@@ -252,6 +296,7 @@ impl Log {
             self.write_pending()?;
             self.segment.sealed = true;
             self.sync()?;
+            self.sync_end_record()?;
         }
         Ok(())
     }
@@ -321,13 +366,23 @@ impl Log {
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))
     }
 
-    /// Completes this segment and begins the next one, whose existence proves that this segment is complete.
-    fn start_segment(&mut self) -> Result<(), LogError> {
+    /// Completes this segment and begins the next one, whose existence proves that this segment is
+    /// complete. If no file descriptor is free, does nothing: this segment continues to grow.
+    fn start_segment_if_possible(&mut self) -> Result<(), LogError> {
+        let file = match self.next_file.take().map_or_else(|| self.disk.create(SEGMENT_TMP), Ok) {
+            Ok(file) => file,
+            Err(error) if is_lack_of_descriptors(&error) => return Ok(()),
+            Err(error) => return self.fail(LogError::io("create", self.disk.describe(SEGMENT_TMP))(error)),
+        };
+        if let Err(error) = check_in_place(&*self.disk) {
+            return self.fail(error);
+        }
         let trimmed = self.segment.file.set_len(self.segment.end).and_then(|()| self.segment.file.sync_all());
         self.fail_on_error("complete", trimmed)?;
         self.synced = self.segment.end;
         self.synced_zxid = self.written_zxid;
-        let next = create_segment(&*self.disk, self.written_zxid, self.segment.chain, self.options.allocate);
+        let next =
+            name_segment(&*self.disk, file, self.written_zxid, self.segment.chain, self.options.allocate);
         let next = match next {
             Ok(next) => next,
             Err(error) => return self.fail(error),
@@ -337,7 +392,22 @@ impl Log {
         self.fail_on_error("note the successor in", recorded)?;
         self.segment = next;
         self.synced = self.segment.end;
+        self.record_end()?;
+        self.sync_end_record()?;
+        // An error is ignored here, because the file is not needed yet.
+        self.next_file = self.disk.create(SEGMENT_TMP).ok();
         Ok(())
+    }
+
+    /// Records the end of the log, which must be synced.
+    fn record_end(&mut self) -> Result<(), LogError> {
+        let written = self.end_record.write(&self.segment.log_end(self.synced_zxid));
+        written.or_else(|error| self.fail(LogError::io("write", self.disk.describe(END_RECORD))(error)))
+    }
+
+    fn sync_end_record(&mut self) -> Result<(), LogError> {
+        let synced = self.end_record.sync();
+        synced.or_else(|error| self.fail(LogError::io("sync", self.disk.describe(END_RECORD))(error)))
     }
 
     fn write_pending(&mut self) -> Result<(), LogError> {
@@ -420,14 +490,24 @@ fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> 
     }
 }
 
-/// Creates a segment. Syncs the contents before the segment gets its final name, and then syncs the
-/// name.
-fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result<OpenSegment, LogError> {
+/// Creates an empty file for a segment.
+fn create_segment_file(disk: &dyn Disk) -> Result<Box<dyn DiskFile>, LogError> {
+    disk.create(SEGMENT_TMP).map_err(LogError::io("create", disk.describe(SEGMENT_TMP)))
+}
+
+/// Makes the file with the temporary name a segment. Syncs the contents before the segment gets its
+/// final name, and then syncs the name.
+fn name_segment(
+    disk: &dyn Disk,
+    mut file: Box<dyn DiskFile>,
+    after: Zxid,
+    chain: u64,
+    room: u64,
+) -> Result<OpenSegment, LogError> {
     let name = segment_name(after);
     let failed = |what| LogError::io(what, disk.describe(&name));
     let header =
         SegmentHeader { nonce: disk.nonce().map_err(failed("get a random number for"))?, after, chain };
-    let mut file = disk.create(SEGMENT_TMP).map_err(failed("create"))?;
     let end = SegmentHeader::LEN as u64;
     file.write_at(&header.encode(), 0).map_err(failed("write"))?;
     let mut size = end;
@@ -440,10 +520,25 @@ fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result
     Ok(OpenSegment::empty(file, header, size))
 }
 
+/// Returns whether the process, or the system, has too many open files.
+fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Checks that the path of the directory still names this directory.
+fn check_in_place(disk: &dyn Disk) -> Result<(), LogError> {
+    if disk.is_in_place() {
+        return Ok(());
+    }
+    Err(LogError::Replaced { directory: disk.describe("") })
+}
+
 fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), LogError> {
     let failed = |what, name: &str| LogError::io(what, disk.describe(name));
     let names = disk.list().map_err(failed("list the directory of", "log.*"))?;
-    for name in names.iter().filter(|name| [SEGMENT_TMP, SNAPSHOT_TMP].contains(&name.as_str())) {
+    for name in
+        names.iter().filter(|name| [SEGMENT_TMP, SNAPSHOT_TMP, END_RECORD_TMP].contains(&name.as_str()))
+    {
         disk.remove(name).map_err(failed("remove", name))?;
     }
     if let Some(after) = recovery.and_then(|recovery| recovery.empty) {
@@ -454,7 +549,7 @@ fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), 
         // A damaged snapshot is kept for inspection, but under another name, so that recovery does not use it.
         if matches!(error, LogError::Damaged { .. }) {
             let name = snapshot_name(*zxid);
-            disk.rename(&name, &damaged_name(*zxid)).map_err(failed("rename", &name))?;
+            disk.rename(&name, &damaged_name(&name, &names)).map_err(failed("rename", &name))?;
         }
     }
     // A killed server may have left file names that are not synced yet.

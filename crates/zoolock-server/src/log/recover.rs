@@ -1,16 +1,17 @@
 //! Recovery: reads the newest sound snapshot, and replays the log after it.
 //!
 //! Only unacknowledged data may be dropped: the end of the last segment, if nothing proves that
-//! this end was synced. Other damage of the log is an error. A damaged snapshot is an error only if
-//! the state cannot be restored without it.
+//! this end was synced. The record of the end of the log is such a proof. Other damage of the log
+//! is an error. A damaged snapshot is an error only if the state cannot be restored without it.
 
 use std::io;
 use std::ops::Range;
 
 use super::codec;
 use super::disk::{Disk, DiskFile};
+use super::end_record::{EndRecord, LogEnd};
 use super::error::LogError;
-use super::names::{segment_name, snapshot_name, sorted_zxids};
+use super::names::{END_RECORD, segment_name, snapshot_name, sorted_zxids};
 use super::replay::replay;
 use super::segment::{BatchHeader, ScannedPart, Scanner, SegmentHeader};
 use super::snapshot::{self, SnapshotFile, SyncedPosition};
@@ -35,6 +36,8 @@ pub(super) struct Recovery {
     pub(super) unreadable: Vec<(Zxid, LogError)>,
     pub(super) replayed: usize,
     pub(super) replayed_bytes: u64,
+    /// The record of the end of the log, if there is one. The log may continue after the recorded end.
+    pub(super) end_record: Option<EndRecord>,
     pub(super) last_segment: OpenSegment,
     pub(super) dropped_end: Option<DroppedEnd>,
     /// The last segment, if it is empty and must be removed.
@@ -73,15 +76,27 @@ impl OpenSegment {
             has_successor: false,
         }
     }
+
+    /// Returns the end of this segment as the end of the log. `zxid` is the last transaction.
+    pub(super) fn log_end(&self, zxid: Zxid) -> LogEnd {
+        let SegmentHeader { nonce, after, .. } = self.header;
+        LogEnd { segment: after, nonce, offset: self.end, zxid, chain: self.chain }
+    }
 }
 
-/// Recovers the state. Returns `None` if there is neither a log nor a snapshot.
-pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
+/// Recovers the state. Returns `None` if there is neither a log nor a snapshot. That is an error if
+/// `must_exist` is set.
+pub(super) fn recover(disk: &dyn Disk, must_exist: bool) -> Result<Option<Recovery>, LogError> {
     let names = disk.list().map_err(LogError::io("list the directory of", disk.describe("log.*")))?;
     let segments = sorted_zxids(&names, segment_name);
     let snapshots = sorted_zxids(&names, snapshot_name);
+    let (end_record, recorded) = EndRecord::open(disk)?.unzip();
     if segments.is_empty() && snapshots.is_empty() {
-        return Ok(None);
+        return match recorded {
+            Some(recorded) => Err(missing_segment(disk, &recorded, None)),
+            None if must_exist => Err(missing_record(disk, None)),
+            None => Ok(None),
+        };
     }
     let mut unreadable = Vec::new();
     let mut base = None;
@@ -128,7 +143,8 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         unreadable.iter().map(|(zxid, _)| *zxid).chain(position.map(|position| position.zxid)).max();
     let empty = find_empty_last_segment(disk, segments)?;
     let segments = &segments[..segments.len() - usize::from(empty.is_some())];
-    let mut replayer = Replayer { disk, state, position, replayed: 0, replayed_bytes: 0, dropped_end: None };
+    let mut replayer = Replayer::new(disk, state);
+    (replayer.position, replayer.recorded, replayer.must_exist) = (position, recorded, must_exist);
     let mut before = None;
     for (i, &after) in segments.iter().enumerate() {
         before = Some(replayer.replay_segment(after, before, i + 1 == segments.len())?);
@@ -156,10 +172,29 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         unreadable,
         replayed,
         replayed_bytes,
+        end_record,
         last_segment,
         dropped_end,
         empty,
     }))
+}
+
+/// Returns the error for a log without the segment that the record names. `found` is the last
+/// transaction in the log.
+fn missing_segment(disk: &dyn Disk, recorded: &LogEnd, found: Option<Zxid>) -> LogError {
+    let found = found.map_or("there is no log".to_owned(), |found| format!("the log ends with {found}"));
+    let what = format!("{END_RECORD} records transaction {} in it, and {found}", recorded.zxid);
+    LogError::Missing { file: disk.describe(&segment_name(recorded.segment)), what }
+}
+
+/// Returns the error for a log without a record of its end. `found` is the last transaction in the
+/// log.
+fn missing_record(disk: &dyn Disk, found: Option<Zxid>) -> LogError {
+    let what = match found {
+        Some(found) => format!("the log ends with {found}, and this file would show if that is its end"),
+        None => "the epoch file shows that a server had a log here, and there is no log".to_owned(),
+    };
+    LogError::Missing { file: disk.describe(END_RECORD), what }
 }
 
 /// Returns the last segment if its file is empty and no transaction in it was acknowledged. The
@@ -190,16 +225,35 @@ fn snapshot_size(disk: &dyn Disk, zxid: Zxid) -> Result<u64, LogError> {
     size.map_err(LogError::io("read", disk.describe(&name)))
 }
 
-struct Replayer<'d> {
+/// A reader of batches, which replays their transactions.
+pub(super) struct Replayer<'d> {
     disk: &'d dyn Disk,
-    state: State,
+    pub(super) state: State,
     position: Option<SyncedPosition>,
+    /// The recorded end of the log.
+    recorded: Option<LogEnd>,
+    /// Set if the log was opened before, so that there must be a record of its end.
+    must_exist: bool,
     replayed: usize,
     replayed_bytes: u64,
     dropped_end: Option<DroppedEnd>,
 }
 
-impl Replayer<'_> {
+impl<'d> Replayer<'d> {
+    /// Creates a replayer that continues from this state.
+    pub(super) fn new(disk: &'d dyn Disk, state: State) -> Self {
+        Replayer {
+            disk,
+            state,
+            position: None,
+            recorded: None,
+            must_exist: false,
+            replayed: 0,
+            replayed_bytes: 0,
+            dropped_end: None,
+        }
+    }
+
     /// Reads and replays one segment, which must begin where the previous segment ended. Repairs the end of the last
     /// segment.
     fn replay_segment(
@@ -220,12 +274,18 @@ impl Replayer<'_> {
         if let Some(before) = before {
             self.check_successor(before, &header)?;
         }
+        let recorded = self.recorded.filter(|recorded| recorded.segment == after);
+        let is_recorded_end = |at, chain| {
+            recorded.is_some_and(|end| (end.nonce, end.offset, end.chain) == (header.nonce, at, chain))
+        };
+        let mut reached_recorded_end = is_recorded_end(scanner.at, scanner.chain);
         let mut last = after;
         let mut has_successor = false;
         let unsound = loop {
             match scanner.read_next().map_err(failed("read"))? {
                 ScannedPart::Batch { at, records, payload } => {
                     last = self.replay_batch(last, records, payload).map_err(|what| damaged(at, what))?;
+                    reached_recorded_end |= is_recorded_end(scanner.at, scanner.chain);
                 }
                 ScannedPart::HasSuccessor => {
                     has_successor = true;
@@ -248,6 +308,7 @@ impl Replayer<'_> {
             let what = format!("{name} records that this segment follows");
             return Err(LogError::Missing { file: self.disk.describe(&segment_name(last)), what });
         }
+        let mut dropped_end = None;
         if let Some(what) = unsound.filter(|_| is_last) {
             if let Some((at, synced_to)) = scanner.find_proof_of_loss().map_err(failed("read"))? {
                 let message = format!(
@@ -255,8 +316,24 @@ impl Replayer<'_> {
                 );
                 return Err(damaged(end, message));
             }
-            self.dropped_end =
-                Some(DroppedEnd { file: name.clone(), offset: end, bytes: scanner.size() - end });
+            dropped_end = Some(DroppedEnd { file: name.clone(), offset: end, bytes: scanner.size() - end });
+        }
+        // The log may lack the recorded end only if nothing but a seal is missing.
+        if let Some(recorded) = recorded.filter(|_| !reached_recorded_end)
+            && (end >= recorded.offset || last < recorded.zxid)
+        {
+            let why = unsound.map(|what| format!(" ({what})")).unwrap_or_default();
+            return Err(damaged(
+                end,
+                format!(
+                    "the log ends here with {last}{why}, but {END_RECORD} records {} up to byte {}",
+                    recorded.zxid, recorded.offset
+                ),
+            ));
+        }
+        if is_last {
+            self.check_last(last)?;
+            self.dropped_end = dropped_end;
         }
         let (chain, sealed) = (scanner.chain, scanner.sealed);
         let size = if unsound.is_some() { end } else { scanner.size() };
@@ -269,6 +346,15 @@ impl Replayer<'_> {
             repaired.map_err(failed("repair"))?;
         }
         Ok(OpenSegment { file, header, chain, end, size, sealed, last, unsound, has_successor })
+    }
+
+    /// Checks the last transaction of the log against the record of the end of the log.
+    fn check_last(&self, last: Zxid) -> Result<(), LogError> {
+        match &self.recorded {
+            Some(recorded) if last < recorded.zxid => Err(missing_segment(self.disk, recorded, Some(last))),
+            None if self.must_exist || last > Zxid::start_of(0) => Err(missing_record(self.disk, Some(last))),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a segment continues the previous segment, which is then complete. If a crash has destroyed the
@@ -290,7 +376,12 @@ impl Replayer<'_> {
     }
 
     /// Replays a batch. Returns its last transaction, or a description of the damage.
-    fn replay_batch(&mut self, mut last: Zxid, records: u32, mut payload: &[u8]) -> Result<Zxid, String> {
+    pub(super) fn replay_batch(
+        &mut self,
+        mut last: Zxid,
+        records: u32,
+        mut payload: &[u8],
+    ) -> Result<Zxid, String> {
         let mut left = records;
         let whole = payload.len() as u64;
         let before = self.replayed;

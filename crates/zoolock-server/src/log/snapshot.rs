@@ -101,6 +101,7 @@ impl SnapshotWriter {
         sessions: impl IntoIterator<Item = (&'s SessionId, &'s StoredSession)>,
         ending: &BTreeSet<SessionId>,
     ) -> Result<Self, LogError> {
+        super::check_in_place(&*disk)?;
         let failed = |what| LogError::io(what, disk.describe(SNAPSHOT_TMP));
         let nonce = disk.nonce().map_err(failed("get a random number for"))?;
         let file = disk.create(SNAPSHOT_TMP).map_err(failed("create"))?;

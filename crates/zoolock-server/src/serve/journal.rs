@@ -144,6 +144,12 @@ impl Journal {
         self.shared.failed.subscribe()
     }
 
+    /// Fails the log for a reason outside of it. No further transaction counts as synced.
+    pub(crate) fn fail(&self, why: String) {
+        let _ = self.shared.failure.set(why);
+        self.shared.failed.send_replace(true);
+    }
+
     /// Writes all queued transactions and ends the thread. Blocks.
     pub(crate) fn stop(&self) {
         self.shared.lock().stop = true;
@@ -194,6 +200,9 @@ impl JournalState {
                 batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
                 sink.write()?;
                 sink.sync()?;
+                if self.failure.get().is_some() {
+                    return Ok(());
+                }
                 self.record_synced(last);
                 sealed = false;
             } else {
@@ -366,6 +375,19 @@ mod tests {
         journal.stop();
         assert!(written.try_recv().is_err(), "a batch was written after the failure");
         assert!(!journal.is_synced(zxid(1)));
+    }
+
+    #[tokio::test]
+    async fn nothing_counts_as_synced_after_an_outside_failure() {
+        let (journal, written, say) = slow();
+        journal.append(&mut txns(1..=1));
+        written.recv().expect("a batch");
+        journal.fail("the directory is gone".to_owned());
+        say.send(Ok(())).expect("the sink waits for a result");
+        journal.stop();
+        assert!(!journal.is_synced(zxid(1)));
+        assert_eq!(journal.failure(), Some("the directory is gone"));
+        assert!(*journal.subscribe_failure().borrow());
     }
 
     #[test]

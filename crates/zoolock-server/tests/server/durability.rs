@@ -1,17 +1,19 @@
 //! Restarts of the server with a data directory, seen by clients.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
+use zoolock_server::{Builder, Durability, Error, Limits, LogLoss, ServerHandle, log};
 use zoolock_wire::{ConnectRequest, Reply, Request, op};
 
 use crate::common::{
     RawClient, builder, connect_request, create, create_op, delete, exists, finish_in_time, get, set,
 };
 
-async fn start(dir: &std::path::Path) -> ServerHandle {
+async fn start(dir: &Path) -> ServerHandle {
     builder().data_dir(dir).start().await.expect("a free port and a sound directory")
 }
 
@@ -184,11 +186,116 @@ async fn damage_error_names_file_and_byte() {
     let server = start(dir.path()).await;
     RawClient::connect(server.local_addr()).await.call_ok(create("/a", 0)).await;
     server.shutdown().await;
-    for name in ["epoch", "lock"] {
+    for name in ["epoch", "epoch.copy"] {
         std::fs::remove_file(dir.path().join(name)).expect("it exists");
     }
     let error = builder().data_dir(dir.path()).start().await.expect_err("the epoch file is missing");
     assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
+}
+
+/// Starts a server, creates this number of znodes, and stops the server.
+async fn leave_znodes(builder: Builder, count: usize) {
+    let server = builder.start().await.expect("a free port and a sound directory");
+    let mut raw = RawClient::connect(server.local_addr()).await;
+    for i in 0..count {
+        raw.call_ok(create(&format!("/n{i}"), 0)).await;
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn start_without_acknowledged_writes_is_refused() {
+    const FIRST: &str = "log.0000000000000000";
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    leave_znodes(builder().data_dir(dir.path()), 5).await;
+    let refused = async |missing: &str| {
+        let error = builder().data_dir(dir.path()).start().await.expect_err("znodes are missing").to_string();
+        for part in [missing, "zoolock serve --recover"] {
+            assert!(error.contains(part), "no {part:?} in {error}");
+        }
+    };
+    let log = std::fs::read(dir.path().join(FIRST)).expect("it exists");
+    let record = std::fs::read(dir.path().join("end-of-log")).expect("it exists");
+    std::fs::write(dir.path().join(FIRST), &log[..400]).expect("writable");
+    refused("end-of-log records").await;
+    std::fs::remove_file(dir.path().join(FIRST)).expect("it exists");
+    refused("there is no log").await;
+    std::fs::remove_file(dir.path().join("end-of-log")).expect("it exists");
+    refused("the epoch file shows").await;
+    std::fs::write(dir.path().join(FIRST), &log).expect("writable");
+    refused("end-of-log is missing").await;
+    std::fs::write(dir.path().join("end-of-log"), record).expect("writable");
+    start(dir.path()).await.shutdown().await;
+}
+
+#[tokio::test]
+async fn directory_of_a_memory_server_can_get_a_log() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let memory = || builder().data_dir(dir.path()).durability(Durability::Memory).start();
+    for _ in 0..2 {
+        memory().await.expect("starts").shutdown().await;
+    }
+    for _ in 0..2 {
+        start(dir.path()).await.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn server_fails_when_its_directory_is_replaced() {
+    for durability in [Durability::Sync, Durability::Memory] {
+        let outer = tempfile::tempdir().expect("a temporary directory");
+        let (path, moved) = (outer.path().join("data"), outer.path().join("moved"));
+        let server = builder().tick(Duration::from_millis(20)).data_dir(&path).durability(durability);
+        let server = server.start().await.expect("starts");
+        std::fs::rename(&path, &moved).expect("writable");
+        let why = finish_in_time(server.wait_for_failure()).await;
+        assert!(why.contains("was replaced or removed while the server used it"), "{why}");
+        assert!(why.contains(&path.display().to_string()), "{why}");
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn damaged_log_is_restored_if_confirmed() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let timeout = Duration::from_millis(600);
+    let builder = builder().tick(Duration::from_millis(50)).max_session_timeout(timeout).data_dir(dir.path());
+    leave_znodes(builder.clone(), 5).await;
+    let file = dir.path().join("log.0000000000000000");
+    let log = std::fs::read(&file).expect("it exists");
+    let cut = log[..log.iter().rposition(|&byte| byte != 0).expect("no empty file") - 300].to_vec();
+    std::fs::write(&file, &cut).expect("writable");
+    let losses = Arc::new(Mutex::new(Vec::new()));
+    let restore = |answer: bool| {
+        let losses = Arc::clone(&losses);
+        builder.clone().restore_if_damaged(move |loss: &LogLoss| {
+            losses.lock().expect("no panic").push(loss.clone());
+            answer
+        })
+    };
+    let error = restore(false).start().await.expect_err("not confirmed");
+    assert!(matches!(error, Error::Log { .. }), "{error}");
+    assert_eq!(std::fs::read(&file).expect("it exists"), cut, "a refused start changes no file");
+    let before = Instant::now();
+    let server = restore(true).start().await.expect("starts");
+    assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
+    let losses = losses.lock().expect("no panic").clone();
+    let [first, second] = &losses[..] else { panic!("{losses:?}") };
+    assert_eq!((first.restored, first.znodes), (second.restored, second.znodes));
+    assert!(first.znodes < 5 && first.restored < first.recorded, "{first:?}");
+    assert_eq!(first.wait, timeout);
+    assert!(first.cause.contains("end-of-log records") && !first.cause.contains("--recover"), "{first:?}");
+    let mut raw = RawClient::connect(server.local_addr()).await;
+    for i in 0..first.znodes {
+        raw.call_ok(exists(&format!("/n{i}"), false)).await;
+    }
+    assert_eq!(raw.call_error(exists(&format!("/n{}", first.znodes), false)).await, -101);
+    raw.call_ok(create("/new", 0)).await;
+    server.shutdown().await;
+    assert_eq!(std::fs::read(dir.path().join("log.0000000000000000.damaged")).expect("kept"), cut);
+    let server = start(dir.path()).await;
+    RawClient::connect(server.local_addr()).await.call_ok(exists("/new", false)).await;
+    server.shutdown().await;
 }
 
 #[tokio::test]

@@ -148,7 +148,10 @@ async fn nothing_is_sent_after_failed_sync() {
 async fn check_sent_after(result: Syncs) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });
-    let disk = GatedDisk { disk: RealDisk::new(dir.path()), gate: Arc::clone(&gate) };
+    let disk = GatedDisk {
+        disk: RealDisk::open(dir.path()).expect("an existing directory"),
+        gate: Arc::clone(&gate),
+    };
     let limits = Limits { disk: Some(Arc::new(disk)), ..Limits::default() };
     let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("starts");
     // The guard is declared after the server, and so dropped before it.

@@ -73,6 +73,8 @@ struct Inner {
     steps: u64,
     fault: Option<(u64, Fault)>,
     is_off: bool,
+    /// Set if no file can be opened, because too many files are open.
+    lacks_descriptors: bool,
 }
 
 #[derive(Clone, Default)]
@@ -260,6 +262,10 @@ impl Inner {
         if self.is_off { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
+    fn check_descriptors(&self) -> io::Result<()> {
+        if self.lacks_descriptors { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
+    }
+
     fn rename_step(&mut self, change: NameChange) -> io::Result<()> {
         if let Some(fault) = self.count_step()? {
             return Err(fault.error());
@@ -315,6 +321,7 @@ impl SimDisk {
             steps: 0,
             fault: None,
             is_off: false,
+            lacks_descriptors: false,
         };
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
@@ -333,6 +340,11 @@ impl SimDisk {
     /// Injects a fault at the step with this number, counted from the creation of this disk.
     pub fn fail_at(&self, step: u64, fault: Fault) {
         self.lock().fault = Some((step, fault));
+    }
+
+    /// Sets whether no file can be opened, because too many files are open.
+    pub fn set_lack_of_descriptors(&self, lacks_descriptors: bool) {
+        self.lock().lacks_descriptors = lacks_descriptors;
     }
 
     /// Returns one possible disk after a crash. This disk stays as it is.
@@ -395,11 +407,13 @@ impl Disk for SimDisk {
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let inner = self.lock();
         inner.check_power()?;
+        inner.check_descriptors()?;
         Ok(Box::new(SimFile { disk: self.clone(), file: inner.lookup(name)? }))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut inner = self.lock();
+        inner.check_descriptors()?;
         if let Some(&file) = inner.names.get(name) {
             inner.count_step()?.map_or(Ok(()), |fault| Err(fault.error()))?;
             inner.files[file].change(Change::Length(0));

@@ -68,7 +68,9 @@ fn acknowledged_writes_survive_power_cuts() {
             disk.fail_at(cut, Fault::PowerCut);
             let mut model = Model::default();
             let result = run(&disk, &options, &mut model, seed, ACTIONS);
-            assert!(result.is_err(), "step {cut} of seed {seed} fails");
+            // The server ignores some errors, for example of a snapshot. If the last steps are of this kind, it ends
+            // without an error.
+            assert_eq!(disk.steps(), cut + 1, "the power is cut at step {cut} of seed {seed}");
             assert_ok_or_disk_error(result);
             for way in 0..iterations(8, 40) as u64 {
                 let context = FailureContext(format!("seed {seed}, cut at step {cut} of {all}, way {way}"));

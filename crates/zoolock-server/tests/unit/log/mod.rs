@@ -8,7 +8,9 @@
 mod codec;
 mod crash;
 mod damage;
+mod end;
 mod rules;
+mod salvage;
 pub(crate) mod server;
 
 /// Returns `long` if `ZOOLOCK_LONG` is set, otherwise `short`.
