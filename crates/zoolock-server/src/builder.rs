@@ -308,6 +308,7 @@ impl Builder {
             metrics_addr,
             data_dir: self.data_dir.clone(),
             max_connections_per_address: self.max_connections_per_address,
+            max_http_connections: self.max_http_connections,
             min_timeout_ms: core.min_timeout_ms,
             max_timeout_ms: core.max_timeout_ms,
         };
@@ -443,6 +444,8 @@ impl Builder {
             max_watches: self.limits.max_watches,
             max_total_watches: self.limits.max_total_watches,
             max_undelivered: self.limits.max_queued / 4,
+            max_znode_memory: self.limits.max_znode_memory,
+            max_sessions: self.limits.max_sessions,
             max_request_steps: serve::background::MAX_REQUEST_STEPS,
             slice_steps: serve::background::SLICE_STEPS,
             max_connections: self.max_connections,

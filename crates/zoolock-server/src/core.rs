@@ -10,10 +10,12 @@
 //!   connect request to their end.
 //! * `output.rs`: output of connections; `deliveries.rs`: events that are not delivered yet; `connection.rs`: state of a
 //!   connection; `report.rs`: data for four-letter words and metrics.
-//! * `work.rs`: long work in small portions.
+//! * `work.rs`: long work in small portions; `listing.rs`: lists of many children; `jobs.rs`: the state of such work.
 
 mod connection;
 mod deliveries;
+mod jobs;
+mod listing;
 mod output;
 mod report;
 mod requests;
@@ -30,10 +32,11 @@ use zoolock_wire::{Code, EventKind, Identity, perms};
 use self::connection::{Conn, HandshakePhase};
 pub use self::connection::{ConnectionCounts, LatencyStats};
 use self::deliveries::{Deliveries, Event};
+pub use self::jobs::Readiness;
+use self::jobs::{DeliveryRound, Job, SessionEnd};
 pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
 pub use self::requests::ReceivedRequest;
-pub use self::work::Readiness;
-use self::work::{DeliveryRound, Job, SessionEnd};
+
 use crate::access::Access;
 use crate::client::path_steps;
 use crate::commit::{Committed, PathChange, commit};
@@ -76,6 +79,11 @@ pub struct CoreConfig {
     /// Maximum number of bytes of events that are not delivered yet; 0: no limit. If there are more, the connections
     /// that have not taken the oldest events are closed.
     pub max_undelivered: usize,
+    /// Approximate maximum memory of all znodes in bytes; 0: no limit. Above the limit, writes that add znodes or much
+    /// data are refused.
+    pub max_znode_memory: usize,
+    /// Maximum number of sessions; 0: no limit. Above the limit, new sessions are refused.
+    pub max_sessions: usize,
     /// Maximum number of steps of one request (see [`Client`](crate::Client)). A request that needs more is refused.
     pub max_request_steps: usize,
     /// Approximate maximum number of steps that long work takes at once. The rest of the work is left for
@@ -105,6 +113,8 @@ impl Default for CoreConfig {
             max_watches: 0,
             max_total_watches: 0,
             max_undelivered: 0,
+            max_znode_memory: 0,
+            max_sessions: 0,
             max_request_steps: usize::MAX,
             slice_steps: usize::MAX,
             max_connections: 0,
@@ -175,6 +185,14 @@ pub struct ServerStats {
     pub auth_failures: u64,
     /// Sessions that expired.
     pub expired: u64,
+    /// Approximate memory of all znodes in bytes.
+    pub znode_memory: usize,
+    /// Watched paths of all connections. A long path counts as several.
+    pub watched_paths: usize,
+    /// Bytes of events that are not delivered yet.
+    pub undelivered: usize,
+    /// Number of steps of the longest turn with the core.
+    pub longest_turn: usize,
     /// Connections closed because the client did not read its output or watched too many paths.
     pub cut_off: u64,
 }

@@ -26,14 +26,16 @@
 //! - An access list may name IPv6 addresses.
 //! - `createTTL` without the flags for a time to live is answered "bad arguments"; some such requests make Apache
 //!   ZooKeeper exit.
-//! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below
-//!   it is answered "unimplemented". The error is not "no auth", because no credentials would
-//!   permit such a write.
+//! - There are no quotas. `/zookeeper` and its children can be read. Only a client with the identity `super` may write to
+//!   them, and a write below `/zookeeper/quota` is answered "unimplemented" for every client.
 //! - Znodes with a time to live are enabled unless [`Limits::extended_types`] disables them.
 //! - A part of a certificate's name is written in hexadecimal if the part is not UTF-8. Java, and
 //!   so Apache ZooKeeper, writes different parts of this kind as the same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
-//! - The data of one `multiRead` answer is limited to 16 MiB.
+//! - A request that takes too much work is answered "quota exceeded" (-125): a multi of about 3,000 operations or more, a
+//!   `multiRead` of more than 6 MiB of data, a list of more than 16 MiB, a path of more than 4,096 names. So is a write
+//!   that creates znodes when the memory for them is used up.
+//! - A session with more than 256 ephemerals ends in several transactions.
 //!
 //! # Not supported
 //! Not supported are `reconfig`, SASL, quotas, and the four-letter words `gtmk`, `stmk` and `hash`.

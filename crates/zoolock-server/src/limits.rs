@@ -37,6 +37,16 @@ pub struct Limits {
     ///
     /// Above the limit the server closes the connection that watches the most.
     pub max_total_watches: usize,
+    /// Approximate maximum memory of all znodes in bytes, with their data and access lists. Default: 64 GiB. 0 means no
+    /// limit.
+    ///
+    /// Above the limit the server refuses writes that create znodes or write much data, with ZooKeeper's error
+    /// `QuotaExceeded`.
+    pub max_znode_memory: usize,
+    /// Maximum number of sessions. Default: 100,000. 0 means no limit.
+    ///
+    /// The server closes connections that ask for another session.
+    pub max_sessions: usize,
     /// Set if znodes may have a time to live, like ZooKeeper's `extendedTypesEnabled`. Default:
     /// true.
     pub extended_types: bool,
@@ -58,9 +68,52 @@ impl Default for Limits {
             max_queued: 512 << 20,
             max_watches: 1_000_000,
             max_total_watches: 4_000_000,
+            max_znode_memory: 64 << 30,
+            max_sessions: 100_000,
             extended_types: true,
             log: log::Options::default(),
             disk: None,
         }
+    }
+}
+
+/// Approximate memory of a watched path in bytes.
+const WATCH_MEMORY: u64 = 256;
+
+impl Limits {
+    /// Returns limits for a server that may take this number of bytes of memory. They are not higher than the defaults.
+    ///
+    /// Znodes may take a third of the memory, output and incomplete requests a twelfth each, and watches and undelivered
+    /// events a 48th each. The rest is for growing tables, for buffers and for the program.
+    pub fn for_memory(bytes: u64) -> Self {
+        let limits = Limits::default();
+        let least =
+            |default: usize, share: u64| default.min(usize::try_from(share).unwrap_or(usize::MAX).max(1));
+        let watches = bytes / 48 / WATCH_MEMORY;
+        Limits {
+            max_queued: least(limits.max_queued, bytes / 12),
+            max_watches: least(limits.max_watches, watches / 2),
+            max_total_watches: least(limits.max_total_watches, watches),
+            max_znode_memory: least(limits.max_znode_memory, bytes / 3),
+            max_sessions: least(limits.max_sessions, bytes / 16_384),
+            ..limits
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_shrink_with_the_memory() {
+        let (small, large) = (Limits::for_memory(512 << 20), Limits::for_memory(1 << 40));
+        assert_eq!(large.max_queued, Limits::default().max_queued);
+        assert_eq!(large.max_sessions, Limits::default().max_sessions);
+        let watches = small.max_total_watches * WATCH_MEMORY as usize;
+        // Output, incomplete requests, undelivered events, znodes and watches.
+        let sum = small.max_queued * 2 + small.max_queued / 4 + small.max_znode_memory + watches;
+        assert!(sum < 340 << 20, "{sum}");
+        assert!(Limits::for_memory(0).max_queued > 0, "a limit of 0 would mean no limit");
     }
 }

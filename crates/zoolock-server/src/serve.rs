@@ -88,6 +88,7 @@ pub(crate) struct ReportedSettings {
     pub(crate) metrics_addr: Option<SocketAddr>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) max_connections_per_address: usize,
+    pub(crate) max_http_connections: usize,
     pub(crate) min_timeout_ms: u32,
     pub(crate) max_timeout_ms: u32,
 }
@@ -106,6 +107,8 @@ pub(crate) struct SharedServer {
     // write after the lock of the directory is released.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
+    /// Number of open connections over HTTP.
+    http_connections: AtomicUsize,
     /// Notified when the core has long work.
     work: Notify,
     /// The permit for a long turn of a connection with the core.
@@ -233,6 +236,7 @@ impl SharedServer {
             timing,
             journal,
             data_dir,
+            http_connections: AtomicUsize::new(0),
             work: Notify::new(),
             long_turns: Semaphore::new(1),
             broken,

@@ -33,6 +33,9 @@ use crate::ids::{SessionId, Zxid};
 /// the memory that the copies of large znodes take.
 const CHUNK_BYTES: usize = 4 << 20;
 
+/// Approximate memory of a znode in bytes, besides its name and its data.
+const ZNODE_MEMORY: usize = 200;
+
 /// All znodes, by path.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -109,6 +112,11 @@ impl Tree {
     /// Returns the total length of all paths and data, as `mntr` shows it.
     pub fn approximate_data_size(&self) -> usize {
         self.size
+    }
+
+    /// Returns the approximate memory of all znodes and access lists in bytes.
+    pub fn memory(&self) -> usize {
+        self.size + ZNODE_MEMORY * self.len() + self.acls.bytes()
     }
 
     /// Returns the number of ephemerals.

@@ -11,6 +11,7 @@ use zoolock_server::{
 use crate::args::{self, Global, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 use crate::base::duration::{format_duration, parse_duration};
 use crate::base::exit::Failure;
+use crate::base::memory::available_memory;
 use crate::plan::credentials::{MAX_PEM_FILE, open_for_flag, read_private_file};
 use crate::plan::{Plan, refuse_json};
 
@@ -95,7 +96,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
             format_duration(shortest)
         )));
     }
-    builder = builder.limits(Limits { min_session_timeout: min, ..Limits::default() });
+    builder = builder.limits(Limits { min_session_timeout: min, ..Limits::for_memory(available_memory()) });
     builder = max.into_iter().fold(builder, Builder::max_session_timeout);
     if let Some(listen) = &serve.operation.metrics {
         builder = builder.metrics(resolve_address("--metrics", listen)?);

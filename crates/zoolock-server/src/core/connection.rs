@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use bytes::BytesMut;
 use zoolock_wire::{Identity, RequestHeader};
 
-use super::work::Job;
+use super::jobs::Job;
 
 use crate::client::Client;
 use crate::ids::SessionId;

@@ -1,12 +1,12 @@
 //! Output of connections, and the closing of connections whose clients do not read it.
 
 use bytes::BytesMut;
-use zoolock_wire::{EventKind, Writer};
+use zoolock_wire::{Code, EventKind, Reply, ReplyHeader, Writer};
 
 use super::Core;
 use super::connection::Conn;
 use super::deliveries::encode_event_frame;
-use super::work::Job;
+use super::jobs::Job;
 use crate::ids::ConnId;
 
 impl Core {
@@ -121,5 +121,16 @@ impl Core {
             state.woken = true;
             self.woken.push(conn);
         }
+    }
+}
+
+/// Encodes a reply with its header.
+pub(super) fn encode_reply(xid: i32, zxid: i64, result: Result<Reply, Code>, writer: &mut Writer<'_>) {
+    match result {
+        Ok(reply) => {
+            ReplyHeader { xid, zxid, err: 0 }.encode(writer);
+            reply.encode(writer);
+        }
+        Err(code) => ReplyHeader { xid, zxid, err: code.number() }.encode(writer),
     }
 }

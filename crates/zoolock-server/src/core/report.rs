@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::connection::{ConnectionCounts, HandshakePhase};
-use super::{Core, ServerStats};
+use super::{Core, CoreConfig, ServerStats};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
 pub use crate::watches::DataWatchCounts;
@@ -38,8 +38,16 @@ impl Core {
             watches: self.watches.len(),
             watch_sides: self.watches.zookeeper_count(),
             zxid: self.state.zxid.0,
+            znode_memory: self.state.tree.memory(),
+            watched_paths: self.watches.total_cost(),
+            undelivered: self.deliveries.bytes(),
             ..self.totals
         }
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
     }
 
     /// Counts a four-letter word as a received frame, as ZooKeeper does. If `answered` is set,

@@ -1,9 +1,11 @@
 //! Requests of connections that have a session.
 
-use zoolock_wire::{Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, Writer, op, perms};
+use bytes::Bytes;
+use zoolock_wire::{Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
 
 use super::connection::HandshakePhase;
-use super::work::LISTED;
+use super::listing::LISTED;
+use super::output::encode_reply;
 use super::{Core, Now};
 use crate::acl;
 use crate::ids::ConnId;
@@ -107,7 +109,10 @@ impl Core {
             | Request::Reconfig
             | Request::Multi(_) => {
                 let Some(requester) = self.requester(conn, session) else { return };
-                let change = prepare(request, &self.state, requester);
+                let change = match self.is_out_of_memory() && takes_memory(&request) {
+                    true => Change::Refused(WriteRefusal::One(Code::QuotaExceeded)),
+                    false => prepare(request, &self.state, requester),
+                };
                 self.steps += requester.client.steps();
                 let result = self.commit_change(session, change, now);
                 self.reply_to_write(conn, header.xid, result);
@@ -156,6 +161,11 @@ impl Core {
     pub(super) fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
         let zxid = self.state.zxid.0;
         self.send(conn, |writer| encode_reply(xid, zxid, result, writer));
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        let max = self.config.max_znode_memory;
+        max != 0 && self.state.tree.memory() > max
     }
 
     fn requester(&self, conn: ConnId, session: SessionId) -> Option<Requester<'_>> {
@@ -259,13 +269,25 @@ impl Core {
     }
 }
 
-/// Encodes a reply with its header.
-pub(super) fn encode_reply(xid: i32, zxid: i64, result: Result<Reply, Code>, writer: &mut Writer<'_>) {
-    match result {
-        Ok(reply) => {
-            ReplyHeader { xid, zxid, err: 0 }.encode(writer);
-            reply.encode(writer);
+/// Size of data in bytes that a write may always have. The records of a lock are smaller, so that it can be released.
+const SMALL_DATA: usize = 1024;
+
+/// Returns whether a write takes much memory: it creates more znodes than it deletes, or writes large data or a list.
+fn takes_memory(request: &Request) -> bool {
+    let is_large = |data: &Option<Bytes>| data.as_ref().is_some_and(|data| data.len() > SMALL_DATA);
+    match request {
+        Request::Create(_) | Request::SetAcl { .. } => true,
+        Request::SetData { data, .. } => is_large(data),
+        Request::Multi(ops) => {
+            let creates = ops.iter().filter(|op| matches!(op, Request::Create(_))).count();
+            let deletes = ops.iter().filter(|op| matches!(op, Request::Delete { .. })).count();
+            let large = |op: &Request| match op {
+                Request::Create(create) => is_large(&create.data),
+                Request::SetData { data, .. } => is_large(data),
+                op => matches!(op, Request::SetAcl { .. }),
+            };
+            creates > deletes || ops.iter().any(large)
         }
-        Err(code) => ReplyHeader { xid, zxid, err: code.number() }.encode(writer),
+        _ => false,
     }
 }

@@ -41,6 +41,11 @@ impl Core {
             );
             return self.close(conn);
         }
+        let max_sessions = self.config.max_sessions;
+        if request.session == 0 && max_sessions != 0 && self.state.sessions.len() >= max_sessions {
+            tracing::warn!(%conn, max_sessions, "too many sessions; refusing a new one");
+            return self.close(conn);
+        }
         let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
         let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0).max(min).min(max);
         let granted = if request.session == 0 {

@@ -8,20 +8,20 @@
 //! Each portion leaves a consistent state. Portions of different kinds alternate, and other connections are served
 //! between calls.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::vec;
 
 use bytes::BytesMut;
-use zoolock_wire::{Code, EventKind, Reply, ReplyHeader, SetWatches, Stat, Writer, perms};
+use zoolock_wire::{Code, EventKind, Reply, SetWatches, Writer, perms};
 
-use super::requests::encode_reply;
+use super::jobs::{Job, Readiness, SessionEnd, SetWatch, WatchesToSet};
+use super::output::encode_reply;
 use super::{Core, Now};
 use crate::client::path_steps;
 use crate::ids::{ConnId, SessionId};
 use crate::prepare::{decide_removal, decide_session_end};
-use crate::tree::ChildCursor;
 use crate::txn::Change;
 use crate::watches::WatchKinds;
 
@@ -40,97 +40,8 @@ const VISITED: usize = 1024;
 const MAX_QUEUED_EVENTS: usize = 64 << 10;
 /// Number of connections to which an undelivered event is delivered at once if they miss no earlier event.
 const PROMPT: usize = 16;
-/// Maximum number of children that are listed at once.
-pub(super) const LISTED: usize = 4096;
-/// Maximum size of a list of children in bytes.
-const MAX_LISTING: usize = 16 << 20;
-/// Maximum number of lists that are built at the same time. Each takes memory in proportion to its length.
-const MAX_LISTINGS: usize = 8;
-/// Number of steps for one listed child.
-const CHILD_STEPS: usize = 8;
 /// Number of steps for one path of a `setWatches` request.
 const SET_WATCH_STEPS: usize = 40;
-
-/// Whether the next request of a connection can be handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Readiness {
-    /// The next request can be handled.
-    Ready,
-    /// The connection has unfinished work. Call [`Core::advance`] again.
-    Busy,
-    /// The connection is woken when the next request can be handled, or its output must be taken first.
-    Blocked,
-}
-
-/// A session that has ended and still owns ephemerals.
-#[derive(Debug)]
-pub(super) struct SessionEnd {
-    session: SessionId,
-    /// The connection and the xid of the request that closed the session.
-    request: Option<(ConnId, i32)>,
-}
-
-/// The state of the delivery of events to all connections.
-#[derive(Debug, Default)]
-pub(super) struct DeliveryRound {
-    /// The connection that was visited last.
-    last: Option<ConnId>,
-    /// The lowest number of a next event among the visited connections.
-    lowest: Option<u64>,
-    progress: bool,
-    /// Set if a whole round made no progress. The connections must take their output first.
-    pub(super) stalled: bool,
-}
-
-/// An unfinished request of a connection.
-#[derive(Debug)]
-pub(super) enum Job {
-    /// Sets watches again after a reconnect.
-    SetWatches(WatchesToSet),
-    /// Lists the children of a znode.
-    List(Box<Listing>),
-    /// Sends this reply after the events of the write.
-    Reply(BytesMut),
-}
-
-/// The watches that a client sets again after a reconnect.
-#[derive(Debug)]
-pub(super) struct WatchesToSet {
-    xid: i32,
-    since: i64,
-    lists: [(SetWatch, vec::IntoIter<String>); 5],
-}
-
-/// A list of children that is being built.
-#[derive(Debug)]
-pub(super) struct Listing {
-    xid: i32,
-    path: Arc<str>,
-    with_stat: bool,
-    watch: bool,
-    cursor: ChildCursor,
-    /// The encoded names.
-    names: BytesMut,
-    count: usize,
-    /// Children that were deleted during the listing, with the count of listed names at that time.
-    deleted: HashMap<String, usize>,
-    /// Set when all children are listed. The deleted children are then removed from the list.
-    complete: Option<CompleteListing>,
-}
-
-/// The end of a listing: the state that the list shows.
-#[derive(Debug)]
-struct CompleteListing {
-    stat: Stat,
-    zxid: i64,
-    /// The name to check next, and the offsets from which it is read and to which it is moved.
-    checked: usize,
-    read: usize,
-    written: usize,
-    kept: usize,
-    /// Events that follow the reply.
-    events: BytesMut,
-}
 
 impl Core {
     /// Returns whether [`Core::continue_work`] has something to do.
@@ -173,6 +84,7 @@ impl Core {
 
     /// Returns the number of steps since the last call.
     pub fn take_steps(&mut self) -> usize {
+        self.totals.longest_turn = self.totals.longest_turn.max(self.steps);
         std::mem::take(&mut self.steps)
     }
 
@@ -503,191 +415,5 @@ impl Core {
             Some(kind) => self.send_event(conn, kind, path),
             None => self.add_watch(path, conn, kinds),
         }
-    }
-
-    /// Begins to list the children of a znode with many children, which the client may read.
-    pub(super) fn begin_listing(&mut self, conn: ConnId, path: &str, with_stat: bool, watch: bool, xid: i32) {
-        let listings = self.listings.values().map(Vec::len).sum::<usize>();
-        let cursor = match listings < MAX_LISTINGS {
-            true => self.state.tree.open_cursor(path).ok_or(Code::NoNode),
-            false => Err(Code::Throttled),
-        };
-        match cursor {
-            Err(code) => self.reply(conn, xid, Err(code)),
-            Ok(cursor) => {
-                let path: Arc<str> = zoolock_wire::path::normalize(path).into();
-                self.listings.entry(Arc::clone(&path)).or_default().push(conn);
-                let listing = Box::new(Listing {
-                    xid,
-                    path,
-                    with_stat,
-                    watch,
-                    cursor,
-                    names: BytesMut::new(),
-                    count: 0,
-                    deleted: HashMap::new(),
-                    complete: None,
-                });
-                let steps = self.config.slice_steps;
-                self.continue_listing(conn, listing, steps);
-            }
-        }
-    }
-
-    fn continue_listing(&mut self, conn: ConnId, mut listing: Box<Listing>, max_steps: usize) -> Readiness {
-        let start = self.steps;
-        while listing.complete.is_none() {
-            let Listing { cursor, names, count, .. } = &mut *listing;
-            let mut writer = Writer::new(names);
-            let listed = self.state.tree.read_children(*cursor, LISTED, |name| writer.string(name));
-            match listed {
-                None => return self.fail_listing(conn, &listing, Code::NoNode),
-                Some(_) if names.len() > MAX_LISTING => {
-                    return self.fail_listing(conn, &listing, Code::QuotaExceeded);
-                }
-                Some(listed) => {
-                    *count += listed;
-                    self.steps += CHILD_STEPS * listed;
-                    if listed < LISTED {
-                        self.complete_listing(conn, &mut listing);
-                    }
-                }
-            }
-            if self.steps - start >= max_steps {
-                return self.keep_listing(conn, listing);
-            }
-        }
-        let left = max_steps.saturating_sub(self.steps - start);
-        let (is_done, steps) = listing.remove_deleted(left);
-        self.steps += steps;
-        if !is_done {
-            return self.keep_listing(conn, listing);
-        }
-        let Listing { xid, with_stat, names, complete, .. } = *listing;
-        let Some(CompleteListing { stat, zxid, kept, events, .. }) = complete else {
-            return Readiness::Ready;
-        };
-        self.steps += names.len() / 16;
-        self.send(conn, |writer| {
-            ReplyHeader { xid, zxid, err: 0 }.encode(writer);
-            writer.count(kept);
-            writer.raw(&names);
-            if with_stat {
-                stat.encode(writer);
-            }
-        });
-        if let Some(state) = self.conns.get_mut(&conn) {
-            state.output.extend_from_slice(&events);
-        }
-        Readiness::Ready
-    }
-
-    fn keep_listing(&mut self, conn: ConnId, listing: Box<Listing>) -> Readiness {
-        match self.conns.get_mut(&conn) {
-            Some(state) => state.job = Some(Job::List(listing)),
-            None => self.forget_listing(conn, &listing),
-        }
-        Readiness::Busy
-    }
-
-    fn fail_listing(&mut self, conn: ConnId, listing: &Listing, code: Code) -> Readiness {
-        self.forget_listing(conn, listing);
-        self.reply(conn, listing.xid, Err(code));
-        Readiness::Ready
-    }
-
-    /// Records that all children are listed. The list shows the state of this moment, and the watch is set now.
-    fn complete_listing(&mut self, conn: ConnId, listing: &mut Listing) {
-        self.forget_listing(conn, listing);
-        let Some(node) = self.state.tree.get(&listing.path) else { return };
-        listing.complete = Some(CompleteListing {
-            stat: node.stat(),
-            zxid: self.state.zxid.0,
-            checked: 0,
-            read: 0,
-            written: 0,
-            kept: 0,
-            events: BytesMut::new(),
-        });
-        if listing.watch {
-            self.add_watch(&listing.path, conn, WatchKinds::CHILD);
-        }
-    }
-
-    /// Closes the cursor of a listing, and records no further deletions for it.
-    pub(super) fn forget_listing(&mut self, conn: ConnId, listing: &Listing) {
-        self.state.tree.close_cursor(listing.cursor);
-        if let Some(conns) = self.listings.get_mut(&listing.path) {
-            conns.retain(|other| *other != conn);
-            if conns.is_empty() {
-                self.listings.remove(&listing.path);
-            }
-        }
-    }
-
-    /// Records the deletion of a child for the listings that are being built.
-    pub(super) fn record_deletion(&mut self, path: &str) {
-        if self.listings.is_empty() {
-            return;
-        }
-        let (parent, name) = zoolock_wire::path::split(path);
-        for conn in self.listings.get(parent).into_iter().flatten() {
-            if let Some(Job::List(listing)) = self.conns.get_mut(conn).and_then(|state| state.job.as_mut()) {
-                listing.deleted.insert(name.to_owned(), listing.count);
-            }
-        }
-    }
-}
-
-/// The kind of a watch in a `setWatches` request.
-#[derive(Debug, Clone, Copy)]
-enum SetWatch {
-    Data,
-    Exist,
-    Child,
-    Persistent,
-    Recursive,
-}
-
-impl Job {
-    /// Returns the events that must follow the reply of this job, if the state that the reply shows is fixed.
-    pub(super) fn later_events(&mut self) -> Option<&mut BytesMut> {
-        match self {
-            Job::List(listing) => listing.complete.as_mut().map(|complete| &mut complete.events),
-            Job::SetWatches(_) | Job::Reply(_) => None,
-        }
-    }
-}
-
-impl Listing {
-    /// Removes names of deleted children from the complete list, for at most `max_steps` steps. Returns whether all are
-    /// removed, and the number of steps.
-    fn remove_deleted(&mut self, max_steps: usize) -> (bool, usize) {
-        let Listing { names, count, deleted, complete: Some(complete), .. } = self else { return (false, 0) };
-        if deleted.is_empty() {
-            complete.kept = *count;
-            return (true, 0);
-        }
-        let mut steps = 0;
-        while complete.checked < *count {
-            if steps >= max_steps {
-                return (false, steps);
-            }
-            let start = complete.read;
-            let len = names[start..].first_chunk().map_or(0, |len| u32::from_be_bytes(*len) as usize);
-            let end = start + 4 + len;
-            // A child that was created again after its deletion is listed again.
-            let name = std::str::from_utf8(&names[start + 4..end]).unwrap_or_default();
-            if deleted.get(name).is_none_or(|listed| complete.checked >= *listed) {
-                names.copy_within(start..end, complete.written);
-                complete.written += end - start;
-                complete.kept += 1;
-            }
-            complete.read = end;
-            complete.checked += 1;
-            steps += CHILD_STEPS;
-        }
-        names.truncate(complete.written);
-        (true, steps)
     }
 }

@@ -20,6 +20,9 @@ pub(crate) const SLICE_STEPS: usize = 100_000;
 /// steps again.
 pub(crate) const MAX_REQUEST_STEPS: usize = 200_000;
 
+/// The largest number of steps of a turn with the core. Tests check that no turn takes more.
+pub(crate) const MAX_TURN_STEPS: usize = 500_000;
+
 /// A turn of a connection with more steps is long.
 const LONG_TURN_STEPS: usize = 20_000;
 

@@ -38,6 +38,7 @@ impl FuzzServer {
             metrics_addr: None,
             data_dir: None,
             max_connections_per_address: 0,
+            max_http_connections: 0,
             min_timeout_ms: core.min_timeout_ms,
             max_timeout_ms: core.max_timeout_ms,
         };

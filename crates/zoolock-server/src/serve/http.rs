@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -67,10 +68,12 @@ pub(crate) async fn serve_http(
     stop: watch::Receiver<bool>,
     mut clients_stopped: watch::Receiver<bool>,
 ) {
-    let service = HttpService::new(shared, stop);
+    let service = HttpService::new(Arc::clone(&shared), stop);
     let serve = move |socket: TcpStream, peer: SocketAddr, _| {
         let service = service.clone();
+        let counted = CountedConnection::new(Arc::clone(&shared));
         async move {
+            let _counted = counted;
             if let Err(why) = service.answer_request(socket).await {
                 tracing::debug!(%peer, why, "HTTP connection failed");
             }
@@ -78,6 +81,22 @@ pub(crate) async fn serve_http(
     };
     let limits = Arc::new(ConnectionLimits::for_http(max_connections));
     http::serve_connections(listener, limits, wait_until_stopped(&mut clients_stopped), serve).await;
+}
+
+/// An open connection, as the metrics count it.
+struct CountedConnection(Arc<SharedServer>);
+
+impl CountedConnection {
+    fn new(shared: Arc<SharedServer>) -> Self {
+        shared.http_connections.fetch_add(1, Ordering::Relaxed);
+        CountedConnection(shared)
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.http_connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn metrics(State(HttpState { shared, .. }): State<HttpState>) -> impl IntoResponse {

@@ -1,8 +1,11 @@
 //! Metrics of the server, under ZooKeeper's names.
 
+use std::sync::atomic::Ordering;
+
 use rustix::process::{Resource, getrlimit};
 
 use super::SharedServer;
+use super::background::MAX_TURN_STEPS;
 
 /// A metric.
 pub(super) struct Metric {
@@ -18,11 +21,14 @@ pub(super) enum MetricValue {
 }
 
 pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
-    let (stats, latency, size, rejected, handshakes, opened) = {
+    let (stats, config, latency, size, rejected, handshakes, opened) = {
         let inner = shared.lock();
         let size = inner.core.state().tree.approximate_data_size();
-        (inner.core.stats(), inner.latency, size, inner.rejected, inner.failed_handshakes, inner.opened)
+        let (stats, config) = (inner.core.stats(), inner.core.config().clone());
+        (stats, config, inner.latency, size, inner.rejected, inner.failed_handshakes, inner.opened)
     };
+    let unhandled = shared.unhandled_bytes.load(Ordering::Relaxed);
+    let http = shared.http_connections.load(Ordering::Relaxed);
     let gauge = |name, value| Metric { name, is_counter: false, value: MetricValue::Whole(value) };
     let counter = |name, value| Metric { name, is_counter: true, value: MetricValue::Whole(value) };
     let average =
@@ -46,6 +52,25 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
         gauge("open_file_descriptor_count", count_open_files()),
         gauge("local_sessions", 0),
         gauge("uptime", uptime),
+        // The budgets, which ZooKeeper does not have. A limit of 0 means no limit.
+        gauge("budget_turn_steps", stats.longest_turn as u64),
+        gauge("budget_turn_steps_limit", MAX_TURN_STEPS as u64),
+        gauge("budget_znode_bytes", stats.znode_memory as u64),
+        gauge("budget_znode_bytes_limit", config.max_znode_memory as u64),
+        gauge("budget_sessions", stats.sessions as u64),
+        gauge("budget_sessions_limit", config.max_sessions as u64),
+        gauge("budget_watched_paths", stats.watched_paths as u64),
+        gauge("budget_watched_paths_limit", config.max_total_watches as u64),
+        gauge("budget_output_bytes", stats.queued as u64),
+        gauge("budget_output_bytes_limit", config.max_queued as u64),
+        gauge("budget_event_bytes", stats.undelivered as u64),
+        gauge("budget_event_bytes_limit", config.max_undelivered as u64),
+        gauge("budget_input_bytes", unhandled as u64),
+        gauge("budget_input_bytes_limit", shared.timing.max_queued as u64),
+        gauge("budget_connections", stats.connections as u64),
+        gauge("budget_connections_limit", config.max_connections as u64),
+        gauge("budget_http_connections", http as u64),
+        gauge("budget_http_connections_limit", shared.timing.conf.max_http_connections as u64),
         counter("connection_rejected", rejected),
         counter("connection_request_count", opened),
         counter("connection_drop_count", stats.cut_off),

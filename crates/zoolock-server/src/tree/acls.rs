@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use slab::Slab;
 
-use crate::acl::AclList;
+use crate::acl::{AclList, stored_bytes};
 
 /// The access lists by number. Clients choose the contents of the lists, so the hash has a random
 /// key.
@@ -15,6 +15,8 @@ pub(super) struct Acls {
     lists: Slab<SharedAcl>,
     index: HashTable<u32>,
     hasher: RandomState,
+    /// Approximate memory of the lists in bytes.
+    bytes: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -26,7 +28,7 @@ struct SharedAcl {
 impl Acls {
     /// Counts one more znode with this list, and stores the list if it is new. Returns the number of the list.
     pub(super) fn add_user(&mut self, list: &AclList) -> u32 {
-        let Acls { lists, index, hasher } = self;
+        let Acls { lists, index, hasher, bytes } = self;
         let hash = hasher.hash_one(&**list);
         let same = |id: &u32| lists[*id as usize].list == *list;
         match index.entry(hash, same, |id| hasher.hash_one(&*lists[*id as usize].list)) {
@@ -38,6 +40,7 @@ impl Acls {
             Entry::Vacant(free) => {
                 let id = u32::try_from(lists.vacant_key()).expect("there are no more lists than znodes");
                 free.insert(id);
+                *bytes += memory(list);
                 lists.insert(SharedAcl { list: list.clone(), users: 1 });
                 id
             }
@@ -49,7 +52,9 @@ impl Acls {
         let shared = &mut self.lists[id as usize];
         shared.users -= 1;
         if shared.users == 0 {
-            let hash = self.hasher.hash_one(&*self.lists.remove(id as usize).list);
+            let SharedAcl { list, .. } = self.lists.remove(id as usize);
+            self.bytes -= memory(&list);
+            let hash = self.hasher.hash_one(&*list);
             if let Ok(entry) = self.index.find_entry(hash, |known| *known == id) {
                 entry.remove();
             }
@@ -60,9 +65,19 @@ impl Acls {
         &self.lists[id as usize].list
     }
 
+    /// Returns the approximate memory of the lists in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         assert_eq!(self.index.len(), self.lists.len());
         self.lists.len()
     }
+}
+
+/// Returns the approximate memory of a list in bytes: its entries and their keys.
+fn memory(list: &AclList) -> usize {
+    100 + 120 * list.len() + stored_bytes(list)
 }

@@ -77,6 +77,26 @@ async fn invalid_or_disabled_ttl_is_refused() {
 }
 
 #[tokio::test]
+async fn system_znodes_are_read_only() {
+    let server = server().await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
+    for request in [
+        create("/zookeeper/a", 0),
+        create("/zookeeper/quota", 0),
+        set("/zookeeper", "x", -1),
+        set("/zookeeper/quota", "x", -1),
+        Request::SetAcl { path: "/zookeeper".into(), acl: vec![Acl::anyone(perms::ALL)], version: -1 },
+    ] {
+        assert_eq!(raw.call_error(request.clone()).await, -102, "{request:?}");
+    }
+    let Reply::ChildrenStat { children, .. } = raw.call_ok(children("/zookeeper", false)).await else {
+        panic!("children")
+    };
+    assert_eq!(children, ["config", "quota"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn writes_below_the_quota_node_are_refused() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;

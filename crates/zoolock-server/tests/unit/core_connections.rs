@@ -16,7 +16,12 @@ fn cut_off_connection_is_woken_again() {
     let (watcher, writer) = (connect(&mut core, 1, NOW), connect(&mut core, 2, NOW));
     send_request(&mut core, watcher, &Request::AddWatch { path: "/".to_owned(), mode: 1 }, NOW);
     core.take_output(watcher, &mut BytesMut::new());
-    let set = Request::SetData { path: "/zookeeper".to_owned(), data: None, version: -1 };
+    let acl = vec![Acl::anyone(perms::ALL)];
+    let create = CreateRequest { op: op::CREATE, path: "/a".into(), data: None, acl, flags: 0, ttl: 0 };
+    send_request(&mut core, writer, &Request::Create(create), NOW);
+    core.take_output(watcher, &mut BytesMut::new());
+    core.take_woken();
+    let set = Request::SetData { path: "/a".to_owned(), data: None, version: -1 };
     send_request(&mut core, writer, &set, NOW);
     assert_eq!(core.take_woken(), [watcher]);
     // The watcher's task takes no output meanwhile: its own buffer is full, because its peer does not read.

@@ -242,16 +242,15 @@ fn slow_watcher_is_closed_and_others_get_all_events() {
         || (0..2500).map(|_| Request::SetData { path: "/a".into(), data: None, version: -1 }).collect();
     for _ in 0..40 {
         core.call(writer, &Request::Multi(sets()));
-        core.work();
-        core.finish(quick);
-        events += core.take(quick).events.len();
-    }
-    loop {
-        core.work();
-        core.finish(quick);
-        match core.take(quick).events.len() {
-            0 => break,
-            taken => events += taken,
+        loop {
+            core.finish(quick);
+            let taken = core.take(quick).events.len();
+            events += taken;
+            if taken == 0 && !core.core.has_work() {
+                break;
+            }
+            core.core.continue_work(core.now);
+            core.end_turn();
         }
     }
     assert_eq!(events, 100_000);
@@ -482,4 +481,36 @@ fn refused_request_says_that_it_is_too_much() {
     assert!(body.windows(4).any(|number| number == Code::QuotaExceeded.number().to_be_bytes()));
     assert_eq!(core.call(client, &Request::Ping), 0);
     core.check_turns();
+}
+
+#[test]
+fn znodes_have_a_memory_limit() {
+    let mut core = Measured::new(CoreConfig { max_znode_memory: 1 << 20, ..small_turns() });
+    let client = core.connect();
+    let quota = Code::QuotaExceeded.number();
+    core.call(client, &open("/a"));
+    let created =
+        (0..10_000).take_while(|number| core.call(client, &open(format!("/a/{number}"))) == 0).count();
+    assert!((1000..10_000).contains(&created), "{created}");
+    let set = |len| Request::SetData { path: "/a".into(), data: Some(vec![7; len].into()), version: -1 };
+    assert_eq!((core.call(client, &set(100)), core.call(client, &set(100_000))), (0, quota));
+    let delete = |number: usize| Request::Delete { path: format!("/a/{number}"), version: -1 };
+    // A release writes a small record, and a hand-over may replace a znode.
+    assert_eq!(core.call(client, &Request::Multi(vec![set(100), delete(0), open("/a/0")])), 0);
+    assert_eq!(core.call(client, &Request::Multi(vec![open("/a/x")])), quota);
+    for number in 0..100 {
+        assert_eq!(core.call(client, &delete(number)), 0);
+    }
+    assert_eq!(core.call(client, &open("/a/x")), 0);
+}
+
+#[test]
+fn sessions_have_a_limit() {
+    let mut core = Measured::new(CoreConfig { max_sessions: 3, ..small_turns() });
+    let conns: Vec<ConnId> = (0..4).map(|_| core.connect()).collect();
+    assert_eq!(core.core.session_count(), 3);
+    assert!(!core.core.is_admitted(conns[3]));
+    core.call(conns[0], &Request::CloseSession);
+    core.connect();
+    assert_eq!(core.core.session_count(), 3);
 }

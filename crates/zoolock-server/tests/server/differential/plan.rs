@@ -52,7 +52,8 @@ const INVALID: [&str; 11] = [
     "/d00000/\u{f8ff}",
     "//",
 ];
-const SYSTEM: [&str; 5] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config", "/zookeeper/nothing"];
+/// Not `/zookeeper` and `/zookeeper/quota`, which are read-only on this server.
+const SYSTEM: [&str; 2] = ["/", "/zookeeper/config"];
 
 /// The kind of watch that a session sets on a path. On Apache ZooKeeper, a new watch on a path
 /// replaces watches of other kinds (ZOOKEEPER-4466). This server keeps all of them. So a session
