@@ -70,6 +70,14 @@ impl BlockingClient {
         Ok(count)
     }
 
+    /// Sends the first bytes of a frame that announces 1,000,000 bytes.
+    pub(crate) fn send_part(&mut self, len: usize) -> Outcome<()> {
+        let mut part = 1_000_000_u32.to_be_bytes().to_vec();
+        part.resize(4 + len, 0);
+        self.socket.write_all(&part)?;
+        Ok(())
+    }
+
     /// Reads and drops the output of the server that has arrived. Returns the number of bytes.
     pub(crate) fn drop_input(&mut self) -> Outcome<usize> {
         self.socket.set_nonblocking(true)?;

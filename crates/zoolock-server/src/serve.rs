@@ -20,7 +20,7 @@ mod words;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -343,10 +343,16 @@ impl SharedServer {
         inner.core.take_steps()
     }
 
-    fn add_connection(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
+    fn add_connection(
+        &self,
+        addr: SocketAddr,
+        identity: Option<Identity>,
+        waker: Arc<Notify>,
+        lagging: Arc<AtomicBool>,
+    ) -> ConnId {
         let mut inner = self.lock();
         let conn = inner.core.add_authenticated_connection(addr.ip(), identity);
-        inner.peers.insert(conn, ConnectedPeer { addr, since_ms: self.now().wall_ms, waker });
+        inner.peers.insert(conn, ConnectedPeer { addr, since_ms: self.now().wall_ms, waker, lagging });
         inner.opened += 1;
         conn
     }

@@ -47,7 +47,7 @@ Exit codes:
   2        doctor --strict: a finding is an error
   64       invalid command line, or an invalid value in it
   66       show, why, revoke, break: no lock has this name: it is free, or misspelled
-           ls, show, why, deadlocks, history, revoke, break: --root does not exist
+           ls, show, why, deadlocks, history, revoke, break: --root does not exist (and is not /locks)
   69       the server cannot be reached, or a process or thread cannot be started
   70       the lock or the queue position was lost, or the lock could not be renewed in time
   74       the output cannot be written

@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(of(r#"{"library":"kazoo","note":"host-7"}"#), "number 5, kazoo: host-7");
         assert_eq!(of(r#"{"library":"Curator","host":"10.0.0.7"}"#), "number 5, Curator at 10.0.0.7");
         let run = r#"{"host":"web-3","pid":7,"program":"sh","runs_program":true}"#;
-        assert_eq!(of(run), "number 5, web-3 pid 7 (runs sh)");
+        assert_eq!(of(run), "number 5, web-3 pid 7 (run of sh)");
     }
 
     #[test]

@@ -164,7 +164,7 @@ pub(crate) fn describe_contender(entry: &Entry) -> String {
 
 /// Describes the program of a process, which may be another program that the process runs.
 pub(crate) fn describe_program(program: &str, runs_program: bool) -> String {
-    if runs_program { format!("runs {program}") } else { program.to_owned() }
+    if runs_program { format!("run of {program}") } else { program.to_owned() }
 }
 
 #[cfg(test)]

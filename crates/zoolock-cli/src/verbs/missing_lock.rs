@@ -93,15 +93,16 @@ impl MissingLock {
     pub(crate) fn failure(&self, name: &str, service: &ConnectionSettings) -> Failure {
         let ConnectionSettings { endpoint, root, .. } = service;
         let address = endpoint.address();
+        let below = if is_elsewhere(name, root) { String::new() } else { format!(" below {root}") };
         let message = match self {
             Self::Root(_) => format!(
                 "the root {root} does not exist at {address}: no lock has been acquired there yet, or --root is \
                  misspelled{}",
                 self.hint(service)
             ),
-            Self::Directory(..) => format!("no lock {name} at {address} below {root}{}", self.hint(service)),
+            Self::Directory(..) => format!("no lock {name} at {address}{below}{}", self.hint(service)),
             Self::Name(_) => format!(
-                "no lock {name} at {address} below {root}: it is free, or its name is misspelled{}",
+                "no lock {name} at {address}{below}: it is free, or its name is misspelled{}",
                 self.hint(service)
             ),
         };

@@ -118,7 +118,7 @@ on_both_servers!(revoke_waits_for_the_release, |zookeeper| async move {
         "{asked}"
     );
     let history = run_as_ann(&sandbox, &zookeeper, &["history", "x"]).stdout;
-    assert!(history.contains(&format!("pid {} (runs sh)", job.0.id())), "{history}");
+    assert!(history.contains(&format!("pid {} (run of sh)", job.0.id())), "{history}");
     // Another request changes nothing.
     assert_eq!(run_as_ann(&sandbox, &zookeeper, &["revoke", "x"]).code, 0);
     let shown = json(&sandbox, &zookeeper, &["show", "x"]);

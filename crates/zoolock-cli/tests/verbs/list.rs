@@ -52,7 +52,7 @@ fn held_lock_is_listed_and_shown() {
     assert!(shown.contains("maintenance") && shown.contains("lock-"), "{shown}");
     let (holds, waits) = (holder.0.id(), waiter.0.id());
     assert!(shown.contains(&format!(" pid {holds} (zoolock): maintenance")), "{shown}");
-    assert!(shown.contains(&format!(" pid {waits} (runs true) (exclusive)")), "{shown}");
+    assert!(shown.contains(&format!(" pid {waits} (run of true) (exclusive)")), "{shown}");
 
     holder.end_of_input();
     assert_eq!(holder.code(), 0);

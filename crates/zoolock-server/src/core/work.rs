@@ -34,6 +34,8 @@ const REMOVAL_STEPS: usize = 100;
 const FORGOTTEN: usize = 512;
 /// Maximum number of steps for the events of one connection in one portion.
 const DELIVERY_STEPS: usize = 2000;
+/// Maximum number of steps for the events of a connection in one of its own turns.
+const TURN_DELIVERY_STEPS: usize = 10_000;
 /// Number of connections that one portion visits at most in search of one that misses events.
 const VISITED: usize = 1024;
 /// A connection takes no more undelivered events while this number of output bytes is queued for it.
@@ -264,6 +266,11 @@ impl Core {
             .map_or(u64::MAX, |state| state.events_seen)
     }
 
+    /// Returns whether a connection misses events that it may watch.
+    pub fn is_lagging(&self, conn: ConnId) -> bool {
+        self.events_seen(conn) < self.deliveries.end()
+    }
+
     /// Delivers events that a connection misses, for about `max_steps` steps. Returns whether it misses none now.
     pub(super) fn catch_up(&mut self, conn: ConnId, max_steps: usize) -> bool {
         let start = self.steps;
@@ -311,7 +318,7 @@ impl Core {
             return Readiness::Blocked;
         }
         let start = self.steps;
-        if !state.has_complete_listing() && !self.catch_up(conn, self.config.slice_steps) {
+        if !state.has_complete_listing() && !self.catch_up(conn, TURN_DELIVERY_STEPS) {
             self.round.stalled = false;
             return if self.output_len(conn) >= MAX_QUEUED_EVENTS {
                 Readiness::Blocked

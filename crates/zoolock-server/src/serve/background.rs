@@ -6,6 +6,7 @@
 //! one long turn at most.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, SemaphorePermit, watch};
@@ -23,7 +24,8 @@ pub(crate) const MAX_REQUEST_STEPS: usize = 200_000;
 /// The largest number of steps of a turn with the core. Tests check that no turn takes more.
 pub(crate) const MAX_TURN_STEPS: usize = 500_000;
 
-/// A turn of a connection with more steps is long.
+/// A turn of a connection with more steps is long. The turns of connections that miss events are treated like long ones,
+/// because thousands of connections may miss the same events.
 const LONG_TURN_STEPS: usize = 20_000;
 
 /// The pause after a slice of long work, and after a long turn of a connection.
@@ -58,12 +60,19 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     was_long: bool,
+    /// Set by the core if the connection misses events.
+    lagging: Arc<AtomicBool>,
 }
 
 impl Turns {
+    /// Returns the flag that the core sets if the connection misses events.
+    pub(super) fn lagging(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.lagging)
+    }
+
     /// Waits until the connection may have its next turn.
     pub(super) async fn wait_for_turn<'s>(&self, shared: &'s SharedServer) -> Option<SemaphorePermit<'s>> {
-        match self.was_long {
+        match self.was_long || self.lagging.load(Ordering::Relaxed) {
             true => shared.long_turns.acquire().await.ok(),
             false => None,
         }
@@ -71,8 +80,8 @@ impl Turns {
 
     /// Records the number of steps of a turn. Pauses after a long turn before other connections may have a long turn.
     pub(super) async fn end_turn(&mut self, steps: usize, permit: Option<SemaphorePermit<'_>>) {
-        self.was_long = steps > LONG_TURN_STEPS;
-        if permit.is_some() {
+        let was_long = std::mem::replace(&mut self.was_long, steps > LONG_TURN_STEPS);
+        if permit.is_some() && (was_long || self.was_long) {
             sleep(PAUSE).await;
         }
     }

@@ -57,10 +57,11 @@ pub(super) async fn serve_connection<S: ClientStream>(
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let conn = shared.add_connection(peer, identity, Arc::clone(&waker));
+    let turns = Turns::default();
+    let conn = shared.add_connection(peer, identity, Arc::clone(&waker), turns.lagging());
     let guard = RemoveConnectionOnDrop { shared: &shared, conn };
     let (result, linger_timeout) = {
-        let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker));
+        let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker, turns));
         tokio::select! {
             result = serving.as_mut() => (result, LINGER),
             () = wait_until_stopped(&mut stop) => {
@@ -99,6 +100,7 @@ async fn serve<S: ClientStream>(
     conn: ConnId,
     socket: &mut S,
     waker: &Arc<Notify>,
+    turns: Turns,
 ) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(SMALL_READ);
     let admit_deadline = Instant::now() + shared.timing.connect_timeout;
@@ -131,7 +133,7 @@ async fn serve<S: ClientStream>(
         tracing::debug!(%conn, "first frame too long; closing the connection");
         return Ok(());
     }
-    serve_requests(shared, conn, socket, waker, input, admit_deadline).await
+    serve_requests(shared, conn, socket, waker, input, admit_deadline, turns).await
 }
 
 /// Returns the name of another protocol, if `input` starts like that protocol. Such a start cannot
@@ -180,12 +182,12 @@ async fn serve_requests<S: ClientStream>(
     waker: &Arc<Notify>,
     mut input: BytesMut,
     admit_deadline: Instant,
+    mut turns: Turns,
 ) -> io::Result<()> {
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut unflushed = false;
     let mut output = OutputBuffer::default();
     let mut status = InputStatus { closing: false, more: false, admitted: false, steps: 0 };
-    let mut turns = Turns::default();
     let mut write_deadline = admit_deadline;
     let mut read_size = SMALL_READ;
     let mut unhandled = UnhandledInput { total: &shared.unhandled_bytes, own: 0 };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(super) struct ConnectedPeer {
     /// Time at which the peer connected, in milliseconds since 1970.
     pub(super) since_ms: i64,
     pub(super) waker: Arc<Notify>,
+    /// Set if the connection misses events, so that its next turn takes long.
+    pub(super) lagging: Arc<AtomicBool>,
 }
 
 /// The core, which a mutex guards, with what changes along with it.
@@ -71,6 +74,7 @@ impl GuardedCore {
             if Some(conn) != awake
                 && let Some(peer) = self.peers.get(&conn)
             {
+                peer.lagging.store(self.core.is_lagging(conn), Ordering::Relaxed);
                 peer.waker.notify_one();
             }
         }

@@ -102,7 +102,7 @@ async fn words_are_answered_as_by_apache_zookeeper() {
         assert!(keys(&theirs).contains(&key), "{key}");
     }
     let (theirs, ours) = ask("mntr").await;
-    for key in keys(&ours) {
+    for key in keys(&ours).into_iter().filter(|key| !key.starts_with("zk_budget_")) {
         assert!(keys(&theirs).contains(&key), "Apache ZooKeeper has no {key}");
     }
     for key in [

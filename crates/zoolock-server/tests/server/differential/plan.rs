@@ -52,8 +52,6 @@ const INVALID: [&str; 11] = [
     "/d00000/\u{f8ff}",
     "//",
 ];
-/// Not `/zookeeper` and `/zookeeper/quota`, which are read-only on this server.
-const SYSTEM: [&str; 2] = ["/", "/zookeeper/config"];
 
 /// The kind of watch that a session sets on a path. On Apache ZooKeeper, a new watch on a path
 /// replaces watches of other kinds (ZOOKEEPER-4466). This server keeps all of them. So a session
@@ -209,7 +207,8 @@ impl Planner {
             }
             _ => {
                 self.uses_shared_path = true;
-                pick(&mut self.random, &SYSTEM).to_owned()
+                // Not `/zookeeper`, which only the super user may write to on this server.
+                "/".to_owned()
             }
         }
     }
