@@ -11,7 +11,8 @@ use nix::sys::signal::SigSet;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
-use zoolock_server::{Server, ServerHandle};
+use zoolock_server::log::LogError;
+use zoolock_server::{Error, Server, ServerHandle};
 
 use super::files::{SOCKET, remove, replace_file, take_server_lock};
 use super::limits::{connection_budget, raise_file_limit, server_start_failure};
@@ -118,7 +119,18 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
         .map_err(|error| dir.file_failure("listen on", NEW_SOCKET, &error))?;
     let budget = connection_budget(raise_file_limit(), None, false)?;
     let server = Server::builder().unix(listener).data_dir(dir.file("data")).max_connections(budget.clients);
-    server.start().await.map_err(|error| server_start_failure(&error))
+    server.start().await.map_err(|error| match &error {
+        // `serve --recover` is for servers that the user starts.
+        Error::Log { source: source @ (LogError::Damaged { .. } | LogError::Missing { .. }) } => Failure::new(
+            Exit::UNAVAILABLE,
+            format!(
+                "{}; restore {} from a copy, or remove it, which frees all locks of local mode",
+                source.problem(),
+                dir.file("data").display()
+            ),
+        ),
+        error => server_start_failure(error),
+    })
 }
 
 /// Serves until there is a reason to stop. Returns the reason.

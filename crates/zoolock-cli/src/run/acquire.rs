@@ -27,8 +27,10 @@ const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Maximum time to read the holder of a busy lock, for the message.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum time to leave the queue and to close the session after the time limit.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time to leave the queue and to close the session after the time limit. The library waits up to five seconds
+/// for unanswered releases before it closes a session. Without the close, a contender whose create had no reply could hold
+/// the lock until its session expires.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Maximum time to check for a revocation. The check is a read of the holder's own znode.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -44,7 +44,11 @@ impl MissingLock {
             return Ok(Some(missing));
         }
         let elsewhere = Some(name).filter(|name| is_elsewhere(name, &service.root));
-        let locks = zoolock.survey(elsewhere, 0).await?;
+        let locks = match zoolock.survey(elsewhere, 0).await {
+            // A client may be permitted to read this lock alone.
+            Err(Error::Denied { .. }) if lock.exists => return Ok(None),
+            locks => locks?,
+        };
         let below = format!("{}/", lock.path);
         let mut below = locks.iter().filter(|other| other.path.starts_with(&below)).peekable();
         Ok(match below.peek() {
@@ -100,7 +104,10 @@ impl MissingLock {
                  misspelled{}",
                 self.hint(service)
             ),
-            Self::Directory(..) => format!("no lock {name} at {address}{below}{}", self.hint(service)),
+            Self::Directory(..) => format!(
+                "no lock {name} at {address}{below}: it has no holder, waiter or record{}",
+                self.hint(service)
+            ),
             Self::Name(_) => format!(
                 "no lock {name} at {address}{below}: it is free, or its name is misspelled{}",
                 self.hint(service)
@@ -131,7 +138,7 @@ fn has_trace_of_use(lock: &Snapshot) -> bool {
 
 /// Returns whether a name is a path that is not below the root.
 fn is_elsewhere(name: &str, root: &str) -> bool {
-    root != "/" && name.starts_with('/') && lock_name(name, root) == name
+    root != "/" && name != root && name.starts_with('/') && lock_name(name, root) == name
 }
 
 /// Returns the lock whose name is most similar to `name`, if one is similar.

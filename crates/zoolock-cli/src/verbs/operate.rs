@@ -58,7 +58,7 @@ pub(crate) fn notices_break(broken: &Entry) -> bool {
 }
 
 /// The warning beside each command that breaks a lock.
-pub(crate) const STOP_FIRST: &str = "the next waiter acquires the lock at once, and the old job may run until it notices \
+pub(crate) const STOP_FIRST: &str = "the next waiter may acquire the lock at once, and the old job may run until it notices \
                                      or its lease ends: stop it first if they must not overlap";
 
 /// Asks one contender, or all holders, to release the lock. With `wait`, then waits until they have left the queue.

@@ -34,8 +34,6 @@ pub(super) struct SessionEnd {
 pub(super) struct DeliveryRound {
     /// The connection that was visited last.
     pub(super) last: Option<ConnId>,
-    /// The lowest number of a next event among the visited connections.
-    pub(super) lowest: Option<u64>,
     pub(super) progress: bool,
     /// Set if a whole round made no progress. The connections must take their output first.
     pub(super) stalled: bool,

@@ -224,9 +224,7 @@ impl Core {
             let before = self.events_seen(conn);
             self.catch_up(conn, DELIVERY_STEPS);
             self.wake(conn);
-            let seen = self.events_seen(conn);
-            self.round.progress |= before != seen;
-            self.round.lowest = Some(self.round.lowest.map_or(seen, |lowest| lowest.min(seen)));
+            self.round.progress |= before != self.events_seen(conn);
         } else if visited == VISITED {
             self.round.last = self.round.last.map_or(Some(ConnId(0)), Some);
         } else {
@@ -237,8 +235,11 @@ impl Core {
 
     fn finish_round(&mut self) {
         let round = std::mem::take(&mut self.round);
-        self.deliveries.drop_before(round.lowest.unwrap_or_else(|| self.deliveries.end()));
-        self.round.stalled = !round.progress && round.lowest.is_some();
+        // A connection that began to watch during the round was perhaps not visited.
+        self.steps += self.conns.len();
+        let lowest = self.conns.keys().map(|&conn| self.events_seen(conn)).min();
+        self.deliveries.drop_before(lowest.unwrap_or(u64::MAX));
+        self.round.stalled = !round.progress;
         if self.config.max_undelivered == 0 || self.deliveries.bytes() <= self.config.max_undelivered {
             return;
         }

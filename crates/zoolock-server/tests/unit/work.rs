@@ -514,3 +514,38 @@ fn sessions_have_a_limit() {
     core.connect();
     assert_eq!(core.core.session_count(), 3);
 }
+
+#[test]
+fn watch_that_begins_during_a_round_misses_no_event() {
+    let mut core = Measured::new(small_turns());
+    let (early, writer) = (core.connect(), core.connect());
+    let watchers: Vec<ConnId> = (0..3).map(|_| core.connect()).collect();
+    core.call(writer, &open("/a"));
+    for watcher in &watchers {
+        core.call(*watcher, &Request::AddWatch { path: "/".into(), mode: 1 });
+    }
+    let sets = || Request::Multi(vec![Request::SetData { path: "/a".into(), data: None, version: -1 }; 2500]);
+    core.call(writer, &sets());
+    core.call(writer, &sets());
+    // The round has visited the first connections, which watch nothing yet.
+    core.core.continue_work(core.now);
+    core.end_turn();
+    assert!(core.core.has_work(), "one slice delivers everything");
+    core.call(early, &Request::AddWatch { path: "/".into(), mode: 1 });
+    core.call(writer, &Request::SetData { path: "/a".into(), data: None, version: -1 });
+    loop {
+        let taken: usize = watchers
+            .iter()
+            .map(|watcher| {
+                core.finish(*watcher);
+                core.take(*watcher).events.len()
+            })
+            .sum();
+        if taken == 0 && !core.core.has_work() {
+            break;
+        }
+        core.core.continue_work(core.now);
+        core.end_turn();
+    }
+    assert_eq!(core.take(early).events.len(), 1);
+}

@@ -1,5 +1,7 @@
 //! Operator actions on a lock: take a snapshot, ask a contender to release, and break the lock.
 
+use std::sync::Arc;
+
 use zoolock_core::Sequence;
 use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::names::Role;
@@ -57,7 +59,13 @@ impl Lock {
             let found = self.find_ticket_target(&zk, &directory, ticket).await?;
             let request = match revoke_request(&found) {
                 RevokeRequest::Write(request) => request,
-                RevokeRequest::AlreadyAsked => return Ok(()),
+                RevokeRequest::AlreadyAsked => {
+                    // The first request is recorded, with its time. A reason is recorded each time.
+                    if self.context.client_info().note.is_some() {
+                        self.record_request(&zk, ticket, &found).await;
+                    }
+                    return Ok(());
+                }
                 RevokeRequest::Impossible(reason) => {
                     return Err(self.not_revocable(ticket, &found.contender, reason));
                 }
@@ -65,11 +73,7 @@ impl Lock {
             let path = found.contender.path(&directory);
             match zk.write(&path, &request, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => {
-                    let event = self.history_event("asked", ticket, &found);
-                    if let Err(error) = history::add(&zk, &self.context, &event).await {
-                        // The contender is asked all the same.
-                        tracing::debug!(lock = event.lock, error = error.message, "cannot record a request");
-                    }
+                    self.record_request(&zk, ticket, &found).await;
                     return Ok(());
                 }
                 Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
@@ -202,6 +206,14 @@ impl Lock {
     }
 
     /// Returns the event for the history of the lock. It has no session id.
+    /// Records a request in the history. A failure is logged, because the contender is asked all the same.
+    async fn record_request(&self, zk: &Arc<ZkSession>, ticket: Ticket, found: &TicketTarget) {
+        let event = self.history_event("asked", ticket, found);
+        if let Err(error) = history::add(zk, &self.context, &event).await {
+            tracing::debug!(lock = event.lock, error = error.message, "cannot record a request");
+        }
+    }
+
     fn history_event(&self, event: &str, ticket: Ticket, found: &TicketTarget) -> HistoryEvent {
         let read = Some((found.data.clone(), found.stat));
         let entry = entry::describe_contender(&found.contender, read, self.context.epoch());
