@@ -35,7 +35,7 @@ pub struct Client {
 /// the processor.
 pub(crate) fn path_steps(path: &str) -> usize {
     let depth = path.bytes().filter(|byte| *byte == b'/').count();
-    4 * depth + 8 * depth.saturating_sub(16) + path.len() / 32
+    4 * depth + 8 * depth.saturating_sub(16) + path.len() / 16
 }
 
 impl Client {

@@ -273,7 +273,6 @@ impl Core {
             totals: ServerStats::default(),
         };
         core.resume_ends();
-        core.continue_work(now);
         core
     }
 
@@ -315,6 +314,7 @@ impl Core {
     /// has one, replies may still be pending. The caller should write them before it closes the
     /// connection.
     pub fn stop_input(&mut self, conn: ConnId) -> bool {
+        self.send_waiting_reply(conn);
         self.close(conn);
         matches!(self.conns.get(&conn), Some(Conn { phase: HandshakePhase::Attached { .. }, .. }))
     }
@@ -367,6 +367,16 @@ impl Core {
     pub fn remove_empty_containers(&mut self, now: Now) {
         self.remove_until = Some(now.wall_ms);
         self.continue_work(now);
+    }
+
+    /// Records that a client is alive although its next request must wait.
+    pub fn record_alive(&mut self, conn: ConnId, now: Now) {
+        if let Some(Conn { phase: HandshakePhase::Attached { session, timeout_ms, .. }, .. }) =
+            self.conns.get(&conn)
+            && self.attached.get(session) == Some(&conn)
+        {
+            self.expiry.extend_session(*session, *timeout_ms, now.mono_ms);
+        }
     }
 
     /// Records how many bytes of output the connection's task has taken and not written yet.
@@ -525,7 +535,7 @@ impl Core {
                 self.record_deletion(&event.path);
             }
             let audience = self.watches.max_audience(event.kind, &event.path);
-            let sends = SEND_STEPS * audience;
+            let sends = (SEND_STEPS + event.path.len() / 16) * audience;
             self.steps += EVENT_STEPS + path_steps(&event.path);
             if self.deliveries.is_empty() && self.steps + sends < self.config.slice_steps {
                 self.steps += sends;
@@ -555,6 +565,10 @@ impl Core {
     }
 
     fn add_watch(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
+        // The watches of a connection that is being closed have ended.
+        if self.conns.get(&conn).is_none_or(|state| state.closing) {
+            return;
+        }
         if self.watches.count(conn) == 0
             && let Some(state) = self.conns.get_mut(&conn)
         {

@@ -53,10 +53,15 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetEphemerals { prefix } => {
             let all = matches!(prefix.trim(), "" | "/");
-            asker.client.charge(EPHEMERAL_STEPS * state.tree.count_ephemerals(asker.session))?;
-            let mut paths = state.tree.ephemerals(asker.session);
-            paths.retain(|path| all || path.starts_with(prefix.as_str()));
-            Ok(Reply::Children(paths.iter().map(|path| path.as_ref().to_owned()).collect()))
+            let mut paths = Vec::new();
+            for path in state.tree.ephemerals_unsorted(asker.session) {
+                asker.client.charge(EPHEMERAL_STEPS + path_steps(&path))?;
+                if all || path.starts_with(prefix.as_str()) {
+                    paths.push(path);
+                }
+            }
+            paths.sort_unstable();
+            Ok(Reply::Children(paths))
         }
         Request::GetAcl { path } => {
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
@@ -95,6 +100,9 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
 }
 
 fn list_children(node: Znode<'_>, asker: Requester<'_>) -> Result<Vec<String>, Code> {
-    asker.client.charge(NAME_STEPS * node.child_count())?;
-    Ok(node.children().map(str::to_owned).collect())
+    let charged = |name: &str| {
+        asker.client.charge(NAME_STEPS + name.len() / 16)?;
+        Ok(name.to_owned())
+    };
+    node.children().map(charged).collect()
 }

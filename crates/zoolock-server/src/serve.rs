@@ -126,6 +126,10 @@ struct InputStatus {
     more: bool,
     /// Set if the connection has a session, and has authenticated as the server requires.
     admitted: bool,
+    /// Set if the input begins with a complete frame. Nothing more is read then.
+    holds_frame: bool,
+    /// Set if the connection misses events.
+    lagging: bool,
     /// The number of steps that the core took.
     steps: usize,
 }
@@ -406,12 +410,18 @@ impl SharedServer {
         let mut inner = self.lock();
         let now = self.now();
         inner.core.set_unwritten(conn, output.len());
-        let (mut frames, mut broken) = (0, false);
+        let (mut frames, mut broken, mut waits) = (0, false, false);
         let more = loop {
             match inner.core.advance(conn) {
                 Readiness::Ready => {}
-                Readiness::Busy => break true,
-                Readiness::Blocked => break false,
+                Readiness::Busy => {
+                    waits = true;
+                    break true;
+                }
+                Readiness::Blocked => {
+                    waits = true;
+                    break false;
+                }
             }
             let full = frames == BATCH
                 || frames > 0 && (started_at.elapsed() > BATCH_TIME || inner.core.steps() > SLICE_STEPS);
@@ -439,13 +449,24 @@ impl SharedServer {
                 }
             }
         };
+        let holds_frame = complete_frame_len(input, self.timing.max_frame).is_some();
+        if waits && holds_frame {
+            inner.core.record_alive(conn, now);
+        }
         // The session timeout is recorded before the answer that grants the session is sent. So
         // even after a crash, the next server waits until that session has expired.
         let is_recorded = self.record_session_timeout(&mut inner, false);
         if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
             tracing::warn!("refusing a new session, because its timeout is not recorded");
             let steps = self.end_turn(&mut inner, Some(conn));
-            return InputStatus { closing: true, more: false, admitted: false, steps };
+            return InputStatus {
+                closing: true,
+                more: false,
+                admitted: false,
+                holds_frame,
+                lagging: false,
+                steps,
+            };
         }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
@@ -454,7 +475,8 @@ impl SharedServer {
         }
         let steps = self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
-        InputStatus { closing, more, admitted, steps }
+        let lagging = inner.core.is_lagging(conn);
+        InputStatus { closing, more, admitted, holds_frame, lagging, steps }
     }
 
     /// Returns whether the journal's queue is full. If so, no requests should be handled until

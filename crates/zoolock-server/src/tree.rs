@@ -134,10 +134,21 @@ impl Tree {
         self.paths(self.owner_index.ephemerals(session))
     }
 
-    /// Returns at most `max` ephemerals of a session, in order of their paths. If there are more, the choice depends on
-    /// the history of this process.
-    pub fn some_ephemerals(&self, session: SessionId, max: usize) -> Vec<Arc<str>> {
-        self.paths(self.owner_index.ephemerals(session).take(max))
+    /// Returns the ephemerals of a session, in no particular order.
+    pub fn ephemerals_unsorted(&self, session: SessionId) -> impl Iterator<Item = String> {
+        self.owner_index.ephemerals(session).map(|id| self.arena.path(id))
+    }
+
+    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, and the
+    /// costs of all but the last one are at most `budget` together. If there are more, the choice depends on the history
+    /// of this process.
+    pub fn some_ephemerals(
+        &self,
+        session: SessionId,
+        budget: usize,
+        cost: impl Fn(&str) -> usize,
+    ) -> Vec<Arc<str>> {
+        self.some_paths(self.owner_index.ephemerals(session), budget, cost)
     }
 
     /// Returns the number of ephemerals of a session.
@@ -150,10 +161,15 @@ impl Tree {
         self.paths(self.owner_index.emptied_ids())
     }
 
-    /// Returns at most `max` of the znodes to remove at this time, in order of their paths. These are
+    /// Returns some of the znodes to remove at this time, like [`Tree::some_ephemerals`]. These are
     /// [`Tree::emptied_containers`], and znodes without children whose last write is longer ago than their time to live.
-    pub fn expired_paths(&self, now_wall_ms: i64, max: usize) -> Vec<Arc<str>> {
-        self.paths(self.owner_index.expired(now_wall_ms).take(max))
+    pub fn expired_paths(
+        &self,
+        now_wall_ms: i64,
+        budget: usize,
+        cost: impl Fn(&str) -> usize,
+    ) -> Vec<Arc<str>> {
+        self.some_paths(self.owner_index.expired(now_wall_ms), budget, cost)
     }
 
     /// Returns the paths of the znodes in these slots of the arena. The paths are sorted, because
@@ -175,23 +191,49 @@ impl Tree {
         self.cursors.close(cursor);
     }
 
-    /// Passes the names of at most `max` further children to `read`. Returns the number of names, or `None` if the znode
-    /// was deleted.
+    /// Passes the names of some further children to `read`: at most `max`, and no more after a name for which `read`
+    /// returns false. Returns the number of names and whether these were the last ones, or `None` if the znode was deleted.
     pub fn read_children(
         &mut self,
         cursor: ChildCursor,
         max: usize,
-        read: impl FnMut(&str),
-    ) -> Option<usize> {
+        mut read: impl FnMut(&str) -> bool,
+    ) -> Option<(usize, bool)> {
         let CursorPosition { parent, last } = self.cursors.get_mut(cursor)?;
-        let ids = self.arena.child_ids(*parent, *last).take(max);
         let mut count = 0;
-        let names = ids.inspect(|id| {
-            *last = Some(*id);
+        let mut next = self.arena.child_ids(*parent, *last).next();
+        while let Some(id) = next {
+            if count == max {
+                return Some((count, false));
+            }
+            *last = Some(id);
             count += 1;
-        });
-        names.map(|id| self.arena.node(id).name()).for_each(read);
-        Some(count)
+            if !read(self.arena.node(id).name()) {
+                return Some((count, false));
+            }
+            next = self.arena.child_ids(*parent, *last).next();
+        }
+        Some((count, true))
+    }
+
+    fn some_paths(
+        &self,
+        ids: impl Iterator<Item = u32>,
+        budget: usize,
+        cost: impl Fn(&str) -> usize,
+    ) -> Vec<Arc<str>> {
+        let mut spent = 0;
+        let mut paths = Vec::new();
+        for id in ids {
+            if spent > budget {
+                break;
+            }
+            let path: Arc<str> = self.arena.path(id).into();
+            spent += cost(&path);
+            paths.push(path);
+        }
+        paths.sort_unstable();
+        paths
     }
 
     /// Returns the number of descendants of a znode, or `None` if there is no such znode.
@@ -224,7 +266,8 @@ impl Tree {
             let Some(id) = self.snapshot.advance() else { break };
             if self.arena.get(id).is_some_and(|node| node.snapshot_number != self.snapshot.number()) {
                 let record = self.at(id).record();
-                bytes += record.data.as_ref().map_or(0, Bytes::len);
+                // A long path may have many names, each of which is found on its own.
+                bytes += record.data.as_ref().map_or(0, Bytes::len) + 16 * record.path.len();
                 chunk.push(record);
             }
         }

@@ -83,7 +83,7 @@ pub(crate) struct Watches {
     /// The watches of connections that have ended, which [`Watches::forget_ended`] removes bit by bit.
     ended: VecDeque<(ConnId, btree_set::IntoIter<Arc<str>>)>,
     /// Recursive watches of connections, by the keys of the watched paths (see [`PathHasher`]).
-    recursive: HashMap<u128, BTreeMap<ConnId, WatchKinds>>,
+    recursive: BTreeMap<u128, BTreeMap<ConnId, WatchKinds>>,
     hasher: PathHasher,
     /// Total cost of the watches of all connections.
     cost: usize,

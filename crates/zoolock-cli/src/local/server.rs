@@ -121,14 +121,16 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     let server = Server::builder().unix(listener).data_dir(dir.file("data")).max_connections(budget.clients);
     server.start().await.map_err(|error| match &error {
         // `serve --recover` is for servers that the user starts.
-        Error::Log { source: source @ (LogError::Damaged { .. } | LogError::Missing { .. }) } => Failure::new(
-            Exit::UNAVAILABLE,
-            format!(
-                "{}; restore {} from a copy, or remove it, which frees all locks of local mode",
-                source.problem(),
-                dir.file("data").display()
-            ),
-        ),
+        Error::Log { source: source @ (LogError::Damaged { .. } | LogError::Missing { .. }) } => {
+            Failure::new(
+                Exit::UNAVAILABLE,
+                format!(
+                    "{}; restore {} from a copy, or remove it, which frees all locks of local mode",
+                    source.problem(),
+                    dir.file("data").display()
+                ),
+            )
+        }
         error => server_start_failure(error),
     })
 }

@@ -138,7 +138,8 @@ on_both_servers!(directory_of_locks_is_no_lock, |zookeeper| async move {
     let below = "; 2 locks are below it, such as legacy/invoices\n";
     for line in [&["show"][..], &["why"], &["revoke"], &["break"], &["break", "--token", NO_TOKEN]] {
         let done = run_on(&sandbox, &zookeeper, &[line, &["legacy"]].concat());
-        let message = format!("no lock legacy at {address} below /locks: it has no holder, waiter or record{below}");
+        let message =
+            format!("no lock legacy at {address} below /locks: it has no holder, waiter or record{below}");
         assert!(done.code == 66 && done.stderr.contains(&message), "{line:?}: {done:?}");
     }
     let done = run_on(&sandbox, &zookeeper, &["history", "legacy"]);

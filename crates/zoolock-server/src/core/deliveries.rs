@@ -19,6 +19,8 @@ use crate::watches::Watches;
 
 /// Maximum number of events of a part.
 const PART: usize = 1024;
+/// A part with more bytes gets no more events, so that large events are dropped in time.
+const PART_BYTES: usize = 1 << 20;
 
 /// An event, with its frame. All connections that get the event share the frame.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub(super) struct Deliveries {
 /// A part of the events, with an index of their paths.
 #[derive(Debug, Default)]
 struct EventPart {
+    /// Number of the first event.
+    first: u64,
     events: Vec<Arc<Event>>,
     by_path: BTreeMap<Arc<str>, Vec<usize>>,
     bytes: usize,
@@ -76,7 +80,7 @@ impl Deliveries {
     /// Returns the number of the next event.
     pub(super) fn end(&self) -> u64 {
         match self.parts.back() {
-            Some(last) => self.dropped + ((self.parts.len() - 1) * PART + last.events.len()) as u64,
+            Some(last) => last.end(),
             None => self.dropped,
         }
     }
@@ -88,8 +92,8 @@ impl Deliveries {
 
     /// Adds an event.
     pub(super) fn push(&mut self, event: Event) {
-        if self.parts.back().is_none_or(|part| part.events.len() == PART) {
-            self.parts.push_back(EventPart::default());
+        if self.parts.back().is_none_or(|part| part.events.len() == PART || part.bytes > PART_BYTES) {
+            self.parts.push_back(EventPart { first: self.end(), ..EventPart::default() });
         }
         if let Some(part) = self.parts.back_mut() {
             self.bytes += event.bytes();
@@ -101,15 +105,15 @@ impl Deliveries {
 
     /// Returns the number of the first event after the first part.
     pub(super) fn end_of_first_part(&self) -> u64 {
-        self.dropped + self.parts.front().map_or(0, |part| part.events.len() as u64)
+        self.parts.front().map_or(self.dropped, EventPart::end)
     }
 
     /// Drops the parts whose events are all before the event with the number `seen`.
     pub(super) fn drop_before(&mut self, seen: u64) {
-        while self.parts.front().is_some_and(|part| self.dropped + part.events.len() as u64 <= seen) {
+        while self.parts.front().is_some_and(|part| part.end() <= seen) {
             if let Some(part) = self.parts.pop_front() {
                 self.bytes -= part.bytes;
-                self.dropped += part.events.len() as u64;
+                self.dropped = part.end();
             }
         }
     }
@@ -123,10 +127,9 @@ impl Deliveries {
         conn: ConnId,
         seen: u64,
     ) -> (Vec<(u64, Arc<Event>)>, u64, usize) {
-        let skipped = seen.max(self.dropped) - self.dropped;
-        let (at, from) = ((skipped / PART as u64) as usize, (skipped % PART as u64) as usize);
+        let at = self.parts.partition_point(|part| part.end() <= seen);
         let Some(part) = self.parts.get(at) else { return (Vec::new(), self.end(), 1) };
-        let first = self.dropped + (at * PART) as u64;
+        let from = seen.saturating_sub(part.first) as usize;
         let mut found: Vec<usize> = Vec::new();
         let watched = watches.count(conn);
         if watched > part.events.len() {
@@ -142,14 +145,19 @@ impl Deliveries {
             found.sort_unstable();
             found.dedup();
         }
-        let steps = 1 + 20 * watched.min(part.events.len()) + 4 * found.len();
-        let end = first + part.events.len() as u64;
-        let number = |at: usize| (first + at as u64 + 1, Arc::clone(&part.events[at]));
-        (found.into_iter().map(number).collect(), end, steps)
+        let looked_up = if watched > part.events.len() { 0 } else { watched };
+        let steps = 1 + 20 * looked_up + 4 * found.len();
+        let number = |at: usize| (part.first + at as u64 + 1, Arc::clone(&part.events[at]));
+        (found.into_iter().map(number).collect(), part.end(), steps)
     }
 }
 
 impl EventPart {
+    /// Returns the number of the first event after this part.
+    fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
     /// Returns the events of all descendants of a path.
     fn below(&self, path: &str) -> impl Iterator<Item = usize> {
         // The paths of the descendants begin with `path/`. The character after the slash is the zero.

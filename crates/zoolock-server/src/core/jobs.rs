@@ -71,6 +71,10 @@ pub(super) struct Listing {
     pub(super) count: usize,
     /// Children that were deleted during the listing, with the count of listed names at that time.
     pub(super) deleted: HashMap<String, usize>,
+    /// Approximate memory of `deleted` in bytes. Above the limit nothing is recorded, and the listing fails.
+    pub(super) deleted_bytes: usize,
+    /// Time of the request, in milliseconds of the monotonic clock.
+    pub(super) began_ms: u64,
     /// Set when all children are listed. The deleted children are then removed from the list.
     pub(super) complete: Option<CompleteListing>,
 }

@@ -6,13 +6,19 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use zoolock_wire::{Code, ReplyHeader, Writer};
 
-use super::Core;
 use super::jobs::{CompleteListing, Job, Listing, Readiness};
+use super::{Core, Now};
 use crate::ids::ConnId;
 use crate::watches::WatchKinds;
 
 /// Maximum number of children that are listed at once.
 pub(super) const LISTED: usize = 4096;
+/// Number of bytes of names after which a portion of a list ends.
+const LISTED_BYTES: usize = 256 << 10;
+/// Approximate memory of a recorded deletion in bytes, without the name.
+const DELETED_BYTES: usize = 64;
+/// Time in milliseconds after which a list that is being built gives way to another one. Its client does not read.
+const STALE_MS: u64 = 5000;
 /// Maximum size of a list of children in bytes.
 const MAX_LISTING: usize = 16 << 20;
 /// Maximum number of lists that are built at the same time. Each takes memory in proportion to its length.
@@ -22,7 +28,15 @@ const CHILD_STEPS: usize = 8;
 
 impl Core {
     /// Begins to list the children of a znode with many children, which the client may read.
-    pub(super) fn begin_listing(&mut self, conn: ConnId, path: &str, with_stat: bool, watch: bool, xid: i32) {
+    pub(super) fn begin_listing(
+        &mut self,
+        conn: ConnId,
+        path: &str,
+        (with_stat, watch): (bool, bool),
+        xid: i32,
+        now: Now,
+    ) {
+        self.end_stale_listing(now);
         let listings = self.listings.values().map(Vec::len).sum::<usize>();
         let cursor = match listings < MAX_LISTINGS {
             true => self.state.tree.open_cursor(path).ok_or(Code::NoNode),
@@ -42,11 +56,33 @@ impl Core {
                     names: BytesMut::new(),
                     count: 0,
                     deleted: HashMap::new(),
+                    deleted_bytes: 0,
+                    began_ms: now.mono_ms,
                     complete: None,
                 });
                 let steps = self.config.slice_steps;
                 self.continue_listing(conn, listing, steps);
             }
+        }
+    }
+
+    /// Closes the connection with the oldest listing if there is no room for another one and it takes too long.
+    fn end_stale_listing(&mut self, now: Now) {
+        if self.listings.values().map(Vec::len).sum::<usize>() < MAX_LISTINGS {
+            return;
+        }
+        let began = |conn: &ConnId| match &self.conns.get(conn)?.job {
+            Some(Job::List(listing)) => Some((listing.began_ms, *conn)),
+            _ => None,
+        };
+        if let Some((began_ms, conn)) = self.listings.values().flatten().filter_map(began).min()
+            && now.mono_ms.saturating_sub(began_ms) > STALE_MS
+        {
+            tracing::warn!(%conn, "client does not read a list of children; closing the connection");
+            if let Some(Job::List(listing)) = self.conns.get_mut(&conn).and_then(|state| state.job.take()) {
+                self.forget_listing(conn, &listing);
+            }
+            self.cut_off(conn);
         }
     }
 
@@ -58,18 +94,24 @@ impl Core {
     ) -> Readiness {
         let start = self.steps;
         while listing.complete.is_none() {
-            let Listing { cursor, names, count, .. } = &mut *listing;
+            let Listing { cursor, names, count, deleted_bytes, .. } = &mut *listing;
             let mut writer = Writer::new(names);
-            let listed = self.state.tree.read_children(*cursor, LISTED, |name| writer.string(name));
+            let mut bytes = 0;
+            let listed = self.state.tree.read_children(*cursor, LISTED, |name| {
+                writer.string(name);
+                bytes += name.len();
+                bytes < LISTED_BYTES
+            });
+            self.steps += bytes / 16;
             match listed {
                 None => return self.fail_listing(conn, &listing, Code::NoNode),
-                Some(_) if names.len() > MAX_LISTING => {
+                Some(_) if names.len() > MAX_LISTING || *deleted_bytes > MAX_LISTING => {
                     return self.fail_listing(conn, &listing, Code::QuotaExceeded);
                 }
-                Some(listed) => {
+                Some((listed, is_complete)) => {
                     *count += listed;
                     self.steps += CHILD_STEPS * listed;
-                    if listed < LISTED {
+                    if is_complete {
                         self.complete_listing(conn, &mut listing);
                     }
                 }
@@ -97,8 +139,9 @@ impl Core {
                 stat.encode(writer);
             }
         });
-        if let Some(state) = self.conns.get_mut(&conn) {
+        if let Some(state) = self.conns.get_mut(&conn).filter(|_| !events.is_empty()) {
             state.output.extend_from_slice(&events);
+            self.record_sent(conn, events.len());
         }
         Readiness::Ready
     }
@@ -154,7 +197,10 @@ impl Core {
         let (parent, name) = zoolock_wire::path::split(path);
         for conn in self.listings.get(parent).into_iter().flatten() {
             if let Some(Job::List(listing)) = self.conns.get_mut(conn).and_then(|state| state.job.as_mut()) {
-                listing.deleted.insert(name.to_owned(), listing.count);
+                listing.deleted_bytes += name.len() + DELETED_BYTES;
+                if listing.deleted_bytes <= MAX_LISTING {
+                    listing.deleted.insert(name.to_owned(), listing.count);
+                }
             }
         }
     }
@@ -186,7 +232,7 @@ impl Listing {
             }
             complete.read = end;
             complete.checked += 1;
-            steps += CHILD_STEPS;
+            steps += CHILD_STEPS + len / 16;
         }
         names.truncate(complete.written);
         (true, steps)

@@ -1,13 +1,13 @@
 //! Requests of connections that have a session.
 
 use bytes::Bytes;
-use zoolock_wire::{Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
+use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
 
 use super::connection::HandshakePhase;
 use super::listing::LISTED;
 use super::output::encode_reply;
 use super::{Core, Now};
-use crate::acl;
+use crate::acl::{self, stored_bytes};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
 use crate::prepare::{Requester, prepare};
@@ -148,7 +148,7 @@ impl Core {
             request => {
                 let Some(requester) = self.requester(conn, session) else { return };
                 if let Some((path, with_stat, watch)) = self.long_listing(&request, requester) {
-                    return self.begin_listing(conn, path, with_stat, watch, header.xid);
+                    return self.begin_listing(conn, path, (with_stat, watch), header.xid, now);
                 }
                 let result = query(&request, &self.state, requester);
                 self.steps += requester.client.steps();
@@ -272,9 +272,13 @@ impl Core {
 /// Size of data in bytes that a write may always have. The records of a lock are smaller, so that it can be released.
 const SMALL_DATA: usize = 1024;
 
+/// Number of entries of an access list that a write may always have.
+const SMALL_LIST: usize = 8;
+
 /// Returns whether a write takes much memory: it creates more znodes than it deletes, or writes large data or a list.
 fn takes_memory(request: &Request) -> bool {
     let is_large = |data: &Option<Bytes>| data.as_ref().is_some_and(|data| data.len() > SMALL_DATA);
+    let is_large_list = |list: &[Acl]| list.len() > SMALL_LIST || stored_bytes(list) > SMALL_DATA;
     match request {
         Request::Create(_) | Request::SetAcl { .. } => true,
         Request::SetData { data, .. } => is_large(data),
@@ -282,7 +286,9 @@ fn takes_memory(request: &Request) -> bool {
             let creates = ops.iter().filter(|op| matches!(op, Request::Create(_))).count();
             let deletes = ops.iter().filter(|op| matches!(op, Request::Delete { .. })).count();
             let large = |op: &Request| match op {
-                Request::Create(create) => is_large(&create.data),
+                Request::Create(create) => {
+                    is_large(&create.data) || create.path.len() > SMALL_DATA || is_large_list(&create.acl)
+                }
                 Request::SetData { data, .. } => is_large(data),
                 op => matches!(op, Request::SetAcl { .. }),
             };

@@ -21,29 +21,34 @@ use super::output::encode_reply;
 use super::{Core, Now};
 use crate::client::path_steps;
 use crate::ids::{ConnId, SessionId};
-use crate::prepare::{decide_removal, decide_session_end};
+use crate::prepare::decide_removal;
 use crate::txn::Change;
 use crate::watches::WatchKinds;
 
-/// Maximum number of znodes that one transaction deletes at the end of a session, or of znodes that one portion
-/// removes.
-const MAX_REMOVALS: usize = 256;
-/// Approximate number of steps for the removal of a znode.
-const REMOVAL_STEPS: usize = 100;
+/// Approximate maximum number of steps for the znodes that one transaction deletes at the end of a session, and for the
+/// znodes that one portion removes: 256 znodes that are not deep.
+const MAX_REMOVAL_STEPS: usize = 256 * 130;
 /// Maximum number of watches that one portion forgets.
 const FORGOTTEN: usize = 512;
 /// Maximum number of steps for the events of one connection in one portion.
 const DELIVERY_STEPS: usize = 2000;
 /// Maximum number of steps for the events of a connection in one of its own turns.
-const TURN_DELIVERY_STEPS: usize = 10_000;
+const TURN_DELIVERY_STEPS: usize = 50_000;
 /// Number of connections that one portion visits at most in search of one that misses events.
 const VISITED: usize = 1024;
 /// A connection takes no more undelivered events while this number of output bytes is queued for it.
 const MAX_QUEUED_EVENTS: usize = 64 << 10;
+/// Number of events that a connection takes at least after a search for its events.
+const LEAST_DELIVERED: usize = 64;
 /// Number of connections to which an undelivered event is delivered at once if they miss no earlier event.
 const PROMPT: usize = 16;
 /// Number of steps for one path of a `setWatches` request.
 const SET_WATCH_STEPS: usize = 40;
+
+/// Returns the approximate number of steps for the removal of a znode, with its events.
+fn removal_steps(path: &str) -> usize {
+    100 + 3 * path_steps(path)
+}
 
 impl Core {
     /// Returns whether [`Core::continue_work`] has something to do.
@@ -103,11 +108,6 @@ impl Core {
         true
     }
 
-    /// Returns the number of znodes that one portion removes at most.
-    fn max_removals(&self) -> usize {
-        (self.config.slice_steps / REMOVAL_STEPS).clamp(1, MAX_REMOVALS)
-    }
-
     /// Deletes the ephemerals of a session that has ended: some at once, and the others later.
     ///
     /// # Errors
@@ -118,13 +118,14 @@ impl Core {
         request: Option<(ConnId, i32)>,
         now: Now,
     ) -> Result<(), Code> {
-        let max = self.max_removals();
-        let is_last = self.state.tree.count_ephemerals(session) <= max;
+        let max_steps = MAX_REMOVAL_STEPS.min(self.config.slice_steps);
+        let ephemerals = self.state.tree.some_ephemerals(session, max_steps, removal_steps);
+        let is_last = ephemerals.len() == self.state.tree.count_ephemerals(session);
+        self.steps += ephemerals.iter().map(|path| removal_steps(path)).sum::<usize>();
         let change = match is_last {
-            true => decide_session_end(&self.state, session),
-            false => Change::ClosePart { ephemerals: self.state.tree.some_ephemerals(session, max) },
+            true => Change::CloseSession { ephemerals },
+            false => Change::ClosePart { ephemerals },
         };
-        self.steps += REMOVAL_STEPS * self.state.tree.count_ephemerals(session).min(max);
         let result = self.commit_change(session, change, now);
         match result {
             Ok(_) if !is_last => {
@@ -170,10 +171,11 @@ impl Core {
     /// Removes some of the containers and znodes that are due.
     fn remove_some(&mut self, now: Now) -> bool {
         let Some(until) = self.remove_until else { return false };
-        let paths = self.state.tree.expired_paths(until, self.max_removals());
+        let max_steps = MAX_REMOVAL_STEPS.min(self.config.slice_steps);
+        let paths = self.state.tree.expired_paths(until, max_steps, removal_steps);
         let is_last = paths.is_empty();
         let removed = paths.iter().filter(|path| {
-            self.steps += REMOVAL_STEPS;
+            self.steps += removal_steps(path);
             let change = decide_removal(&self.state, path);
             change.is_some_and(|change| self.commit_change(SessionId::NONE, change, now).is_ok())
         });
@@ -214,19 +216,21 @@ impl Core {
         let after = self.round.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut others = self.conns.range((after, Bound::Unbounded)).map(|(&conn, _)| conn);
         let mut visited = 0;
+        let mut last = None;
         let next = others.by_ref().take(VISITED).find(|&conn| {
             visited += 1;
+            last = Some(conn);
             self.watches.count(conn) > 0
         });
         self.steps += visited;
         if let Some(conn) = next {
-            self.round.last = Some(conn);
+            self.round.last = last;
             let before = self.events_seen(conn);
             self.catch_up(conn, DELIVERY_STEPS);
             self.wake(conn);
             self.round.progress |= before != self.events_seen(conn);
         } else if visited == VISITED {
-            self.round.last = self.round.last.map_or(Some(ConnId(0)), Some);
+            self.round.last = last;
         } else {
             self.finish_round();
         }
@@ -288,15 +292,18 @@ impl Core {
             let (found, part_end, steps) = self.deliveries.find(&self.watches, conn, state.events_seen);
             self.steps += steps;
             let mut seen = part_end;
-            for (after, event) in found {
-                self.steps += 10 + path_steps(&event.path);
+            // The search is worth it only if several events follow it.
+            let least = found.len().min(LEAST_DELIVERED);
+            for (at, (after, event)) in found.into_iter().enumerate() {
+                self.steps += 10 + path_steps(&event.path) + event.frame.len() / 16;
                 let client = self.conns.get(&conn).map(|state| &state.client);
                 if self.watches.fire_for(conn, event.kind, &event.path)
                     && client.is_some_and(|client| client.check_permission(&event.acl, perms::READ).is_ok())
                 {
                     self.send_event_frame(conn, &event.frame);
                 }
-                if self.output_len(conn) >= MAX_QUEUED_EVENTS || self.steps - start >= max_steps {
+                let is_long = at >= least && self.steps - start >= max_steps;
+                if self.output_len(conn) >= MAX_QUEUED_EVENTS || is_long {
                     seen = after;
                     break;
                 }
@@ -333,12 +340,24 @@ impl Core {
             Some(Job::SetWatches(watches)) => self.continue_set_watches(conn, watches, left),
             Some(Job::List(listing)) => self.continue_listing(conn, listing, left),
             Some(Job::Reply(reply)) => {
-                if let Some(state) = self.conns.get_mut(&conn) {
-                    state.output.extend_from_slice(&reply);
-                }
-                self.record_sent(conn, reply.len());
+                self.send_waiting(conn, &reply);
                 Readiness::Ready
             }
+        }
+    }
+
+    /// Sends the reply that waits for the events of its write, although they are not all delivered.
+    pub(super) fn send_waiting_reply(&mut self, conn: ConnId) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        if let Some(Job::Reply(reply)) = state.job.take_if(|job| matches!(job, Job::Reply(_))) {
+            self.send_waiting(conn, &reply);
+        }
+    }
+
+    fn send_waiting(&mut self, conn: ConnId, reply: &[u8]) {
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.output.extend_from_slice(reply);
+            self.record_sent(conn, reply.len());
         }
     }
 

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, SemaphorePermit, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::{SharedServer, wait_until_stopped};
+use super::{InputStatus, SharedServer, wait_until_stopped};
 
 /// Number of steps of long work in one turn with the core.
 pub(crate) const SLICE_STEPS: usize = 100_000;
@@ -28,19 +28,24 @@ pub(crate) const MAX_TURN_STEPS: usize = 500_000;
 /// because thousands of connections may miss the same events.
 const LONG_TURN_STEPS: usize = 20_000;
 
+/// Time after a long turn in which the next turn of the connection waits for other long turns.
+const MEMORY: Duration = Duration::from_millis(100);
+
 /// The pause after a slice of long work, and after a long turn of a connection.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Continues long work until `stop` is set.
 pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
     let room = Arc::new(Notify::new());
+    // An earlier server may have left work.
+    shared.work.notify_one();
     loop {
         tokio::select! {
             () = wait_until_stopped(&mut stop) => return,
             () = shared.work.notified() => {}
         }
         let mut has_work = true;
-        while has_work && !*stop.borrow() {
+        while has_work && !*stop.borrow() && shared.is_healthy() {
             if shared.register_if_full(&room) {
                 tokio::select! {
                     () = wait_until_stopped(&mut stop) => return,
@@ -59,7 +64,8 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
 /// The turns of one connection with the core.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    was_long: bool,
+    /// End of the last long turn.
+    long_at: Option<Instant>,
     /// Set by the core if the connection misses events.
     lagging: Arc<AtomicBool>,
 }
@@ -72,17 +78,21 @@ impl Turns {
 
     /// Waits until the connection may have its next turn.
     pub(super) async fn wait_for_turn<'s>(&self, shared: &'s SharedServer) -> Option<SemaphorePermit<'s>> {
-        match self.was_long || self.lagging.load(Ordering::Relaxed) {
+        let was_long = self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
+        match was_long || self.lagging.load(Ordering::Relaxed) {
             true => shared.long_turns.acquire().await.ok(),
             false => None,
         }
     }
 
-    /// Records the number of steps of a turn. Pauses after a long turn before other connections may have a long turn.
-    pub(super) async fn end_turn(&mut self, steps: usize, permit: Option<SemaphorePermit<'_>>) {
-        let was_long = std::mem::replace(&mut self.was_long, steps > LONG_TURN_STEPS);
-        if permit.is_some() && (was_long || self.was_long) {
-            sleep(PAUSE).await;
+    /// Records a turn. Pauses after a long turn before other connections may have a long turn.
+    pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<SemaphorePermit<'_>>) {
+        self.lagging.store(turn.lagging, Ordering::Relaxed);
+        if turn.steps > LONG_TURN_STEPS {
+            self.long_at = Some(Instant::now());
+            if permit.is_some() {
+                sleep(PAUSE).await;
+            }
         }
     }
 }

@@ -187,7 +187,14 @@ async fn serve_requests<S: ClientStream>(
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut unflushed = false;
     let mut output = OutputBuffer::default();
-    let mut status = InputStatus { closing: false, more: false, admitted: false, steps: 0 };
+    let mut status = InputStatus {
+        closing: false,
+        more: false,
+        admitted: false,
+        holds_frame: false,
+        lagging: false,
+        steps: 0,
+    };
     let mut write_deadline = admit_deadline;
     let mut read_size = SMALL_READ;
     let mut unhandled = UnhandledInput { total: &shared.unhandled_bytes, own: 0 };
@@ -204,7 +211,7 @@ async fn serve_requests<S: ClientStream>(
         if ready {
             let permit = turns.wait_for_turn(shared).await;
             status = shared.handle_input(conn, status.admitted, &mut input, &mut output);
-            turns.end_turn(status.steps, permit).await;
+            turns.end_turn(&status, permit).await;
             ready = output.len() < HIGH_WATER && !status.closing;
         }
         output.release_synced(shared.journal.as_ref(), waker);
@@ -243,7 +250,7 @@ async fn serve_requests<S: ClientStream>(
             }
             _ = std::future::ready(()), if ready && status.more => tokio::task::yield_now().await,
             () = waker.notified() => {}
-            read = reader.read_buf(&mut input), if ready => {
+            read = reader.read_buf(&mut input), if ready && !status.holds_frame => {
                 let read = read?;
                 if read == 0 {
                     return Ok(());

@@ -227,16 +227,19 @@ impl TreeAndModel {
         let model = &self.model.0;
         let child = |name: &str| format!("{}/{name}", path.trim_end_matches('/'));
         let mut read = Vec::new();
-        let count = self.tree.read_children(cursor, max, |name| read.push(name.to_owned()));
+        let count = self.tree.read_children(cursor, max, |name| {
+            read.push(name.to_owned());
+            true
+        });
         let exists = model.get(&path).is_some_and(|record| record.meta.czxid == czxid);
         prop_assert_eq!(count.is_some(), exists);
-        let Some(count) = count else { return Ok(()) };
+        let Some((count, is_complete)) = count else { return Ok(()) };
         prop_assert_eq!(count, read.len());
         names.extend(read.into_iter().map(|name| {
             let created = model[&child(&name)].meta.czxid;
             (name, created)
         }));
-        if count < max {
+        if is_complete {
             names.retain(|(name, created)| {
                 model.get(&child(name)).is_some_and(|record| record.meta.czxid == *created)
             });
@@ -298,7 +301,7 @@ impl TreeAndModel {
         prop_assert_eq!(tree.emptied_containers(), model.paths_where(|record| model.emptied(record)));
         for now in [0, *now, now + 7, now + 1000] {
             prop_assert_eq!(
-                tree.expired_paths(now, usize::MAX),
+                tree.expired_paths(now, usize::MAX, |_| 0),
                 model.paths_where(|record| model.expired(record, now))
             );
         }

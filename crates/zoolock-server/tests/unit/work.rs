@@ -549,3 +549,91 @@ fn watch_that_begins_during_a_round_misses_no_event() {
     }
     assert_eq!(core.take(early).events.len(), 1);
 }
+
+#[test]
+fn long_names_are_not_listed_without_limit() {
+    let mut core = Measured::new(CoreConfig { max_output: usize::MAX, ..small_turns() });
+    let client = core.connect();
+    core.call(client, &open("/d"));
+    for number in 0..30 {
+        core.call(client, &open(format!("/d/{number}{}", "x".repeat(900_000))));
+    }
+    let quota = Code::QuotaExceeded.number();
+    assert_eq!(core.call(client, &Request::GetChildren { path: "/d".into(), watch: false }), quota);
+    let list = Request::GetChildren { path: "/d".into(), watch: false };
+    assert_eq!(core.call(client, &Request::MultiRead(vec![list; 100])), quota);
+    core.check_turns();
+}
+
+#[test]
+fn events_reach_a_watcher_behind_many_idle_connections() {
+    let mut core = Measured::new(CoreConfig { slice_steps: 1000, ..small_turns() });
+    let writer = core.connect();
+    core.call(writer, &open("/a"));
+    for _ in 0..3000 {
+        core.connect();
+    }
+    let watcher = core.connect();
+    core.call(watcher, &Request::AddWatch { path: "/".into(), mode: 1 });
+    let sets = vec![Request::SetData { path: "/a".into(), data: None, version: -1 }; 200];
+    core.call(writer, &Request::Multi(sets));
+    for _ in 0..1000 {
+        core.core.continue_work(core.now);
+        core.end_turn();
+    }
+    assert!(!core.core.has_work(), "the work does not end");
+    assert_eq!(core.take(watcher).events.len(), 200);
+}
+
+#[test]
+fn watcher_of_many_paths_catches_up_in_few_turns() {
+    let mut core = Measured::new(small_turns());
+    let (holder, owner) = (core.connect(), core.connect());
+    core.call(owner, &open("/d"));
+    for number in 0..900 {
+        core.call(holder, &Request::Exists { path: format!("/d/{number}"), watch: true });
+    }
+    for number in 0..5000 {
+        core.call(owner, &ephemeral(format!("/d/{number}")));
+    }
+    for number in 0..900 {
+        core.call(holder, &Request::Exists { path: format!("/d/{number}"), watch: true });
+    }
+    core.take(holder);
+    core.send(owner, &Request::CloseSession);
+    let mut turns = 0;
+    let mut events = 0;
+    while events < 900 {
+        turns += 1;
+        assert!(turns < 200, "{events} events after {turns} turns");
+        core.core.continue_work(core.now);
+        core.core.advance(holder);
+        core.end_turn();
+        events += core.take(holder).events.len();
+    }
+    core.check_turns();
+}
+
+#[test]
+fn listing_of_a_deleted_znode_reads_no_other_znode() {
+    let mut core = Measured::new(CoreConfig { slice_steps: 10_000, ..small_turns() });
+    let (first, second, writer) = (core.connect(), core.connect(), core.connect());
+    for directory in ["/x", "/locks"] {
+        core.call(writer, &open(directory));
+        for number in 0..6000 {
+            core.call(writer, &open(format!("{directory}/{number}")));
+        }
+    }
+    core.send(first, &Request::GetChildren { path: "/x".into(), watch: false });
+    for number in 0..6000 {
+        core.call(writer, &Request::Delete { path: format!("/x/{number}"), version: -1 });
+    }
+    core.call(writer, &Request::Delete { path: "/x".into(), version: -1 });
+    core.send(second, &Request::GetChildren { path: "/locks".into(), watch: false });
+    core.finish(first);
+    assert_eq!(core.take(first).replies.first().map(|(err, _)| *err), Some(Code::NoNode.number()));
+    core.finish(second);
+    let output = core.take(second);
+    let (err, body) = output.replies.first().expect("a list");
+    assert_eq!((*err, Reader::new(body).count("children", 4)), (0, Ok(6000)));
+}
