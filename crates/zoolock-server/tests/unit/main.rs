@@ -7,6 +7,7 @@ mod core_client;
 mod core_connections;
 mod core_properties;
 mod cost;
+mod listing;
 mod log;
 mod memory;
 mod work;
