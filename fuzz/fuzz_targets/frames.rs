@@ -55,10 +55,9 @@ fn config(choice: u8) -> CoreConfig {
         max_output: if small { 256 } else { 1 << 20 },
         max_queued: if small { 400 } else { 0 },
         max_watches: if small { 3 } else { 0 },
-        max_connections: 0,
-        max_connections_per_address: 0,
         extended_types: choice & 128 == 0,
         journal: true,
+        ..CoreConfig::default()
     }
 }
 
@@ -264,8 +263,8 @@ impl Server {
     }
 
     fn begin_snapshot(&mut self) {
-        let (zxid, sessions) = self.core.begin_snapshot();
-        assert_eq!((zxid, &sessions), (self.core.last_change(), &self.core.state().sessions));
+        let start = self.core.begin_snapshot();
+        assert_eq!((start.zxid, &start.sessions), (self.core.last_change(), &self.core.state().sessions));
         self.snapshot = Some((records(&self.core.state().tree), Vec::new()));
     }
 
@@ -300,7 +299,8 @@ impl Server {
         for id in state.sessions.keys() {
             assert_eq!(again.ephemerals(*id), state.tree.ephemerals(*id));
         }
-        assert_eq!(again.expired_paths(i64::MAX), state.tree.expired_paths(i64::MAX));
+        let expired = |tree: &Tree| tree.expired_paths(i64::MAX, usize::MAX, |_| 0);
+        assert_eq!(expired(&again), expired(&state.tree));
         let stats = self.core.stats();
         assert_eq!(
             (stats.znodes, stats.ephemerals, stats.sessions),

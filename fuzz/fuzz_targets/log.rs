@@ -4,7 +4,6 @@
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +15,7 @@ use zoolock_server::log::forge::{self, Batch};
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
 use zoolock_server::tree::{CONTAINER, NodeMeta, NodeRecord, Tree, ttl_owner};
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::{Requester, SessionId, State, StoredSession, Zxid, commit, prepare};
+use zoolock_server::{Client, Requester, SessionId, State, StoredSession, Zxid, commit, prepare};
 use zoolock_wire::{Acl, ConnectRequest, Identity, Reader, Request, Writer};
 
 fuzz_target!(|data: &[u8]| {
@@ -86,7 +85,12 @@ impl History {
                 log.write()?;
                 log.sync()?;
                 log.record_snapshot_start();
-                let writer = SnapshotWriter::begin(log.disk(), self.state.zxid, &self.state.sessions);
+                let writer = SnapshotWriter::begin(
+                    log.disk(),
+                    self.state.zxid,
+                    &self.state.sessions,
+                    &self.state.ending,
+                );
                 let mut writer = writer?;
                 writer.add(self.state.tree.records())?;
                 let snapshot = writer.finish(log.synced())?;
@@ -150,7 +154,10 @@ fn txn(input: &mut Input<'_>, state: &State) -> Txn {
 }
 
 fn asker(session: SessionId) -> Requester<'static> {
-    Requester { session, identities: &[], extended_types: true }
+    thread_local! {
+        static CLIENT: &'static Client = Box::leak(Box::new(Client::new(Vec::new())));
+    }
+    Requester { session, client: CLIENT.with(|client| *client), extended_types: true }
 }
 
 fn states_equal(a: &State, b: &State) -> bool {
@@ -341,7 +348,8 @@ fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
         }
         16..48 => Change::Multi((0..input.byte() % 8).map(|_| forged_change(input)).collect()),
         48..96 => Change::CreateSession { timeout_ms: u32::from(input.byte()), password: Password([3; 16]) },
-        96..112 => Change::CloseSession { ephemerals: Vec::new() },
+        96..108 => Change::CloseSession { ephemerals: Vec::new() },
+        108..112 => Change::ClosePart { ephemerals: vec![input.path().into()] },
         _ => forged_change(input),
     };
     encoded(zxid, session, time, change)
@@ -368,8 +376,11 @@ fn forged_owner(input: &mut Input<'_>) -> i64 {
 fn forged_acl(input: &mut Input<'_>) -> AclList {
     match input.byte() {
         0..192 => acl::open_list(),
-        192..200 => Arc::new([]),
-        _ => Arc::new([Acl { perms: i32::from(input.byte()), identity: Identity::new("digest", "me:hash") }]),
+        192..200 => AclList::from([]),
+        _ => AclList::from([Acl {
+            perms: i32::from(input.byte()),
+            identity: Identity::new("digest", "me:hash"),
+        }]),
     }
 }
 
@@ -475,7 +486,8 @@ fn open_forged(disk: &SimDisk, input: &mut Input<'_>) {
     let whole = Tree::from_records(state.tree.records()).expect("the tree is consistent");
     assert_eq!(whole.approximate_data_size(), state.tree.approximate_data_size());
     if state.zxid >= Zxid(0) {
-        let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions).expect("disk works");
+        let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions, &state.ending)
+            .expect("disk works");
         writer.add(state.tree.records()).expect("disk works");
         writer.finish(log.synced()).expect("disk works");
         let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("log opens with snapshot");
@@ -532,7 +544,7 @@ fn decoders(input: &mut Input<'_>) {
             assert_eq!(codec::decode_session(&mut Reader::new(&out)), Ok((id, session)));
         }
         2 => {
-            let lists = [acl::open_list(), Arc::new([Acl::anyone(1)])];
+            let lists = [acl::open_list(), AclList::from([Acl::anyone(1)])];
             let Ok(node) = codec::decode_node(&lists, &mut Reader::new(bytes)) else { return };
             let list = u32::from(node.acl != lists[0]);
             codec::encode_node(&node, list, &mut out);

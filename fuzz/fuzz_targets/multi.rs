@@ -9,15 +9,19 @@ use zoolock_fuzz::{Input, records};
 use zoolock_server::acl;
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Tree;
-use zoolock_server::{Requester, SessionId, State, commit, prepare, txn};
+use zoolock_server::{Client, Requester, SessionId, State, commit, prepare, txn};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reader, Reply, Request, Writer, op, perms};
 
 fn me() -> SessionId {
     SessionId(5)
 }
 
-static IDENTITIES: LazyLock<[Identity; 2]> =
-    LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), acl::digest_identity(b"me:pw")]);
+thread_local! {
+    static CLIENT: &'static Client = Box::leak(Box::new(Client::new(vec![
+        Identity::new("ip", "127.0.0.1"),
+        acl::digest_identity(b"me:pw"),
+    ])));
+}
 
 /// A tree with znodes that conflict with the requests.
 static STATE: LazyLock<State> = LazyLock::new(|| {
@@ -41,7 +45,7 @@ static STATE: LazyLock<State> = LazyLock::new(|| {
 });
 
 fn asker(extended_types: bool) -> Requester<'static> {
-    Requester { session: me(), identities: &*IDENTITIES, extended_types }
+    Requester { session: me(), client: CLIENT.with(|client| *client), extended_types }
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zoolock_server::log::{Disk, DiskFile, Nonce};
 
+/// The error code for too many open files of a process.
+const EMFILE: i32 = 24;
+
 /// Size of a sector in bytes. A sector is written as a whole or not at all.
 const SECTOR: usize = 512;
 
@@ -263,7 +266,7 @@ impl Inner {
     }
 
     fn check_descriptors(&self) -> io::Result<()> {
-        if self.lacks_descriptors { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
+        if self.lacks_descriptors { Err(io::Error::from_raw_os_error(EMFILE)) } else { Ok(()) }
     }
 
     fn rename_step(&mut self, change: NameChange) -> io::Result<()> {
