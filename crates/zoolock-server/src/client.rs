@@ -13,8 +13,8 @@ const MAX_VERDICTS: usize = 256;
 
 /// A client, as access lists and work limits see it.
 ///
-/// Work is counted in steps. A step takes about eight nanoseconds of a release build. Each part of a request is charged
-/// with [`Client::charge`], which fails when the request has used up its limit.
+/// Work is counted in steps. A step takes about eight nanoseconds of a release build. A request fails when it has used up
+/// its limit.
 #[derive(Debug)]
 pub struct Client {
     identities: Vec<Identity>,

@@ -15,7 +15,7 @@ use crate::tree::ChildCursor;
 pub enum Readiness {
     /// The next request can be handled.
     Ready,
-    /// The connection has unfinished work. Call [`Core::advance`] again.
+    /// The connection has unfinished work. Call [`Core::advance`](super::Core::advance) again.
     Busy,
     /// The connection is woken when the next request can be handled, or its output must be taken first.
     Blocked,

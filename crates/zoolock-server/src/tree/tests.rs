@@ -110,13 +110,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A cursor, its znode with the zxid of its creation, and the names that it has read, each with the zxid of its creation.
+type ReadCursor = (ChildCursor, String, Zxid, Vec<(String, Zxid)>);
+
 /// A tree, its model, and the expected and actual records of a snapshot.
 struct TreeAndModel {
     tree: Tree,
     model: Model,
     snapshot: Option<(Model, Vec<NodeRecord>)>,
-    /// A cursor, its znode, the names that it has read, and the zxids of the children that were deleted since then.
-    cursor: Option<(ChildCursor, String, Zxid, Vec<(String, Zxid)>)>,
+    cursor: Option<ReadCursor>,
     now: i64,
 }
 

@@ -414,9 +414,9 @@ proptest! {
             prop_assert_eq!(small, whole);
         }
         cores.iter_mut().for_each(|core| _ = core.work());
-        for client in 0..3 {
+        for (small_conn, whole_conn) in conns[0].iter().zip(&conns[1]) {
             let [small, whole] = &mut cores;
-            let (small, whole) = (small.take(conns[0][client]), whole.take(conns[1][client]));
+            let (small, whole) = (small.take(*small_conn), whole.take(*whole_conn));
             prop_assert_eq!(small, whole);
         }
     }

@@ -36,7 +36,7 @@ pub struct TestServer {
 /// The running server, or the znodes and sessions of a stopped one.
 enum ServerState {
     Running(InProcessServer),
-    Stopped(State),
+    Stopped(Box<State>),
     /// While `stop` or `start_again` runs.
     Changing,
 }
@@ -119,7 +119,7 @@ impl TestServer {
                     handle
                 });
                 match stopped.await {
-                    Ok(handle) => ServerState::Stopped(handle.state()),
+                    Ok(handle) => ServerState::Stopped(Box::new(handle.state())),
                     Err(error) => std::panic::resume_unwind(error.into_panic()),
                 }
             }
@@ -136,7 +136,7 @@ impl TestServer {
         let state = std::mem::replace(&mut *self.state(), ServerState::Changing);
         let (state, result) = match state {
             ServerState::Stopped(saved) => {
-                match InProcessServer::start(builder(self.addr).resume(saved.clone())).await {
+                match InProcessServer::start(builder(self.addr).resume((*saved).clone())).await {
                     Ok(server) => (ServerState::Running(server), Ok(())),
                     Err(error) => (ServerState::Stopped(saved), Err(error)),
                 }
