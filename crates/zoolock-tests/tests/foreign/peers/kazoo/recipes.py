@@ -91,12 +91,16 @@ def barrier(clients):
 
 def double_barrier(clients):
     entering, leaving = [], []
+    # kazoo 2.8 has a race: a client may look for the znode `ready` after another client has entered, left and deleted
+    # it. It then waits forever. So no client leaves before all have entered.
+    entered = threading.Barrier(SESSIONS)
 
     def enter_and_leave(client):
         mine = client.DoubleBarrier("/double-barrier", SESSIONS)
         entering.append(client)
         mine.enter()
         assert len(entering) == SESSIONS, "entered before all clients were there"
+        entered.wait(PATIENCE)
         leaving.append(client)
         mine.leave()
         assert len(leaving) == SESSIONS, "left before all clients had left"
