@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
-use self::background::SLICE_STEPS;
+use self::background::TURN_STEPS;
 use self::guarded_core::{ConnectedPeer, GuardedCore};
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
@@ -75,6 +75,8 @@ pub(crate) struct Timing {
     pub(crate) max_frame: usize,
     /// Maximum number of bytes of incomplete requests, over all connections; 0: no limit.
     pub(crate) max_queued: usize,
+    /// Set if a connection may block its thread for a write (see [`Journal::write_here`]).
+    pub(crate) may_block: bool,
     /// The four-letter words that are answered.
     pub(crate) words: Vec<FourLetterWord>,
     pub(crate) conf: ReportedSettings,
@@ -132,6 +134,8 @@ struct InputStatus {
     lagging: bool,
     /// The number of steps that the core took.
     steps: usize,
+    /// Set if the task must write the transactions of this turn ([`Journal::write_here`]).
+    must_write: bool,
 }
 
 /// Accepts connections until `stop` is set, then waits for the tasks of all connections.
@@ -226,6 +230,7 @@ impl SharedServer {
             rejected: 0,
             failed_handshakes: 0,
             recorded_timeout_ms: 0,
+            last_active: None,
         }));
         let start = |log| Journal::start(LogSink::new(log, Arc::clone(&inner))?, synced);
         let journal = log.map(start).transpose()?;
@@ -336,10 +341,10 @@ impl SharedServer {
         result
     }
 
-    /// Passes decided transactions to the journal, and wakes the tasks that have something to do. Returns the number of
-    /// steps of this turn with the core.
+    /// Passes decided transactions to the journal, and wakes the tasks that have something to do. Skips `awake`, whose
+    /// task is running. Returns the number of steps of this turn with the core.
     fn end_turn(&self, inner: &mut GuardedCore, awake: Option<ConnId>) -> usize {
-        self.journal_decided(inner);
+        let _ = self.journal_decided(inner, false);
         inner.wake_connections(awake);
         if inner.core.has_work() {
             self.work.notify_one();
@@ -384,10 +389,9 @@ impl SharedServer {
 
     /// Passes decided transactions to the journal. The caller still holds the lock of the core, so
     /// the transactions stay in order.
-    fn journal_decided(&self, inner: &mut GuardedCore) {
-        if let Some(journal) = &self.journal {
-            journal.append(inner.core.decided_mut());
-        }
+    /// Returns whether the caller must write them (see [`Journal::append`]).
+    fn journal_decided(&self, inner: &mut GuardedCore, alone: bool) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.append(inner.core.decided_mut(), alone))
     }
 
     /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
@@ -424,7 +428,7 @@ impl SharedServer {
                 }
             }
             let full = frames == BATCH
-                || frames > 0 && (started_at.elapsed() > BATCH_TIME || inner.core.steps() > SLICE_STEPS);
+                || frames > 0 && (started_at.elapsed() > BATCH_TIME || inner.core.steps() > TURN_STEPS);
             // A client that is not admitted must not make the server buffer a large frame.
             let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = max_len.min(self.timing.max_frame);
@@ -466,17 +470,22 @@ impl SharedServer {
                 holds_frame,
                 lagging: false,
                 steps,
+                must_write: false,
             };
         }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
+        let was_active = inner.last_active == Some(conn);
         if frames > 0 {
+            inner.last_active = Some(conn);
             inner.record_latency(conn, frames as u64, started_at.elapsed());
         }
+        let is_alone = self.timing.may_block && was_active && frames == 1 && input.is_empty();
+        let must_write = self.journal_decided(&mut inner, is_alone);
         let steps = self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
         let lagging = inner.core.is_lagging(conn);
-        InputStatus { closing, more, admitted, holds_frame, lagging, steps }
+        InputStatus { closing, more, admitted, holds_frame, lagging, steps, must_write }
     }
 
     /// Returns whether the journal's queue is full. If so, no requests should be handled until

@@ -118,7 +118,11 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
         .and_then(UnixListener::bind)
         .map_err(|error| dir.file_failure("listen on", NEW_SOCKET, &error))?;
     let budget = connection_budget(raise_file_limit(), None, false)?;
-    let server = Server::builder().unix(listener).data_dir(dir.file("data")).max_connections(budget.clients);
+    let server = Server::builder()
+        .unix(listener)
+        .data_dir(dir.file("data"))
+        .max_connections(budget.clients)
+        .owns_runtime();
     server.start().await.map_err(|error| match &error {
         // `serve --recover` is for servers that the user starts.
         Error::Log { source: source @ (LogError::Damaged { .. } | LogError::Missing { .. }) } => {

@@ -75,8 +75,10 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         return Ok(Plan::ServeLocal { idle });
     }
     let tick = parse_duration("--tick", &serve.limits.tick)?;
-    let mut builder =
-        Server::builder().tick(tick).max_connections_per_address(serve.limits.max_connections_per_address);
+    let mut builder = Server::builder()
+        .owns_runtime()
+        .tick(tick)
+        .max_connections_per_address(serve.limits.max_connections_per_address);
     builder = match &serve.listen {
         Some(listen) => builder.listen(resolve_address("--listen", listen)?),
         None => builder.tls_only(),

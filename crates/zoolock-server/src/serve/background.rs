@@ -24,9 +24,13 @@ pub(crate) const MAX_REQUEST_STEPS: usize = 200_000;
 /// The largest number of steps of a turn with the core. Tests check that no turn takes more.
 pub(crate) const MAX_TURN_STEPS: usize = 500_000;
 
-/// A turn of a connection with more steps is long. The turns of connections that miss events are treated like long ones,
-/// because thousands of connections may miss the same events.
-const LONG_TURN_STEPS: usize = 20_000;
+/// Number of steps after which a connection's turn ends, even if it has more requests.
+pub(super) const TURN_STEPS: usize = 20_000;
+
+/// A turn of a connection with more steps is long. Only a request that takes more than [`TURN_STEPS`] alone makes a turn
+/// long. The turns of connections that miss events are treated like long ones, because thousands of connections may miss
+/// the same events.
+const LONG_TURN_STEPS: usize = 2 * TURN_STEPS;
 
 /// Time after a long turn in which the next turn of the connection waits for other long turns.
 const MEMORY: Duration = Duration::from_millis(100);

@@ -194,6 +194,7 @@ async fn serve_requests<S: ClientStream>(
         holds_frame: false,
         lagging: false,
         steps: 0,
+        must_write: false,
     };
     let mut write_deadline = admit_deadline;
     let mut read_size = SMALL_READ;
@@ -211,6 +212,11 @@ async fn serve_requests<S: ClientStream>(
         if ready {
             let permit = turns.wait_for_turn(shared).await;
             status = shared.handle_input(conn, status.admitted, &mut input, &mut output);
+            if status.must_write
+                && let Some(journal) = &shared.journal
+            {
+                journal.write_here();
+            }
             turns.end_turn(&status, permit).await;
             ready = output.len() < HIGH_WATER && !status.closing;
         }

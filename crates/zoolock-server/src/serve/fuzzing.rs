@@ -48,6 +48,7 @@ impl FuzzServer {
             connect_timeout: Duration::from_secs(10),
             max_frame: MAX_FRAME,
             max_queued: 0,
+            may_block: false,
             words: FourLetterWord::ALL.to_vec(),
             conf,
         };

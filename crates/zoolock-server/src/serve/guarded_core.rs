@@ -39,6 +39,8 @@ pub(crate) struct GuardedCore {
     pub(super) failed_handshakes: u64,
     /// Longest session timeout that the data directory records, in milliseconds.
     pub(super) recorded_timeout_ms: u32,
+    /// The connection whose requests were handled last.
+    pub(super) last_active: Option<ConnId>,
 }
 
 /// After a panic of the core, `begin` returns a zxid that the log never reaches, so the snapshot is never completed.

@@ -7,12 +7,17 @@
 //! transactions. Transactions that arrive during a sync form the next batch. An answer is sent when
 //! all transactions whose effects the answer may show are on disk. This includes answers to reads:
 //! a crash must not undo what a client has seen.
+//!
+//! A connection that has the server for itself, with one request under way, writes and syncs its
+//! transaction itself ([`Journal::write_here`]). This saves two wake-ups of threads: of the
+//! journal's, and of the connection's. docs/design/work.md says why other connections do not suffer.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use crate::acl::stored_bytes;
@@ -24,19 +29,28 @@ const MAX_WAITING: usize = 32 << 20;
 /// Time without transactions after which the log is sealed (see [`JournalSink::seal`]).
 const IDLE: Duration = Duration::from_millis(500);
 
+/// Size in bytes above which a connection leaves its transactions to the thread.
+const MAX_WRITTEN_HERE: usize = 64 << 10;
+/// A batch that took longer is slow. After a slow batch, connections leave the next one to the thread.
+const SLOW: Duration = Duration::from_millis(2);
+/// Interval at which the thread looks for a connection whose write takes long, while the log is not
+/// sealed.
+const WATCH: Duration = Duration::from_millis(10);
+
+/// Error of a [`JournalSink`].
+pub(crate) type SinkError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Destination of the journal's writes.
 pub(crate) trait JournalSink: Send + 'static {
-    /// Error of a write.
-    type Error: std::error::Error + Send + Sync + 'static;
     /// Adds a transaction to the next batch.
-    fn append(&mut self, txn: &Txn) -> Result<(), Self::Error>;
+    fn append(&mut self, txn: &Txn) -> Result<(), SinkError>;
     /// Writes the batch.
-    fn write(&mut self) -> Result<(), Self::Error>;
+    fn write(&mut self) -> Result<(), SinkError>;
     /// Syncs the written batches, so that they survive a crash.
-    fn sync(&mut self) -> Result<(), Self::Error>;
+    fn sync(&mut self) -> Result<(), SinkError>;
     /// Seals the written batches: records on disk that they were synced. Called when no transaction
-    /// has arrived for a while, and before the thread ends.
-    fn seal(&mut self) -> Result<(), Self::Error>;
+    /// has arrived for a while, and before the journal ends.
+    fn seal(&mut self) -> Result<(), SinkError>;
 }
 
 /// Queue of decided transactions, and the thread that writes them.
@@ -48,8 +62,13 @@ pub(crate) struct Journal {
 
 #[derive(Debug)]
 struct JournalState {
+    /// Locked before `queue`. So batches are written in the order in which they were queued.
+    writer: Mutex<Option<Writer>>,
     queue: Mutex<JournalQueue>,
+    /// Wakes the thread.
     wake: Condvar,
+    /// The runtime of the connections.
+    runtime: Option<Handle>,
     /// Approximate number of queued bytes.
     bytes: AtomicUsize,
     synced: AtomicI64,
@@ -57,43 +76,102 @@ struct JournalState {
     failed: watch::Sender<bool>,
 }
 
-#[derive(Debug, Default)]
+/// The sink, which is dropped when the thread ends.
+struct Writer {
+    sink: Box<dyn JournalSink>,
+    /// The batch that is being written. Kept for its capacity.
+    batch: Vec<Txn>,
+}
+
+#[derive(Debug)]
 struct JournalQueue {
     txns: Vec<Txn>,
     waiting: Vec<(Zxid, Arc<Notify>)>,
     stop: bool,
+    /// Set if the last batch was not slow.
+    fast: bool,
+    /// Number of batches written so far.
+    batches: u64,
+    /// Set if all written batches are sealed.
+    sealed: bool,
+    /// Start of the write of a connection.
+    writing_since: Option<Instant>,
+}
+
+/// What the thread has to do.
+enum Task {
+    Write,
+    Seal,
+    Stop,
 }
 
 impl Journal {
     /// Starts the thread. All transactions up to `synced` are on disk already.
     pub(crate) fn start(sink: impl JournalSink, synced: Zxid) -> std::io::Result<Self> {
         let shared = Arc::new(JournalState {
-            queue: Mutex::default(),
+            writer: Mutex::new(Some(Writer { sink: Box::new(sink), batch: Vec::new() })),
+            queue: Mutex::new(JournalQueue {
+                txns: Vec::new(),
+                waiting: Vec::new(),
+                stop: false,
+                fast: false,
+                batches: 0,
+                sealed: true,
+                writing_since: None,
+            }),
             wake: Condvar::new(),
+            runtime: Handle::try_current().ok(),
             bytes: AtomicUsize::new(0),
             synced: AtomicI64::new(synced.0),
             failure: OnceLock::new(),
             failed: watch::channel(false).0,
         });
         let thread_shared = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("zoolock-log".to_owned())
-            .spawn(move || thread_shared.run(sink))?;
+        let thread =
+            std::thread::Builder::new().name("zoolock-log".to_owned()).spawn(move || thread_shared.run())?;
         Ok(Journal { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Queues transactions. The caller holds the lock of the core, so the transactions arrive in
-    /// order.
-    pub(crate) fn append(&self, txns: &mut Vec<Txn>) {
+    /// order. `alone` is set if the caller is a connection that could write them itself.
+    ///
+    /// Returns whether the caller must do so: it must call [`Journal::write_here`] when it has
+    /// released the core.
+    #[must_use]
+    pub(crate) fn append(&self, txns: &mut Vec<Txn>, alone: bool) -> bool {
         if txns.is_empty() {
-            return;
+            return false;
         }
         let mut queue = self.shared.lock();
-        let bytes = txns.iter().map(|txn| approximate_bytes(&txn.change)).sum();
+        let bytes: usize = txns.iter().map(|txn| approximate_bytes(&txn.change)).sum();
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // While the log is sealed, the thread sleeps, and would not notice that the write takes long.
+        let write_here =
+            alone && queue.fast && !queue.sealed && queue.txns.is_empty() && bytes <= MAX_WRITTEN_HERE;
         queue.txns.append(txns);
         drop(queue);
-        self.shared.wake.notify_one();
+        if !write_here {
+            self.shared.wake.notify_one();
+        }
+        write_here
+    }
+
+    /// Writes and syncs the queued transactions on this thread. If a write is under way, leaves them
+    /// to the journal's thread. Blocks.
+    pub(crate) fn write_here(&self) {
+        match self.shared.writer.try_lock() {
+            Ok(mut writer) => {
+                let _report = FailureReport(&self.shared);
+                self.shared.lock().writing_since = Some(Instant::now());
+                self.shared.write_batch(&mut writer);
+                let mut queue = self.shared.lock();
+                queue.writing_since = None;
+                if !queue.txns.is_empty() {
+                    self.shared.wake.notify_one();
+                }
+            }
+            Err(_) => self.shared.wake.notify_one(),
+        }
     }
 
     /// Returns whether this transaction is on disk, so that answers that depend on it may be sent.
@@ -178,11 +256,101 @@ impl JournalState {
         Zxid(self.synced.load(Ordering::Acquire))
     }
 
-    fn run<S: JournalSink>(&self, mut sink: S) {
+    fn lock_writer(&self) -> MutexGuard<'_, Option<Writer>> {
+        self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Runs the thread.
+    fn run(&self) {
         // This guard reports a failure however the thread ends, even by a panic, so that no task
         // waits forever.
-        let _end = ThreadEnd(self);
-        if let Err(error) = self.write_batches(&mut sink) {
+        let _report = FailureReport(self);
+        while self.failure.get().is_none() {
+            let task = self.wait_for_task();
+            let mut writer = self.lock_writer();
+            match task {
+                Task::Write => self.write_batch(&mut writer),
+                Task::Seal => self.seal(&mut writer),
+                Task::Stop => {
+                    self.write_batch(&mut writer);
+                    self.seal(&mut writer);
+                    break;
+                }
+            }
+        }
+        *self.lock_writer() = None;
+    }
+
+    /// Waits until there are transactions, or none have arrived for a while, or the journal stops.
+    fn wait_for_task(&self) -> Task {
+        let poisoned = std::sync::PoisonError::into_inner;
+        let mut queue = self.lock();
+        let (mut batches, mut idle_since) = (queue.batches, Instant::now());
+        loop {
+            if queue.stop {
+                return Task::Stop;
+            }
+            // A connection that writes wakes this thread if there are more transactions at the end.
+            if !queue.txns.is_empty() && queue.writing_since.is_none() || self.failure.get().is_some() {
+                return Task::Write;
+            }
+            if queue.sealed {
+                queue = self.wake.wait(queue).unwrap_or_else(poisoned);
+                continue;
+            }
+            queue = self.wake.wait_timeout(queue, WATCH).unwrap_or_else(|error| error.into_inner()).0;
+            if queue.batches != batches {
+                (batches, idle_since) = (queue.batches, Instant::now());
+            }
+            if queue.writing_since.is_some_and(|since| since.elapsed() >= WATCH) {
+                self.wake_runtime();
+            } else if idle_since.elapsed() >= IDLE && queue.txns.is_empty() && queue.writing_since.is_none() {
+                return Task::Seal;
+            }
+        }
+    }
+
+    /// Wakes a worker of the runtime. If a connection blocks its worker, and all others sleep, no
+    /// worker waits for sockets and timers. The worker that this function wakes does so when it has
+    /// no more tasks.
+    fn wake_runtime(&self) {
+        if let Some(runtime) = &self.runtime {
+            drop(runtime.spawn(std::future::ready(())));
+        }
+    }
+
+    /// Writes and syncs the queued transactions.
+    fn write_batch(&self, writer: &mut Option<Writer>) {
+        let Some(Writer { sink, batch }) = writer.as_mut().filter(|_| self.failure.get().is_none()) else {
+            return;
+        };
+        let mut queue = self.lock();
+        std::mem::swap(&mut queue.txns, batch);
+        self.bytes.store(0, Ordering::Relaxed);
+        drop(queue);
+        let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) else { return };
+        let started = Instant::now();
+        let written = batch
+            .drain(..)
+            .try_for_each(|txn| sink.append(&txn))
+            .and_then(|()| sink.write())
+            .and_then(|()| sink.sync());
+        self.record_failure(written);
+        if self.failure.get().is_none() {
+            self.record_synced(last, started.elapsed() <= SLOW);
+        }
+    }
+
+    fn seal(&self, writer: &mut Option<Writer>) {
+        let Some(writer) = writer.as_mut().filter(|_| self.failure.get().is_none()) else { return };
+        if !self.lock().sealed {
+            self.record_failure(writer.sink.seal());
+            self.lock().sealed = true;
+        }
+    }
+
+    fn record_failure(&self, result: Result<(), SinkError>) {
+        if let Err(error) = result {
             tracing::error!(
                 %error,
                 "cannot write the log; stopping the server, because further writes would not be durable"
@@ -191,58 +359,9 @@ impl JournalState {
         }
     }
 
-    fn write_batches<S: JournalSink>(&self, sink: &mut S) -> Result<(), S::Error> {
-        let mut batch = Vec::new();
-        let mut sealed = true;
-        loop {
-            let stop = self.wait_for_txns(&mut batch, (!sealed).then_some(IDLE));
-            if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
-                batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
-                sink.write()?;
-                sink.sync()?;
-                if self.failure.get().is_some() {
-                    return Ok(());
-                }
-                self.record_synced(last);
-                sealed = false;
-            } else {
-                if !sealed {
-                    sink.seal()?;
-                    sealed = true;
-                }
-                if stop {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Waits for transactions and moves all of them to `batch`. `batch` stays empty if none arrives within `timeout`,
-    /// or if the journal stops. Returns whether the journal stops.
-    fn wait_for_txns(&self, batch: &mut Vec<Txn>, timeout: Option<Duration>) -> bool {
-        let mut queue = self.lock();
-        while queue.txns.is_empty() && !queue.stop {
-            let poisoned = std::sync::PoisonError::into_inner;
-            match timeout {
-                None => queue = self.wake.wait(queue).unwrap_or_else(poisoned),
-                Some(timeout) => {
-                    let (taken, waited) =
-                        self.wake.wait_timeout(queue, timeout).unwrap_or_else(|error| error.into_inner());
-                    queue = taken;
-                    if waited.timed_out() {
-                        break;
-                    }
-                }
-            }
-        }
-        std::mem::swap(&mut queue.txns, batch);
-        self.bytes.store(0, Ordering::Relaxed);
-        queue.stop
-    }
-
     /// Records that all transactions up to `synced` are on disk, and wakes the tasks that waited
-    /// for them.
-    fn record_synced(&self, synced: Zxid) {
+    /// for them. `fast` says whether their batch was not slow.
+    fn record_synced(&self, synced: Zxid, fast: bool) {
         self.synced.store(synced.0, Ordering::Release);
         let mut queue = self.lock();
         let mut due = Vec::new();
@@ -253,22 +372,32 @@ impl JournalState {
             }
             waits
         });
+        queue.batches += 1;
+        queue.fast = fast;
+        queue.sealed = false;
         drop(queue);
         due.iter().for_each(|waker| waker.notify_one());
     }
 }
 
-/// A guard that reports a failure when the thread ends.
-struct ThreadEnd<'a>(&'a JournalState);
+/// A guard that reports a failure when a write ends, even by a panic.
+struct FailureReport<'a>(&'a JournalState);
 
-impl Drop for ThreadEnd<'_> {
+impl Drop for FailureReport<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.0.failure.set("a bug: the log's thread panicked".to_owned());
+            let _ = self.0.failure.set("a bug: a write of the log panicked".to_owned());
         }
         if self.0.failure.get().is_some() {
             self.0.failed.send_replace(true);
+            self.0.wake.notify_one();
         }
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
     }
 }
 
@@ -306,18 +435,17 @@ mod tests {
     }
 
     impl JournalSink for SlowSink {
-        type Error = io::Error;
-        fn append(&mut self, txn: &Txn) -> io::Result<()> {
+        fn append(&mut self, txn: &Txn) -> Result<(), SinkError> {
             self.batch.push(txn.zxid.0);
             Ok(())
         }
-        fn write(&mut self) -> io::Result<()> {
-            self.batches.send(std::mem::take(&mut self.batch)).map_err(io::Error::other)
+        fn write(&mut self) -> Result<(), SinkError> {
+            self.batches.send(std::mem::take(&mut self.batch)).map_err(Into::into)
         }
-        fn sync(&mut self) -> io::Result<()> {
-            self.word.recv().unwrap_or(Ok(()))
+        fn sync(&mut self) -> Result<(), SinkError> {
+            Ok(self.word.recv().unwrap_or(Ok(()))?)
         }
-        fn seal(&mut self) -> io::Result<()> {
+        fn seal(&mut self) -> Result<(), SinkError> {
             Ok(())
         }
     }
@@ -346,11 +474,11 @@ mod tests {
     async fn waiters_wake_only_after_sync() {
         let (journal, written, say) = slow();
         let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        journal.append(&mut txns(1..=2));
+        let _ = journal.append(&mut txns(1..=2), false);
         assert_eq!(written.recv().expect("a batch"), [1, 2]);
         // These transactions are queued during the sync.
-        journal.append(&mut txns(3..=3));
-        journal.append(&mut txns(4..=5));
+        let _ = journal.append(&mut txns(3..=3), false);
+        let _ = journal.append(&mut txns(4..=5), false);
         assert!(journal.register_waker(zxid(2), &first) && journal.register_waker(zxid(5), &second));
         assert!(!journal.is_synced(zxid(1)));
         say.send(Ok(())).expect("the sink waits for a result");
@@ -366,12 +494,12 @@ mod tests {
     #[tokio::test]
     async fn failed_sync_ends_the_journal() {
         let (journal, written, say) = slow();
-        journal.append(&mut txns(1..=1));
+        let _ = journal.append(&mut txns(1..=1), false);
         written.recv().expect("a batch");
         say.send(Err(io::Error::other("the disk is gone"))).expect("the sink waits for a result");
         journal.subscribe_failure().wait_for(|failed| *failed).await.expect("the journal exists");
         assert_eq!(journal.failure(), Some("the disk is gone"));
-        journal.append(&mut txns(2..=2));
+        let _ = journal.append(&mut txns(2..=2), false);
         journal.stop();
         assert!(written.try_recv().is_err(), "a batch was written after the failure");
         assert!(!journal.is_synced(zxid(1)));
@@ -380,7 +508,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_counts_as_synced_after_an_outside_failure() {
         let (journal, written, say) = slow();
-        journal.append(&mut txns(1..=1));
+        let _ = journal.append(&mut txns(1..=1), false);
         written.recv().expect("a batch");
         journal.fail("the directory is gone".to_owned());
         say.send(Ok(())).expect("the sink waits for a result");
@@ -393,7 +521,7 @@ mod tests {
     #[test]
     fn stop_writes_queued_transactions() {
         let (journal, written, say) = slow();
-        journal.append(&mut txns(1..=1));
+        let _ = journal.append(&mut txns(1..=1), false);
         assert_eq!(written.recv().expect("a batch"), [1]);
         assert_eq!(journal.shared.synced(), zxid(0));
         drop(say);
@@ -401,17 +529,102 @@ mod tests {
         assert_eq!(journal.shared.synced(), zxid(1));
     }
 
+    /// Appends transactions until a connection may write them itself. Lets the thread write the others, and returns the
+    /// last number.
+    fn append_until_caller_must_write(
+        journal: &Journal,
+        written: &Receiver<Vec<i64>>,
+        say: &Sender<io::Result<()>>,
+        first: i64,
+    ) -> i64 {
+        for number in first.. {
+            if journal.append(&mut txns(number..=number), true) {
+                return number;
+            }
+            say.send(Ok(())).expect("the sink waits for a result");
+            assert_eq!(written.recv().expect("a batch of the thread"), [number]);
+            while !journal.is_synced(zxid(number)) {
+                std::thread::yield_now();
+            }
+        }
+        unreachable!("the numbers do not end")
+    }
+
+    #[test]
+    fn caller_writes_after_fast_batch() {
+        let (journal, written, say) = slow();
+        assert!(!journal.append(&mut txns(1..=1), true), "no batch was fast yet");
+        assert_eq!(written.recv().expect("a batch"), [1]);
+        assert!(!journal.append(&mut txns(2..=2), true), "a batch is being written");
+        // This batch of the thread takes longer than a fast one, and so does the next one.
+        std::thread::sleep(2 * SLOW);
+        say.send(Ok(())).expect("the sink waits for a result");
+        assert_eq!(written.recv().expect("a batch"), [2]);
+        std::thread::sleep(2 * SLOW);
+        say.send(Ok(())).expect("the sink waits for a result");
+        while !journal.is_synced(zxid(2)) {
+            std::thread::yield_now();
+        }
+        assert!(!journal.append(&mut txns(3..=3), true), "the last batch was slow");
+        assert_eq!(written.recv().expect("a batch"), [3]);
+        say.send(Ok(())).expect("the sink waits for a result");
+        while !journal.is_synced(zxid(3)) {
+            std::thread::yield_now();
+        }
+        let next = append_until_caller_must_write(&journal, &written, &say, 4);
+        say.send(Ok(())).expect("the sink waits for a result");
+        journal.write_here();
+        assert!(journal.is_synced(zxid(next)));
+        assert_eq!(written.try_recv().expect("a batch of this thread"), [next]);
+        drop(say);
+    }
+
+    #[test]
+    fn thread_writes_what_is_queued_while_a_caller_writes() {
+        let (journal, written, say) = slow();
+        let last = append_until_caller_must_write(&journal, &written, &say, 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| journal.write_here());
+            assert_eq!(written.recv().expect("the batch of the caller"), [last]);
+            let _ = journal.append(&mut txns(last + 1..=last + 1), false);
+            // Another caller leaves its transactions to the thread.
+            journal.write_here();
+            assert!(!journal.is_synced(zxid(last)));
+            say.send(Ok(())).expect("the sink waits for a result");
+            assert_eq!(written.recv().expect("a batch of the thread"), [last + 1]);
+            assert!(journal.is_synced(zxid(last)) && !journal.is_synced(zxid(last + 1)));
+            drop(say);
+        });
+        journal.stop();
+        assert!(journal.is_synced(zxid(last + 1)));
+    }
+
+    #[tokio::test]
+    async fn failed_write_of_a_caller_ends_the_journal() {
+        let (journal, written, say) = slow();
+        let last = append_until_caller_must_write(&journal, &written, &say, 1);
+        say.send(Err(io::Error::other("the disk is gone"))).expect("the sink waits for a result");
+        journal.write_here();
+        journal.subscribe_failure().wait_for(|failed| *failed).await.expect("the journal exists");
+        assert!(!journal.is_synced(zxid(last)));
+        assert_eq!(written.try_recv().expect("a batch"), [last]);
+        let _ = journal.append(&mut txns(last + 1..=last + 1), true);
+        journal.write_here();
+        journal.stop();
+        assert!(written.try_recv().is_err(), "a batch was written after the failure");
+    }
+
     #[tokio::test]
     async fn queue_is_full_until_batch_is_taken() {
         let (journal, written, say) = slow();
         let waker = Arc::new(Notify::new());
-        journal.append(&mut txns(1..=1));
+        let _ = journal.append(&mut txns(1..=1), false);
         written.recv().expect("the thread has written the batch");
         assert!(!journal.register_if_full(&waker));
         let data = Some(bytes::Bytes::from(vec![0; MAX_WAITING]));
         let mut large = txns(2..=2);
         large[0].change = Change::SetData { path: "/a".into(), data, version: 1 };
-        journal.append(&mut large);
+        let _ = journal.append(&mut large, false);
         assert!(journal.register_if_full(&waker));
         say.send(Ok(())).expect("the sink waits for a result");
         waker.notified().await;

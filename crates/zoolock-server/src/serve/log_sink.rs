@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::journal::JournalSink;
+use super::journal::{JournalSink, SinkError};
 use crate::core::SnapshotStart;
 use crate::log::{Log, LogError, SnapshotFile, SnapshotWriter};
 use crate::tree::NodeRecord;
@@ -56,17 +56,15 @@ impl LogSink {
 }
 
 impl JournalSink for LogSink {
-    type Error = LogError;
-
-    fn append(&mut self, txn: &Txn) -> Result<(), LogError> {
-        self.log().append(txn)
+    fn append(&mut self, txn: &Txn) -> Result<(), SinkError> {
+        Ok(self.log().append(txn)?)
     }
 
-    fn write(&mut self) -> Result<(), LogError> {
-        self.log().write()
+    fn write(&mut self) -> Result<(), SinkError> {
+        Ok(self.log().write()?)
     }
 
-    fn sync(&mut self) -> Result<(), LogError> {
+    fn sync(&mut self) -> Result<(), SinkError> {
         let mut log = self.log();
         log.sync()?;
         if log.is_snapshot_due() {
@@ -78,8 +76,8 @@ impl JournalSink for LogSink {
         Ok(())
     }
 
-    fn seal(&mut self) -> Result<(), LogError> {
-        self.log().seal_when_idle()
+    fn seal(&mut self) -> Result<(), SinkError> {
+        Ok(self.log().seal_when_idle()?)
     }
 }
 

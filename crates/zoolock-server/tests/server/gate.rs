@@ -1,13 +1,14 @@
 //! Replies, events and sessions reach a client only after the writes that they show are synced.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::{sleep, timeout};
-use zoolock_server::Limits;
 use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
+use zoolock_server::{Builder, Limits, ServerHandle};
 use zoolock_wire::{EventKind, Reply, Request, op};
 
 use crate::common::{RawClient, Received, builder, connect_request, create, finish_in_time, get, set};
@@ -23,31 +24,59 @@ enum Syncs {
     Fail,
 }
 
+/// The name of the server's thread that syncs.
+const LOG_THREAD: &str = "zoolock-log";
+
 #[derive(Debug)]
 struct Gate {
-    /// The behaviour of syncs, and whether a sync waits.
-    state: Mutex<(Syncs, bool)>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
+#[derive(Debug)]
+struct GateState {
+    syncs: Syncs,
+    /// The name of the thread whose sync waits.
+    waiting: Option<String>,
+    /// Number of syncs by threads other than [`LOG_THREAD`].
+    by_connections: usize,
+}
+
 impl Gate {
+    fn new() -> Arc<Self> {
+        let state = GateState { syncs: Syncs::Succeed, waiting: None, by_connections: 0 };
+        Arc::new(Gate { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().expect("no thread panicked")
+    }
+
     fn set(&self, syncs: Syncs) {
-        self.state.lock().expect("no thread panicked").0 = syncs;
+        self.lock().syncs = syncs;
         self.changed.notify_all();
     }
 
-    fn is_waiting(&self) -> bool {
-        self.state.lock().expect("no thread panicked").1
+    /// Returns the name of the thread whose sync waits, when one does.
+    async fn wait_for_sync(&self) -> String {
+        loop {
+            if let Some(thread) = self.lock().waiting.clone() {
+                return thread;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn pass(&self) -> io::Result<()> {
-        let mut state = self.state.lock().expect("no thread panicked");
-        while state.0 == Syncs::Wait {
-            state.1 = true;
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        let mut state = self.lock();
+        state.by_connections += usize::from(thread != LOG_THREAD);
+        while state.syncs == Syncs::Wait {
+            state.waiting = Some(thread.clone());
             state = self.changed.wait(state).expect("no thread panicked");
         }
-        state.1 = false;
-        if state.0 == Syncs::Fail { Err(io::Error::other("the disk is gone")) } else { Ok(()) }
+        state.waiting = None;
+        if state.syncs == Syncs::Fail { Err(io::Error::other("the disk is gone")) } else { Ok(()) }
     }
 }
 
@@ -135,25 +164,76 @@ impl DiskFile for GatedFile {
 
 #[tokio::test]
 async fn nothing_is_sent_before_sync() {
-    check_sent_after(Syncs::Succeed).await;
+    check_sent_after(Syncs::Succeed, builder()).await;
 }
 
 #[tokio::test]
 async fn nothing_is_sent_after_failed_sync() {
-    check_sent_after(Syncs::Fail).await;
+    check_sent_after(Syncs::Fail, builder()).await;
 }
 
-/// Sends requests while a sync waits. Clients must receive replies only after the sync succeeds,
-/// and no replies if it fails.
-async fn check_sent_after(result: Syncs) {
+/// Here a connection blocks a worker of the runtime while it syncs. Other connections must be served meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_sent_before_sync_by_connection() {
+    check_sent_after(Syncs::Succeed, builder().owns_runtime()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_sent_after_failed_sync_by_connection() {
+    check_sent_after(Syncs::Fail, builder().owns_runtime()).await;
+}
+
+/// A client that has the server for itself syncs on the thread of its connection, if the runtime allows it. Clients
+/// that write in turn leave this to the thread of the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_lone_connection_syncs() {
+    let (server, gate, _dir) = start(builder().owns_runtime()).await;
+    let mut writers =
+        [RawClient::connect(server.local_addr()).await, RawClient::connect(server.local_addr()).await];
+    writers[0].call_ok(create("/a", 0)).await;
+    for _ in 0..50 {
+        for writer in writers.iter_mut().rev() {
+            writer.call_ok(set("/a", "new", -1)).await;
+        }
+    }
+    assert_eq!(gate.lock().by_connections, 0);
+    finish_in_time(async {
+        while gate.lock().by_connections == 0 {
+            writers[0].call_ok(set("/a", "new", -1)).await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+
+    let (server, gate, _dir) = start(builder()).await;
+    let mut writer = RawClient::connect(server.local_addr()).await;
+    writer.call_ok(create("/a", 0)).await;
+    for _ in 0..50 {
+        writer.call_ok(set("/a", "new", -1)).await;
+    }
+    assert_eq!(gate.lock().by_connections, 0, "the runtime may serve others");
+    server.shutdown().await;
+}
+
+/// Starts a server whose syncs a gate controls. Files that were synced before the start do not count.
+async fn start(builder: Builder) -> (ServerHandle, Arc<Gate>, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });
+    let gate = Gate::new();
     let disk = GatedDisk {
         disk: RealDisk::open(dir.path()).expect("an existing directory"),
         gate: Arc::clone(&gate),
     };
     let limits = Limits { disk: Some(Arc::new(disk)), ..Limits::default() };
-    let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("starts");
+    let server = builder.data_dir(dir.path()).limits(limits).start().await.expect("starts");
+    gate.lock().by_connections = 0;
+    (server, gate, dir)
+}
+
+/// Sends requests while a sync waits. Clients must receive replies only after the sync succeeds,
+/// and no replies if it fails.
+async fn check_sent_after(result: Syncs, builder: Builder) {
+    let by_connection = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    let (server, gate, _dir) = start(builder).await;
     // The guard is declared after the server, and so dropped before it.
     let _open = OpenAtEnd(Arc::clone(&gate));
     let addr = server.local_addr();
@@ -161,14 +241,23 @@ async fn check_sent_after(result: Syncs) {
     writer.call_ok(create("/a", 0)).await;
     let (mut reader, mut watcher) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     let (mut creator, mut leaver) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
-    watcher.call_ok(get("/a", true)).await;
-
-    gate.set(Syncs::Wait);
-    let received = server.stats().received;
-    writer.send(&set("/a", "new", -1)).await;
+    writer.call_ok(create("/other", 0)).await;
+    let mut received = 0;
     finish_in_time(async {
-        while !gate.is_waiting() {
-            sleep(Duration::from_millis(5)).await
+        loop {
+            watcher.call_ok(get("/a", true)).await;
+            // Now the writer is the last active connection.
+            writer.call_ok(set("/other", "new", -1)).await;
+            gate.set(Syncs::Wait);
+            received = server.stats().received;
+            writer.send(&set("/a", "new", -1)).await;
+            if (gate.wait_for_sync().await != LOG_THREAD) == by_connection {
+                break;
+            }
+            // The thread of the log syncs after a slow batch.
+            gate.set(Syncs::Succeed);
+            writer.receive(op::SET_DATA).await;
+            watcher.receive(op::PING).await;
         }
     })
     .await;
