@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use zoolock_wire::{Code, EventKind, Identity, perms};
+use zoolock_wire::{Code, EventKind, Identity};
 
 use self::connection::{Conn, HandshakePhase};
 pub use self::connection::{ConnectionCounts, LatencyStats};
@@ -191,6 +191,8 @@ pub struct ServerStats {
     pub watched_paths: usize,
     /// Bytes of events that are not delivered yet.
     pub undelivered: usize,
+    /// Connections that the server does not read from at present, because others are served first.
+    pub waiting: usize,
     /// Number of steps of the longest turn with the core.
     pub longest_turn: usize,
     /// Connections closed because the client did not read its output or watched too many paths.
@@ -216,6 +218,8 @@ pub struct Core {
     decided: Vec<Txn>,
     /// Number of steps since the last call of [`Core::take_steps`].
     steps: usize,
+    /// The kind of long work that [`Core::continue_work`] continues next.
+    next_work: usize,
     /// Sessions that have ended and still own ephemerals.
     ends: VecDeque<SessionEnd>,
     /// Set if no transaction number is left for `ends`.
@@ -263,6 +267,7 @@ impl Core {
             woken: Vec::new(),
             decided: Vec::new(),
             steps: 0,
+            next_work: 0,
             ends: VecDeque::new(),
             ends_failed: false,
             expire_until: None,
@@ -298,7 +303,7 @@ impl Core {
         if let Some(Job::List(listing)) = &state.job {
             self.forget_listing(conn, listing);
         }
-        self.totals.queued -= state.output.len() + state.unwritten;
+        self.totals.queued -= state.queued_bytes();
         if let HandshakePhase::Attached { session, .. } = state.phase
             && self.attached.get(&session) == Some(&conn)
         {
@@ -314,7 +319,7 @@ impl Core {
     /// has one, replies may still be pending. The caller should write them before it closes the
     /// connection.
     pub fn stop_input(&mut self, conn: ConnId) -> bool {
-        self.send_waiting_reply(conn);
+        self.end_waiting_reply(conn);
         self.close(conn);
         matches!(self.conns.get(&conn), Some(Conn { phase: HandshakePhase::Attached { .. }, .. }))
     }
@@ -367,16 +372,6 @@ impl Core {
     pub fn remove_empty_containers(&mut self, now: Now) {
         self.remove_until = Some(now.wall_ms);
         self.continue_work(now);
-    }
-
-    /// Records that a client is alive although its next request must wait.
-    pub fn record_alive(&mut self, conn: ConnId, now: Now) {
-        if let Some(Conn { phase: HandshakePhase::Attached { session, timeout_ms, .. }, .. }) =
-            self.conns.get(&conn)
-            && self.attached.get(session) == Some(&conn)
-        {
-            self.expiry.extend_session(*session, *timeout_ms, now.mono_ms);
-        }
     }
 
     /// Records how many bytes of output the connection's task has taken and not written yet.
@@ -557,8 +552,7 @@ impl Core {
         let conns = self.watches.fire(event.kind, &event.path);
         let event = Event::new(event);
         for conn in conns {
-            let client = self.conns.get(&conn).map(|state| &state.client);
-            if client.is_some_and(|client| client.check_permission(&event.acl, perms::READ).is_ok()) {
+            if self.may_read(conn, &event.acl) {
                 self.send_event_frame(conn, &event.frame);
             }
         }

@@ -70,14 +70,23 @@ impl ExpiryQueue {
 pub(crate) struct ExpiryRounds {
     last_ms: u64,
     skipped_last: bool,
+    read_nothing: bool,
 }
 
 impl ExpiryRounds {
     /// Records a round, and returns whether sessions may expire in it. After a pause of the
     /// process, requests that came in time may be unread. So the first round after a pause is
-    /// skipped, to read these requests first. Two rounds in a row are never skipped.
-    pub(crate) fn begin_round(&mut self, now_ms: u64, tick_ms: u64) -> bool {
-        let late = now_ms.saturating_sub(self.last_ms) > tick_ms.saturating_mul(2);
+    /// skipped, to read these requests first. Two rounds in a row are never skipped for this reason.
+    ///
+    /// `reads_nothing` is set if the server reads no requests at present, because the disk is slow. This counts as a
+    /// pause, too.
+    pub(crate) fn begin_round(&mut self, now_ms: u64, tick_ms: u64, reads_nothing: bool) -> bool {
+        let was_paused = std::mem::replace(&mut self.read_nothing, reads_nothing);
+        if reads_nothing {
+            self.last_ms = now_ms;
+            return false;
+        }
+        let late = was_paused || now_ms.saturating_sub(self.last_ms) > tick_ms.saturating_mul(2);
         self.last_ms = now_ms;
         self.skipped_last = late && !self.skipped_last;
         !self.skipped_last
@@ -92,9 +101,14 @@ mod tests {
     fn one_round_is_skipped_after_pause() {
         let mut rounds = ExpiryRounds::default();
         let due: Vec<bool> = [2000, 4100, 9000, 10_000, 12_000, 30_000, 60_000, 90_000]
-            .map(|now| rounds.begin_round(now, 2000))
+            .map(|now| rounds.begin_round(now, 2000, false))
             .into();
         assert_eq!(due, [true, true, false, true, true, false, true, false]);
+        let mut rounds = ExpiryRounds::default();
+        let due: Vec<bool> = [(2000, false), (4000, true), (6000, true), (8000, false), (10_000, false)]
+            .map(|(now, reads_nothing)| rounds.begin_round(now, 2000, reads_nothing))
+            .into();
+        assert_eq!(due, [true, false, false, false, true]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 pub(crate) mod background;
 mod connection;
 mod directory_check;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod guarded_core;
 pub(crate) mod http;
@@ -197,7 +197,8 @@ pub(crate) async fn run_timers(shared: Arc<SharedServer>, mut stop: watch::Recei
             () = wait_until_stopped(&mut stop) => return,
             _ = ticks.tick() => {
                 shared.with_core(|core, now| {
-                    if rounds.begin_round(now.mono_ms, tick_ms) {
+                    let is_full = shared.journal.as_ref().is_some_and(Journal::is_full);
+                    if rounds.begin_round(now.mono_ms, tick_ms, is_full) {
                         core.expire_due_sessions(now);
                     }
                 });
@@ -413,6 +414,7 @@ impl SharedServer {
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
+        inner.core.end_wait(conn, now);
         inner.core.set_unwritten(conn, output.len());
         let (mut frames, mut broken, mut waits) = (0, false, false);
         let more = loop {

@@ -30,6 +30,8 @@ pub(super) struct Conn {
     pub(super) events_seen: u64,
     /// The unfinished request.
     pub(super) job: Option<Job>,
+    /// Set while the server does not read from the connection ([`Core::begin_wait`](super::Core::begin_wait)).
+    pub(super) waits_for_server: bool,
     /// Set while the client's request to close its session is under way.
     pub(super) is_ending_session: bool,
 }
@@ -130,8 +132,14 @@ impl Conn {
             gets_events: true,
             events_seen: 0,
             job: None,
+            waits_for_server: false,
             is_ending_session: false,
         }
+    }
+
+    /// Returns the number of bytes that the server keeps for the connection until its client reads.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.output.len() + self.unwritten + self.job.as_ref().map_or(0, Job::queued_bytes)
     }
 
     /// Returns whether a list of children is complete and not sent yet.

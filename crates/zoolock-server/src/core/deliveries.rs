@@ -108,14 +108,16 @@ impl Deliveries {
         self.parts.front().map_or(self.dropped, EventPart::end)
     }
 
-    /// Drops the parts whose events are all before the event with the number `seen`.
-    pub(super) fn drop_before(&mut self, seen: u64) {
-        while self.parts.front().is_some_and(|part| part.end() <= seen) {
-            if let Some(part) = self.parts.pop_front() {
-                self.bytes -= part.bytes;
-                self.dropped = part.end();
-            }
+    /// Drops the first part, if all its events are before the event with the number `seen`. Returns the number of dropped
+    /// events.
+    pub(super) fn drop_before(&mut self, seen: u64) -> usize {
+        if self.parts.front().is_none_or(|part| part.end() > seen) {
+            return 0;
         }
+        let Some(part) = self.parts.pop_front() else { return 0 };
+        self.bytes -= part.bytes;
+        self.dropped = part.end();
+        part.events.len()
     }
 
     /// Finds the events that a connection may get, from the event with the number `seen`, in order and in one part.

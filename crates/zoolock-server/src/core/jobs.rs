@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::vec;
 
-use bytes::BytesMut;
-use zoolock_wire::Stat;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use zoolock_wire::{SetWatches, Stat};
 
 use crate::ids::{ConnId, SessionId};
 use crate::tree::ChildCursor;
@@ -55,7 +54,38 @@ pub(super) enum Job {
 pub(super) struct WatchesToSet {
     pub(super) xid: i32,
     pub(super) since: i64,
-    pub(super) lists: [(SetWatch, vec::IntoIter<String>); 5],
+    /// The kind, the length and the bytes of each path that is left. A list of strings would take several times the
+    /// memory of the request.
+    pub(super) paths: Bytes,
+    /// Memory of all paths in bytes.
+    pub(super) bytes: usize,
+}
+
+impl WatchesToSet {
+    pub(super) fn new(xid: i32, set: SetWatches) -> Self {
+        let SetWatches { relative_zxid, data, exist, child, persistent, recursive } = set;
+        let lists = [data, exist, child, persistent.unwrap_or_default(), recursive.unwrap_or_default()];
+        let mut paths = BytesMut::with_capacity(lists.iter().flatten().map(|path| 5 + path.len()).sum());
+        for (kind, list) in lists.iter().enumerate() {
+            for path in list {
+                paths.put_u8(kind as u8);
+                paths.put_u32(path.len() as u32);
+                paths.put_slice(path.as_bytes());
+            }
+        }
+        WatchesToSet { xid, since: relative_zxid, bytes: paths.len(), paths: paths.freeze() }
+    }
+
+    /// Removes and returns the next path.
+    pub(super) fn next(&mut self) -> Option<(SetWatch, String)> {
+        if self.paths.is_empty() {
+            return None;
+        }
+        let kind = SetWatch::ALL[usize::from(self.paths.get_u8())];
+        let len = self.paths.get_u32() as usize;
+        let path = self.paths.split_to(len);
+        Some((kind, String::from_utf8_lossy(&path).into_owned()))
+    }
 }
 
 /// A list of children that is being built.
@@ -103,7 +133,21 @@ pub(super) enum SetWatch {
     Recursive,
 }
 
+impl SetWatch {
+    /// All kinds, in the order of the lists in a request.
+    const ALL: [SetWatch; 5] =
+        [SetWatch::Data, SetWatch::Exist, SetWatch::Child, SetWatch::Persistent, SetWatch::Recursive];
+}
+
 impl Job {
+    /// Returns the memory of the job that counts as queued, in bytes.
+    pub(super) fn queued_bytes(&self) -> usize {
+        match self {
+            Job::SetWatches(watches) => watches.bytes,
+            Job::List(_) | Job::Reply(_) => 0,
+        }
+    }
+
     /// Returns the events that must follow the reply of this job, if the state that the reply shows is fixed.
     pub(super) fn later_events(&mut self) -> Option<&mut BytesMut> {
         match self {

@@ -55,7 +55,8 @@ impl Core {
     pub(super) fn cut_off(&mut self, conn: ConnId) {
         self.totals.cut_off += 1;
         if let Some(state) = self.conns.get_mut(&conn) {
-            self.totals.queued -= state.output.len() + state.unwritten;
+            self.totals.queued -= state.queued_bytes();
+            state.job.take_if(|job| job.queued_bytes() > 0);
             (state.output, state.unwritten) = (BytesMut::new(), 0);
             state.cut_off = true;
             // If `woken` is set, the connection's task was woken before, but has not taken output
@@ -96,16 +97,35 @@ impl Core {
         state.counts.last_zxid = self.state.zxid.0;
         self.totals.sent += 1;
         self.totals.bytes_sent += added as u64;
+        self.record_queued(added);
+    }
+
+    fn record_queued(&mut self, added: usize) {
         self.totals.queued += added;
         if self.config.max_queued != 0 && self.totals.queued > self.config.max_queued {
             self.cut_off_largest();
         }
     }
 
+    /// Keeps the unfinished request of a connection.
+    pub(super) fn keep_job(&mut self, conn: ConnId, job: Job) {
+        let Some(state) = self.conns.get_mut(&conn).filter(|state| !state.cut_off) else { return };
+        let bytes = job.queued_bytes();
+        state.job = Some(job);
+        self.record_queued(bytes);
+    }
+
+    /// Takes the unfinished request of a connection.
+    pub(super) fn take_job(&mut self, conn: ConnId) -> Option<Job> {
+        let job = self.conns.get_mut(&conn)?.job.take()?;
+        self.totals.queued -= job.queued_bytes();
+        Some(job)
+    }
+
     /// Cuts off the connection with the most queued bytes, to keep memory for the other connections.
     pub(super) fn cut_off_largest(&mut self) {
-        let waiting = |state: &Conn| state.output.len() + state.unwritten;
-        let open = self.conns.iter().filter(|(_, state)| !state.closing);
+        let waiting = Conn::queued_bytes;
+        let open = self.conns.iter().filter(|(_, state)| !state.cut_off);
         // A connection whose earlier output is written reads its replies. It is closed only if there is no other.
         if let Some((&conn, state)) = open.max_by_key(|(_, state)| (state.unwritten > 0, waiting(state))) {
             tracing::warn!(

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
-use super::connection::HandshakePhase;
+use super::connection::{Conn, HandshakePhase};
 use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
@@ -163,6 +163,40 @@ impl Core {
             state.counts.last_op = op::CREATE_SESSION;
             state.counts.last_answer_ms = now.mono_ms;
         }
+    }
+
+    /// Records that a client is alive although its next request must wait.
+    pub fn record_alive(&mut self, conn: ConnId, now: Now) {
+        if let Some(Conn { phase: HandshakePhase::Attached { session, timeout_ms, .. }, .. }) =
+            self.conns.get(&conn)
+            && self.attached.get(session) == Some(&conn)
+        {
+            self.expiry.extend_session(*session, *timeout_ms, now.mono_ms);
+        }
+    }
+
+    /// Begins a time in which the server does not read from a connection, because others are served first. The session of
+    /// the connection does not expire in this time, because its client may have sent requests.
+    pub fn begin_wait(&mut self, conn: ConnId) {
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.waits_for_server = true;
+        }
+    }
+
+    /// Ends the time that [`Core::begin_wait`] began. The session gets its whole timeout again.
+    pub fn end_wait(&mut self, conn: ConnId, now: Now) {
+        if let Some(state) = self.conns.get_mut(&conn)
+            && std::mem::take(&mut state.waits_for_server)
+        {
+            self.record_alive(conn, now);
+        }
+    }
+
+    /// Returns the connection of a session, if the server does not read from it at present.
+    pub(super) fn waiting_connection(&self, session: SessionId) -> Option<ConnId> {
+        let conn = self.attached.get(&session)?;
+        self.conns.get(conn).filter(|state| state.waits_for_server && !state.closing)?;
+        Some(*conn)
     }
 
     /// Updates and returns the longest session timeout granted, in milliseconds, or zero without

@@ -11,7 +11,6 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::vec;
 
 use bytes::BytesMut;
 use zoolock_wire::{Code, EventKind, Reply, SetWatches, Writer, perms};
@@ -19,6 +18,7 @@ use zoolock_wire::{Code, EventKind, Reply, SetWatches, Writer, perms};
 use super::jobs::{Job, Readiness, SessionEnd, SetWatch, WatchesToSet};
 use super::output::encode_reply;
 use super::{Core, Now};
+use crate::acl::AclList;
 use crate::client::path_steps;
 use crate::ids::{ConnId, SessionId};
 use crate::prepare::decide_removal;
@@ -42,6 +42,12 @@ const MAX_QUEUED_EVENTS: usize = 64 << 10;
 const LEAST_DELIVERED: usize = 64;
 /// Number of connections to which an undelivered event is delivered at once if they miss no earlier event.
 const PROMPT: usize = 16;
+/// Maximum number of steps for the events that are delivered at once.
+const PROMPT_STEPS: usize = 20_000;
+/// Number of steps for the end of a session without ephemerals.
+const SESSION_END_STEPS: usize = 200;
+/// Number of steps for the drop of an event.
+const DROP_STEPS: usize = 12;
 /// Number of steps for one path of a `setWatches` request.
 const SET_WATCH_STEPS: usize = 40;
 
@@ -74,18 +80,19 @@ impl Core {
 
     /// Continues long work, for at most [`CoreConfig::slice_steps`](super::CoreConfig::slice_steps) steps.
     pub fn continue_work(&mut self, now: Now) {
+        const KINDS: [fn(&mut Core, Now) -> bool; 5] = [
+            Core::expire_one,
+            Core::end_one_part,
+            Core::remove_some,
+            |core, _| core.forget_some_watches(),
+            |core, _| core.deliver_to_one(),
+        ];
         let start = self.steps;
-        loop {
-            let worked = [
-                self.expire_one(now),
-                self.end_one_part(now),
-                self.remove_some(now),
-                self.forget_some_watches(),
-                self.deliver_to_one(),
-            ];
-            if !worked.contains(&true) || self.steps - start >= self.config.slice_steps {
-                return;
-            }
+        let mut idle = 0;
+        while idle < KINDS.len() && self.steps - start < self.config.slice_steps {
+            let work = KINDS[self.next_work];
+            self.next_work = (self.next_work + 1) % KINDS.len();
+            idle = if work(self, now) { 0 } else { idle + 1 };
         }
     }
 
@@ -102,6 +109,11 @@ impl Core {
             self.expire_until = None;
             return false;
         };
+        self.steps += SESSION_END_STEPS;
+        if let Some(conn) = self.waiting_connection(session) {
+            self.record_alive(conn, now);
+            return true;
+        }
         tracing::info!(znodes = self.state.tree.count_ephemerals(session), "session expired");
         self.totals.expired += 1;
         self.end_session(session, now);
@@ -202,8 +214,12 @@ impl Core {
                 break;
             }
         }
+        let start = self.steps;
         for conn in conns {
-            self.catch_up(conn, DELIVERY_STEPS);
+            let left = PROMPT_STEPS.saturating_sub(self.steps - start);
+            if left > 0 {
+                self.catch_up(conn, left.min(DELIVERY_STEPS));
+            }
             self.wake(conn);
         }
     }
@@ -242,9 +258,13 @@ impl Core {
         // A connection that began to watch during the round was perhaps not visited.
         self.steps += self.conns.len();
         let lowest = self.conns.keys().map(|&conn| self.events_seen(conn)).min();
-        self.deliveries.drop_before(lowest.unwrap_or(u64::MAX));
-        self.round.stalled = !round.progress;
-        if self.config.max_undelivered == 0 || self.deliveries.bytes() <= self.config.max_undelivered {
+        let dropped = self.deliveries.drop_before(lowest.unwrap_or(u64::MAX));
+        self.steps += DROP_STEPS * dropped;
+        self.round.stalled = !round.progress && dropped == 0;
+        if dropped > 0
+            || self.config.max_undelivered == 0
+            || self.deliveries.bytes() <= self.config.max_undelivered
+        {
             return;
         }
         // The events of the first part are kept only for the connections that have not taken them.
@@ -296,13 +316,11 @@ impl Core {
             let least = found.len().min(LEAST_DELIVERED);
             for (at, (after, event)) in found.into_iter().enumerate() {
                 self.steps += 10 + path_steps(&event.path) + event.frame.len() / 16;
-                let client = self.conns.get(&conn).map(|state| &state.client);
-                if self.watches.fire_for(conn, event.kind, &event.path)
-                    && client.is_some_and(|client| client.check_permission(&event.acl, perms::READ).is_ok())
-                {
+                if self.watches.fire_for(conn, event.kind, &event.path) && self.may_read(conn, &event.acl) {
                     self.send_event_frame(conn, &event.frame);
                 }
-                let is_long = at >= least && self.steps - start >= max_steps;
+                let used = self.steps - start;
+                let is_long = used >= max_steps && at >= least || used >= TURN_DELIVERY_STEPS;
                 if self.output_len(conn) >= MAX_QUEUED_EVENTS || is_long {
                     seen = after;
                     break;
@@ -312,6 +330,15 @@ impl Core {
                 state.events_seen = seen;
             }
         }
+    }
+
+    /// Returns whether the client of a connection may read a znode with this access list.
+    pub(super) fn may_read(&mut self, conn: ConnId, acl: &AclList) -> bool {
+        let Some(client) = self.conns.get(&conn).map(|state| &state.client) else { return false };
+        let before = client.steps();
+        let allowed = client.check_permission(acl, perms::READ).is_ok();
+        self.steps += client.steps() - before;
+        allowed
     }
 
     /// Continues the unfinished request of a connection, and delivers the events that it misses, for at most
@@ -335,7 +362,7 @@ impl Core {
             };
         }
         let left = self.config.slice_steps.saturating_sub(self.steps - start);
-        match self.conns.get_mut(&conn).and_then(|state| state.job.take()) {
+        match self.take_job(conn) {
             None => Readiness::Ready,
             Some(Job::SetWatches(watches)) => self.continue_set_watches(conn, watches, left),
             Some(Job::List(listing)) => self.continue_listing(conn, listing, left),
@@ -346,10 +373,13 @@ impl Core {
         }
     }
 
-    /// Sends the reply that waits for the events of its write, although they are not all delivered.
-    pub(super) fn send_waiting_reply(&mut self, conn: ConnId) {
+    /// Sends the reply that waits for the events of its write, if these can be delivered at once. Otherwise drops it: a
+    /// client that has seen the number of its write would never learn of the events.
+    pub(super) fn end_waiting_reply(&mut self, conn: ConnId) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
-        if let Some(Job::Reply(reply)) = state.job.take_if(|job| matches!(job, Job::Reply(_))) {
+        if let Some(Job::Reply(reply)) = state.job.take_if(|job| matches!(job, Job::Reply(_)))
+            && self.catch_up(conn, TURN_DELIVERY_STEPS)
+        {
             self.send_waiting(conn, &reply);
         }
     }
@@ -376,19 +406,7 @@ impl Core {
 
     /// Begins to set watches again after a reconnect.
     pub(super) fn begin_set_watches(&mut self, conn: ConnId, set: SetWatches, xid: i32) {
-        let SetWatches { relative_zxid, data, exist, child, persistent, recursive } = set;
-        let lists = [
-            (SetWatch::Data, data.into_iter()),
-            (SetWatch::Exist, exist.into_iter()),
-            (SetWatch::Child, child.into_iter()),
-            (SetWatch::Persistent, persistent.unwrap_or_default().into_iter()),
-            (SetWatch::Recursive, recursive.unwrap_or_default().into_iter()),
-        ];
-        self.continue_set_watches(
-            conn,
-            WatchesToSet { xid, since: relative_zxid, lists },
-            self.config.slice_steps,
-        );
+        self.continue_set_watches(conn, WatchesToSet::new(xid, set), self.config.slice_steps);
     }
 
     fn continue_set_watches(
@@ -398,16 +416,11 @@ impl Core {
         max_steps: usize,
     ) -> Readiness {
         let start = self.steps;
-        let next = |lists: &mut [(SetWatch, vec::IntoIter<String>); 5]| {
-            lists.iter_mut().find_map(|(kind, paths)| Some((*kind, paths.next()?)))
-        };
-        while let Some((kind, path)) = next(&mut watches.lists) {
+        while let Some((kind, path)) = watches.next() {
             self.steps += SET_WATCH_STEPS + path_steps(&path);
             self.set_watch_again(conn, &path, kind, watches.since);
-            if self.steps - start >= max_steps
-                && let Some(state) = self.conns.get_mut(&conn)
-            {
-                state.job = Some(Job::SetWatches(watches));
+            if self.steps - start >= max_steps {
+                self.keep_job(conn, Job::SetWatches(watches));
                 return Readiness::Busy;
             }
         }

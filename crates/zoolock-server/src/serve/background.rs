@@ -13,6 +13,7 @@ use tokio::sync::{Notify, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{InputStatus, SharedServer, wait_until_stopped};
+use crate::core::ConnId;
 
 /// Number of steps of long work in one turn with the core.
 pub(crate) const SLICE_STEPS: usize = 100_000;
@@ -81,12 +82,20 @@ impl Turns {
     }
 
     /// Waits until the connection may have its next turn.
-    pub(super) async fn wait_for_turn<'s>(&self, shared: &'s SharedServer) -> Option<SemaphorePermit<'s>> {
+    pub(super) async fn wait_for_turn<'s>(
+        &self,
+        shared: &'s SharedServer,
+        conn: ConnId,
+    ) -> Option<SemaphorePermit<'s>> {
         let was_long = self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
-        match was_long || self.lagging.load(Ordering::Relaxed) {
-            true => shared.long_turns.acquire().await.ok(),
-            false => None,
+        if !was_long && !self.lagging.load(Ordering::Relaxed) {
+            return None;
         }
+        if let Ok(permit) = shared.long_turns.try_acquire() {
+            return Some(permit);
+        }
+        shared.lock().core.begin_wait(conn);
+        shared.long_turns.acquire().await.ok()
     }
 
     /// Records a turn. Pauses after a long turn before other connections may have a long turn.
@@ -98,5 +107,60 @@ impl Turns {
                 sleep(PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use zoolock_wire::{ConnectRequest, Request, RequestHeader, Writer};
+
+    use super::*;
+    use crate::access::Access;
+    use crate::serve::fuzzing::FuzzServer;
+
+    async fn send(client: &mut DuplexStream, encode: impl FnOnce(&mut Writer<'_>)) {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, encode);
+        client.write_all(&frame).await.expect("the server reads");
+    }
+
+    async fn receive(client: &mut DuplexStream) {
+        let len = client.read_u32().await.expect("a reply");
+        client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
+    }
+
+    #[tokio::test]
+    async fn session_lives_while_its_connection_waits_for_a_turn() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let (mut client, stream) = duplex(1 << 16);
+        let serving = tokio::spawn(server.serve(stream));
+        send(&mut client, |writer| ConnectRequest::new_session(4000).encode(writer)).await;
+        receive(&mut client).await;
+        let ping = |writer: &mut Writer<'_>| {
+            RequestHeader { xid: -2, op: Request::Ping.op() }.encode(writer);
+            Request::Ping.encode(writer);
+        };
+
+        let permit = shared.long_turns.acquire().await.expect("an open semaphore");
+        shared.lock().peers.values().for_each(|peer| peer.lagging.store(true, Ordering::Relaxed));
+        send(&mut client, ping).await;
+        while shared.lock().core.stats().waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        shared.advance(Duration::from_secs(60));
+        assert_eq!(
+            shared.lock().core.session_count(),
+            1,
+            "the session expired although its request was unread"
+        );
+        drop(permit);
+        receive(&mut client).await;
+        assert_eq!(shared.lock().core.stats().waiting, 0);
+        shared.advance(Duration::from_secs(60));
+        assert_eq!(shared.lock().core.session_count(), 0);
+        serving.await.expect("no panic");
     }
 }

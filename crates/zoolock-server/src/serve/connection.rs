@@ -207,10 +207,15 @@ async fn serve_requests<S: ClientStream>(
         }
         // Nothing is read while the output or the journal's queue is full. Meanwhile the core keeps the output of this
         // connection.
-        let mut ready = output.len() < HIGH_WATER && !status.closing && !shared.register_if_full(waker);
+        let mut ready = output.len() < HIGH_WATER && !status.closing;
         let was_writable = output.is_writable() || unflushed;
+        let mut permit = if ready { turns.wait_for_turn(shared, conn).await } else { None };
+        if ready && shared.register_if_full(waker) {
+            permit = None;
+            shared.lock().core.begin_wait(conn);
+            ready = false;
+        }
         if ready {
-            let permit = turns.wait_for_turn(shared).await;
             status = shared.handle_input(conn, status.admitted, &mut input, &mut output);
             if status.must_write
                 && let Some(journal) = &shared.journal
@@ -232,7 +237,7 @@ async fn serve_requests<S: ClientStream>(
         }
         shrink_if_empty(&mut input, 4 * read_size);
         output.shrink_if_empty(4 * read_size);
-        if !ready && !status.closing && shared.lock().core.is_cut_off(conn) {
+        if !ready && shared.lock().core.is_cut_off(conn) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its output"));
         }
         let (total, limit) = (unhandled.set(input.len()), shared.timing.max_queued);

@@ -56,6 +56,11 @@ impl FuzzServer {
         Ok(FuzzServer { shared, stop: watch::channel(false).0 })
     }
 
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Arc<SharedServer> {
+        &self.shared
+    }
+
     /// Serves a connection to its end.
     pub fn serve(&self, stream: DuplexStream) -> impl Future<Output = ()> + Send + use<> {
         connection::serve_connection(Arc::clone(&self.shared), stream, PEER, None, self.stop.subscribe())

@@ -199,17 +199,21 @@ impl Journal {
     /// Returns whether the queue is full. If so, no requests should be handled for now, and `waker`
     /// is woken when it is time to check again.
     pub(crate) fn register_if_full(&self, waker: &Arc<Notify>) -> bool {
-        let full = || self.shared.bytes.load(Ordering::Relaxed) > MAX_WAITING;
-        if !full() {
+        if !self.is_full() {
             return false;
         }
         // With zxid 0, `waker` is woken after the next batch, whatever the batch contains.
         let mut queue = self.shared.lock();
-        let full = full();
+        let full = self.is_full();
         if full {
             queue.waiting.push((Zxid(0), Arc::clone(waker)));
         }
         full
+    }
+
+    /// Returns whether the queue is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.shared.bytes.load(Ordering::Relaxed) > MAX_WAITING
     }
 
     /// Returns the error, if the log has failed.

@@ -11,7 +11,9 @@ use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
 use zoolock_server::{Builder, Limits, ServerHandle};
 use zoolock_wire::{EventKind, Reply, Request, op};
 
-use crate::common::{RawClient, Received, builder, connect_request, create, finish_in_time, get, set};
+use crate::common::{
+    RawClient, Received, builder, connect_request, create, exists, finish_in_time, get, set,
+};
 
 /// Time within which a server sends replies that do not wait for a sync.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -212,6 +214,42 @@ async fn only_lone_connection_syncs() {
         writer.call_ok(set("/a", "new", -1)).await;
     }
     assert_eq!(gate.lock().by_connections, 0, "the runtime may serve others");
+    server.shutdown().await;
+}
+
+/// The server reads no requests while too much data waits for the disk. Meanwhile the sessions do not expire.
+#[tokio::test]
+async fn session_lives_while_the_log_is_full() {
+    let (server, gate, _dir) = start(builder()).await;
+    // The guard is declared after the server, and so dropped before it.
+    let _open = OpenAtEnd(Arc::clone(&gate));
+    let mut writer = RawClient::connect(server.local_addr()).await;
+    let mut holder = RawClient::connect(server.local_addr()).await;
+    writer.call_ok(create("/a", 0)).await;
+    holder.call_ok(create("/held", 1)).await;
+    gate.set(Syncs::Wait);
+    let text = "x".repeat(1_000_000);
+    let writing = tokio::spawn(async move {
+        for _ in 0..40 {
+            writer.send(&set("/a", &text, -1)).await;
+        }
+        for _ in 0..40 {
+            writer.receive(op::SET_DATA).await;
+        }
+    });
+    let wait_for = async |waiting: usize| {
+        while server.stats().waiting < waiting {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    finish_in_time(wait_for(1)).await;
+    holder.send(&exists("/held", false)).await;
+    finish_in_time(wait_for(2)).await;
+    server.advance(Duration::from_secs(60));
+    assert_eq!(server.sessions(), 2, "a session expired although its request was unread");
+    gate.set(Syncs::Succeed);
+    assert!(matches!(holder.receive(op::EXISTS).await, Received::Reply(header, _) if header.err == 0));
+    finish_in_time(writing).await.expect("no panic");
     server.shutdown().await;
 }
 

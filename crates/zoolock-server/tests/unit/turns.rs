@@ -1,0 +1,238 @@
+//! What one turn with the core may cost, and what happens to connections that wait for their turns.
+
+use bytes::{Bytes, BytesMut};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
+use zoolock_wire::{Acl, CreateRequest, Request, SetWatches, op, perms};
+
+use crate::work::{Measured, open, small_turns};
+
+fn set(path: &str) -> Request {
+    Request::SetData { path: path.into(), data: None, version: -1 }
+}
+
+fn watch(path: impl Into<String>) -> Request {
+    Request::Exists { path: path.into(), watch: true }
+}
+
+fn create_with_data(path: &str, len: usize) -> Request {
+    let data = Some(Bytes::from(vec![7; len]));
+    let (acl, path) = (vec![Acl::anyone(perms::ALL)], path.to_owned());
+    Request::Create(CreateRequest { op: op::CREATE, path, data, acl, flags: 0, ttl: -1 })
+}
+
+/// The time at which a session that began at the start expires, unless its client is heard of.
+fn after_timeout(core: &Measured) -> Now {
+    Now { mono_ms: core.now.mono_ms + 10_000, ..core.now }
+}
+
+#[test]
+fn session_lives_while_the_server_does_not_read() {
+    let mut core = Measured::new(small_turns());
+    let (holder, silent) = (core.connect(), core.connect());
+    core.core.begin_wait(holder);
+    core.now = after_timeout(&core);
+    core.core.expire_due_sessions(core.now);
+    core.work();
+    assert_eq!(core.core.session_count(), 1);
+    let mut is_closed = |conn| core.core.take_output(conn, &mut BytesMut::new());
+    assert!(is_closed(silent) && !is_closed(holder));
+    // The session has its whole timeout after the wait.
+    core.core.end_wait(holder, core.now);
+    core.now.mono_ms += 3000;
+    core.core.expire_due_sessions(core.now);
+    core.work();
+    assert_eq!(core.core.session_count(), 1);
+    core.now = after_timeout(&core);
+    core.core.expire_due_sessions(core.now);
+    core.work();
+    assert_eq!(core.core.session_count(), 0);
+}
+
+#[test]
+fn sessions_without_ephemerals_expire_in_parts() {
+    let mut core = Measured::new(small_turns());
+    for _ in 0..5000 {
+        let conn = core.connect();
+        core.core.remove_connection(conn, core.now);
+    }
+    core.now = after_timeout(&core);
+    core.core.expire_due_sessions(core.now);
+    core.end_turn();
+    assert!(core.core.session_count() > 1000, "{} sessions left", core.core.session_count());
+    assert!(core.work() > 1);
+    assert_eq!(core.core.session_count(), 0);
+    core.check_turns();
+}
+
+#[test]
+fn each_kind_of_work_ends_a_turn() {
+    let mut core = Measured::new(CoreConfig { slice_steps: 1, ..small_turns() });
+    let writer = core.connect();
+    let ttl = CreateRequest {
+        op: op::CREATE_TTL,
+        path: "/ttl".to_owned(),
+        data: None,
+        acl: vec![Acl::anyone(perms::ALL)],
+        flags: 5,
+        ttl: 1,
+    };
+    core.call(writer, &Request::Create(ttl));
+    core.core.remove_connection(writer, core.now);
+    core.now = Now { wall_ms: core.now.wall_ms + 10_000, ..after_timeout(&core) };
+    let left = |core: &Core| core.session_count() + core.state().tree.len();
+    let before = left(&core.core);
+    core.core.remove_empty_containers(core.now);
+    core.core.expire_due_sessions(core.now);
+    let mut now_left = left(&core.core);
+    assert!(before - now_left <= 2, "{now_left} of {before}");
+    while core.core.has_work() {
+        core.core.continue_work(core.now);
+        assert!(now_left - left(&core.core) <= 1, "one turn ended a session and removed a znode");
+        now_left = left(&core.core);
+    }
+    assert_eq!(before - now_left, 2);
+}
+
+#[test]
+fn events_of_deep_znodes_are_delivered_in_parts() {
+    const DEPTH: usize = 1000;
+    let mut core = Measured::new(small_turns());
+    let (writer, watcher) = (core.connect(), core.connect());
+    let mut path = String::new();
+    for _ in 0..DEPTH {
+        path.push_str("/a");
+        core.call(writer, &open(path.clone()));
+    }
+    core.call(writer, &create_with_data("/large", 100_000));
+    core.call(writer, &open("/x"));
+    for number in 0..1100 {
+        core.call(watcher, &watch(format!("/none/{number}")));
+    }
+    core.call(watcher, &watch("/x"));
+    // The watcher does not read. So events are kept for it.
+    core.send(watcher, &Request::GetData { path: "/large".into(), watch: false });
+    core.send(writer, &Request::Multi(vec![set("/x"); 2500]));
+    core.finish(writer);
+    for _ in 0..130 {
+        core.call(writer, &set(&path));
+    }
+    core.work();
+    assert!(core.core.is_lagging(watcher));
+    while core.core.is_lagging(watcher) {
+        core.take(watcher);
+        core.core.advance(watcher);
+        core.end_turn();
+    }
+    core.check_turns();
+}
+
+#[test]
+fn delivered_events_are_dropped_in_parts() {
+    let mut core = Measured::new(CoreConfig { slice_steps: 1, ..small_turns() });
+    let (writer, watcher) = (core.connect(), core.connect());
+    core.call(writer, &open("/a"));
+    core.call(watcher, &Request::AddWatch { path: "/a".into(), mode: 0 });
+    core.send(writer, &Request::Multi(vec![set("/a"); 5000]));
+    core.take(writer);
+    let mut before = core.core.stats().undelivered;
+    let part = before / 4;
+    while core.core.has_work() || core.core.is_lagging(watcher) {
+        core.take(watcher);
+        core.finish(watcher);
+        core.core.continue_work(core.now);
+        core.end_turn();
+        let now = core.core.stats().undelivered;
+        assert!(before - now <= part, "one turn dropped {} bytes of events", before - now);
+        before = now;
+    }
+    assert_eq!(before, 0);
+}
+
+#[test]
+fn reply_is_not_sent_before_its_events_when_the_server_stops() {
+    for changes in [1, 100, 4000] {
+        let mut core = Measured::new(small_turns());
+        let client = core.connect();
+        core.call(client, &open("/a"));
+        core.call(client, &Request::AddWatch { path: "/a".into(), mode: 0 });
+        core.send(client, &Request::Multi(vec![set("/a"); changes]));
+        core.core.stop_input(client);
+        let output = core.take(client);
+        match output.replies.len() {
+            0 => assert!(changes > 100, "the reply to {changes} changes is missing"),
+            _ => assert_eq!(output.events.len(), changes),
+        }
+        core.end_turn();
+        core.check_turns();
+    }
+}
+
+#[test]
+fn closing_connections_are_cut_off_before_others() {
+    let mut core = Measured::new(CoreConfig { max_queued: 1_000_000, ..small_turns() });
+    let writer = core.connect();
+    core.call(writer, &create_with_data("/large", 99_880));
+    core.call(writer, &create_with_data("/small", 900));
+    let read = |path: &str| Request::GetData { path: path.into(), watch: false };
+    let closing: Vec<ConnId> = (0..10)
+        .map(|_| {
+            let conn = core.connect();
+            core.send(conn, &read("/large"));
+            core.send(conn, &Request::CloseSession);
+            assert!(core.core.take_output(conn, &mut BytesMut::new()));
+            conn
+        })
+        .collect();
+    for _ in 0..20 {
+        let conn = core.connect();
+        core.send(conn, &read("/small"));
+        assert!(!core.core.is_cut_off(conn));
+        core.take(conn);
+        core.core.set_unwritten(conn, 0);
+    }
+    assert!(closing.iter().any(|conn| core.core.is_cut_off(*conn)));
+    for conn in closing.into_iter().chain([writer]) {
+        core.core.remove_connection(conn, core.now);
+    }
+    assert_eq!(core.core.stats().queued, 0);
+}
+
+#[test]
+fn watches_that_are_not_set_yet_count_as_queued() {
+    let mut core = Measured::new(CoreConfig { max_queued: 1_500_000, ..small_turns() });
+    let paths: Vec<String> = (0..20_000).map(|number| format!("/{number:05}")).collect();
+    let set = Request::SetWatches(SetWatches {
+        relative_zxid: 1,
+        data: paths,
+        exist: vec![],
+        child: vec![],
+        persistent: None,
+        recursive: None,
+    });
+    let conns: Vec<ConnId> = (0..8)
+        .map(|_| {
+            let conn = core.connect();
+            core.send(conn, &set);
+            conn
+        })
+        .collect();
+    assert!(core.core.stats().queued <= 1_500_000);
+    assert!(conns.iter().any(|conn| core.core.is_cut_off(*conn)));
+    // A connection that reads gets all its events and the reply.
+    let reader = *conns.iter().find(|conn| !core.core.is_cut_off(**conn)).expect("an open connection");
+    let (mut events, mut replies) = (0, 0);
+    while replies == 0 {
+        core.core.advance(reader);
+        core.end_turn();
+        let output = core.take(reader);
+        events += output.events.len();
+        replies += output.replies.len();
+    }
+    assert_eq!(events, 20_000);
+    for conn in conns {
+        core.core.set_unwritten(conn, 0);
+        core.core.remove_connection(conn, core.now);
+    }
+    assert_eq!(core.core.stats().queued, 0);
+    core.check_turns();
+}
