@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use zoolock_wire::{Code, ReplyHeader, Writer};
+use zoolock_wire::{Code, ReplyHeader, Writer, perms};
 
 use super::jobs::{CompleteListing, Job, Listing, Readiness};
 use super::{Core, Now};
@@ -111,8 +111,8 @@ impl Core {
                 Some((listed, is_complete)) => {
                     *count += listed;
                     self.steps += CHILD_STEPS * listed;
-                    if is_complete {
-                        self.complete_listing(conn, &mut listing);
+                    if is_complete && let Err(code) = self.complete_listing(conn, &mut listing) {
+                        return self.fail_listing(conn, &listing, code);
                     }
                 }
             }
@@ -161,9 +161,15 @@ impl Core {
     }
 
     /// Records that all children are listed. The list shows the state of this moment, and the watch is set now.
-    fn complete_listing(&mut self, conn: ConnId, listing: &mut Listing) {
+    ///
+    /// # Errors
+    /// If the client may not read the znode in this state.
+    fn complete_listing(&mut self, conn: ConnId, listing: &mut Listing) -> Result<(), Code> {
         self.forget_listing(conn, listing);
-        let Some(node) = self.state.tree.get(&listing.path) else { return };
+        let node = self.state.tree.get(&listing.path).ok_or(Code::NoNode)?;
+        if let Some(state) = self.conns.get(&conn) {
+            state.client.check_permission(node.acl(), perms::READ)?;
+        }
         listing.complete = Some(CompleteListing {
             stat: node.stat(),
             zxid: self.state.zxid.0,
@@ -176,6 +182,7 @@ impl Core {
         if listing.watch {
             self.add_watch(&listing.path, conn, WatchKinds::CHILD);
         }
+        Ok(())
     }
 
     /// Closes the cursor of a listing, and records no further deletions for it.

@@ -3,9 +3,22 @@
 use std::collections::BTreeSet;
 
 use zoolock_server::core::{ConnId, CoreConfig, Readiness};
-use zoolock_wire::{Code, Reader, Request};
+use zoolock_wire::{Acl, Code, Hidden, Identity, Reader, Request, perms};
 
 use crate::work::{Measured, open, small_turns};
+
+/// Returns a core with turns of a few children, and with a znode `/d` that has many.
+fn directory(children: usize) -> Measured {
+    let mut core = Measured::new(CoreConfig { slice_steps: 10_000, ..small_turns() });
+    let writer = core.connect();
+    core.call(writer, &open("/d"));
+    let numbers: Vec<usize> = (0..children).collect();
+    for part in numbers.chunks(1000) {
+        let creates = part.iter().map(|number| open(format!("/d/{number}"))).collect();
+        assert_eq!(core.call(writer, &Request::Multi(creates)), 0);
+    }
+    core
+}
 
 #[test]
 fn long_list_of_children_shows_one_state() {
@@ -91,6 +104,26 @@ fn listing_of_a_deleted_znode_reads_no_other_znode() {
     let output = core.take(second);
     let (err, body) = output.replies.first().expect("a list");
     assert_eq!((*err, Reader::new(body).count("children", 4)), (0, Ok(6000)));
+}
+
+#[test]
+fn listing_ends_when_the_client_may_no_longer_read_the_znode() {
+    let mut core = directory(10_000);
+    let (reader, writer) = (core.connect(), core.connect());
+    let list = Request::GetChildren { path: "/d".into(), watch: true };
+    core.send(reader, &list);
+    let credentials = Hidden(b"a:b".to_vec());
+    core.call(writer, &Request::Auth { kind: 0, scheme: "digest".into(), credentials });
+    let acl = vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }];
+    assert_eq!(core.call(writer, &Request::SetAcl { path: "/d".into(), acl, version: -1 }), 0);
+    assert_eq!(core.call(writer, &open("/d/secret")), 0);
+    core.finish(reader);
+    let output = core.take(reader);
+    let no_auth = Code::NoAuth.number();
+    assert_eq!(output.replies.iter().map(|(err, _)| *err).collect::<Vec<_>>(), [no_auth]);
+    assert!(output.events.is_empty());
+    assert_eq!(core.call(reader, &list), no_auth);
+    assert_eq!(core.core.stats().watches, 0);
 }
 
 #[test]
