@@ -10,4 +10,5 @@ mod cost;
 mod listing;
 mod log;
 mod memory;
+mod watches;
 mod work;
