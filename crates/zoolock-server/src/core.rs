@@ -354,6 +354,7 @@ impl Core {
     pub fn expire_due_sessions(&mut self, now: Now) {
         self.expire_until = Some(now.mono_ms);
         self.resume_ends();
+        self.give_turns_to_waiting_listings();
         self.continue_work(now);
     }
 

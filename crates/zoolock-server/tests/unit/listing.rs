@@ -233,6 +233,35 @@ fn a_listing_waits_for_its_turn() {
 }
 
 #[test]
+fn clients_that_do_not_read_keep_no_other_listing_waiting() {
+    const CHILDREN: usize = 6000;
+    let mut core = directory(CHILDREN);
+    let list = Request::GetChildren { path: "/d".into(), watch: false };
+    let stalled: Vec<ConnId> = (0..8).map(|_| core.connect()).collect();
+    for conn in &stalled {
+        core.send(*conn, &list);
+    }
+    let waiting = core.connect();
+    core.send(waiting, &list);
+    assert_eq!(core.core.advance(waiting), Readiness::Blocked);
+    for conn in &stalled {
+        core.core.set_unwritten(*conn, 2 << 20);
+    }
+    // The connection that waits is not called again until it is woken.
+    assert!(!core.core.take_woken().contains(&waiting));
+    core.core.expire_due_sessions(core.now);
+    assert!(core.core.take_woken().contains(&waiting));
+    core.finish(waiting);
+    assert_eq!(listed(&mut core, waiting), Ok(CHILDREN));
+    for conn in stalled {
+        assert_eq!(core.core.advance(conn), Readiness::Blocked);
+        core.core.set_unwritten(conn, 0);
+        core.finish(conn);
+        assert_eq!(listed(&mut core, conn), Ok(CHILDREN));
+    }
+}
+
+#[test]
 fn znodes_have_a_memory_limit() {
     let mut core = Measured::new(CoreConfig { max_znode_memory: 1 << 20, ..small_turns() });
     let client = core.connect();
