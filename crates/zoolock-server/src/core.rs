@@ -34,6 +34,7 @@ pub use self::connection::{ConnectionCounts, LatencyStats};
 use self::deliveries::{Deliveries, Event};
 pub use self::jobs::Readiness;
 use self::jobs::{DeliveryRound, Job, SessionEnd};
+use self::listing::Listings;
 pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
 pub use self::requests::ReceivedRequest;
 
@@ -230,8 +231,7 @@ pub struct Core {
     remove_until: Option<i64>,
     deliveries: Deliveries,
     round: DeliveryRound,
-    /// Connections that list the children of a znode, by its path.
-    listings: HashMap<Arc<str>, Vec<ConnId>>,
+    listings: Listings,
     /// Last transaction that was not refused. Refused writes change nothing but the zxid.
     last_change: Zxid,
     /// Counters for [`Core::stats`]. Counts that are derived from other fields are zero here.
@@ -274,7 +274,7 @@ impl Core {
             remove_until: None,
             deliveries: Deliveries::default(),
             round: DeliveryRound::default(),
-            listings: HashMap::new(),
+            listings: Listings::default(),
             totals: ServerStats::default(),
         };
         core.resume_ends();
@@ -359,6 +359,7 @@ impl Core {
     pub fn expire_due_sessions(&mut self, now: Now) {
         self.expire_until = Some(now.mono_ms);
         self.resume_ends();
+        self.give_turns_to_waiting_listings();
         self.continue_work(now);
     }
 

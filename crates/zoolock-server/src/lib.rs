@@ -33,7 +33,7 @@
 //!   so Apache ZooKeeper, writes different parts of this kind as the same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
 //! - A request that takes too much work is answered "quota exceeded" (-125): a multi of about 3,000 operations or more, a
-//!   `multiRead` of more than 6 MiB of data, a list of more than 16 MiB (3 MiB for at most 4,096 children), a path of more
+//!   `multiRead` of more than 6 MiB of data, a list of more than 6 MiB (3 MiB for at most 4,096 children), a path of more
 //!   than 4,096 names. So is a write that creates znodes when the memory for them is used up.
 //! - A session with more than 256 ephemerals ends in several transactions.
 //!

@@ -77,12 +77,13 @@ impl WatchKinds {
 /// All watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// A hash map would stop the server when it grows beyond a million paths.
-    paths: BTreeMap<Arc<str>, PathWatches>,
+    /// The watched paths by their keys (see [`PathHasher`]). A hash map would stop the server when it grows beyond a
+    /// million paths. A map by paths would compare the common beginnings of long paths.
+    paths: BTreeMap<u128, PathWatches>,
     conns: HashMap<ConnId, ConnectionWatches>,
     /// The watches of connections that have ended, which [`Watches::forget_ended`] removes bit by bit.
-    ended: VecDeque<(ConnId, btree_set::IntoIter<Arc<str>>)>,
-    /// Recursive watches of connections, by the keys of the watched paths (see [`PathHasher`]).
+    ended: VecDeque<(ConnId, btree_set::IntoIter<u128>)>,
+    /// Recursive watches of connections, by the keys of the watched paths.
     recursive: BTreeMap<u128, BTreeMap<ConnId, WatchKinds>>,
     hasher: PathHasher,
     /// Total cost of the watches of all connections.
@@ -93,8 +94,9 @@ pub(crate) struct Watches {
 }
 
 /// The watches on one path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PathWatches {
+    path: Arc<str>,
     conns: BTreeMap<ConnId, WatchKinds>,
     /// Number of connections that watch the data.
     data_watchers: usize,
@@ -115,12 +117,16 @@ pub struct DataWatchCounts {
 /// The watches of one connection.
 #[derive(Debug, Default)]
 struct ConnectionWatches {
-    paths: BTreeSet<Arc<str>>,
+    /// The keys of the paths.
+    paths: BTreeSet<u128>,
     /// Number of paths whose data is watched.
     data_paths: usize,
     /// Total number of the paths. A long path counts as several (see `cost`).
     cost: usize,
 }
+
+/// Number of bytes of a path that take as long to free as the watch itself.
+const FREED_BYTES: usize = 4096;
 
 /// Returns the number of paths that one watched path counts as. A long path counts as several, because a path may have
 /// a million bytes.
@@ -131,11 +137,9 @@ fn cost(path: &str) -> usize {
 impl Watches {
     /// Adds a watch.
     pub(crate) fn add(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
-        let path: Arc<str> = match self.paths.get_key_value(path) {
-            Some((path, _)) => Arc::clone(path),
-            None => path.into(),
-        };
-        let watchers = self.paths.entry(Arc::clone(&path)).or_default();
+        let key = self.hasher.key(path);
+        let new = || PathWatches { path: path.into(), conns: BTreeMap::new(), data_watchers: 0 };
+        let watchers = self.paths.entry(key).or_insert_with(new);
         let entry = watchers.conns.entry(conn).or_insert(WatchKinds(0));
         let before = *entry;
         entry.0 |= kinds.0;
@@ -150,29 +154,32 @@ impl Watches {
         }
         let recursive = entry.and(WatchKinds::RECURSIVE);
         if recursive != before.and(WatchKinds::RECURSIVE) {
-            self.recursive.entry(self.hasher.key(&path)).or_default().insert(conn, recursive);
+            self.recursive.entry(key).or_default().insert(conn, recursive);
         }
         if !before.any() {
             let watched = self.conns.entry(conn).or_default();
-            watched.cost += cost(&path);
-            self.cost += cost(&path);
-            watched.paths.insert(path);
+            watched.cost += cost(path);
+            self.cost += cost(path);
+            watched.paths.insert(key);
         }
     }
 
     /// Returns whether the connection has a watch of any of these kinds.
     pub(crate) fn contains(&self, path: &str, conn: ConnId, kinds: WatchKinds) -> bool {
-        self.paths
-            .get(path)
-            .and_then(|watchers| watchers.conns.get(&conn))
-            .is_some_and(|has| has.and(kinds).any())
+        self.has_kinds(self.hasher.key(path), conn, kinds)
+    }
+
+    fn has_kinds(&self, key: u128, conn: ConnId, kinds: WatchKinds) -> bool {
+        let has = self.paths.get(&key).and_then(|watchers| watchers.conns.get(&conn));
+        has.is_some_and(|has| has.and(kinds).any())
     }
 
     /// Removes the connection's watches of these kinds. Returns false if there was none.
     pub(crate) fn remove(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) -> bool {
-        let had = self.contains(path, conn, kinds);
+        let key = self.hasher.key(path);
+        let had = self.has_kinds(key, conn, kinds);
         if had {
-            self.remove_kinds(path, conn, kinds);
+            self.remove_kinds(key, conn, kinds);
         }
         had
     }
@@ -186,19 +193,21 @@ impl Watches {
         self.ended.push_back((conn, paths.into_iter()));
     }
 
-    /// Frees the memory of at most `max` watches of connections that have ended. Returns their number.
+    /// Frees the memory of about `max` watches of connections that have ended. Returns their number. A path counts as one
+    /// more for each [`FREED_BYTES`], because to free a long path takes long.
     pub(crate) fn forget_ended(&mut self, max: usize) -> usize {
         let mut forgotten = 0;
         while forgotten < max
             && let Some((conn, paths)) = self.ended.front_mut()
         {
             let conn = *conn;
-            let Some(path) = paths.next() else {
+            let Some(key) = paths.next() else {
                 self.ended.pop_front();
                 continue;
             };
-            self.remove_kinds(&path, conn, WatchKinds(u8::MAX));
-            forgotten += 1;
+            let len = self.paths.get(&key).map_or(0, |watchers| watchers.path.len());
+            self.remove_kinds(key, conn, WatchKinds(u8::MAX));
+            forgotten += 1 + len / FREED_BYTES;
         }
         forgotten
     }
@@ -210,7 +219,7 @@ impl Watches {
 
     /// Returns the maximum number of connections that get an event. `kind` and `path` are those of the event.
     pub(crate) fn max_audience(&self, kind: EventKind, path: &str) -> usize {
-        let here = self.paths.get(path).map_or(0, |watchers| watchers.conns.len());
+        let here = self.watchers(path).map_or(0, |watchers| watchers.conns.len());
         if self.recursive.is_empty() || kind == EventKind::ChildrenChanged {
             return here;
         }
@@ -220,9 +229,9 @@ impl Watches {
 
     /// Returns whether a connection gets an event, and removes its one-shot watches that fire.
     pub(crate) fn fire_for(&mut self, conn: ConnId, kind: EventKind, path: &str) -> bool {
-        let wanted = wanted_kinds(kind);
-        if self.contains(path, conn, wanted) {
-            self.remove_kinds(path, conn, wanted.and(WatchKinds::ONE_SHOT));
+        let (key, wanted) = (self.hasher.key(path), wanted_kinds(kind));
+        if self.has_kinds(key, conn, wanted) {
+            self.remove_kinds(key, conn, wanted.and(WatchKinds::ONE_SHOT));
             return true;
         }
         kind != EventKind::ChildrenChanged
@@ -234,14 +243,21 @@ impl Watches {
 
     /// Returns the paths that a connection watches. The flag is set if the watch covers the descendants.
     pub(crate) fn watched_by(&self, conn: ConnId) -> impl Iterator<Item = (&Arc<str>, bool)> {
-        let paths = self.conns.get(&conn).into_iter().flat_map(|watched| &watched.paths);
-        paths.map(move |path| (path, self.contains(path, conn, WatchKinds::RECURSIVE)))
+        let keys = self.conns.get(&conn).into_iter().flat_map(|watched| &watched.paths);
+        keys.filter_map(move |key| {
+            let watchers = self.paths.get(key)?;
+            let has = watchers.conns.get(&conn)?;
+            Some((&watchers.path, has.and(WatchKinds::RECURSIVE).any()))
+        })
+    }
+
+    fn watchers(&self, path: &str) -> Option<&PathWatches> {
+        self.paths.get(&self.hasher.key(path))
     }
 
     /// Returns at most `max` connections that watch a path itself.
     pub(crate) fn watchers_of(&self, path: &str, max: usize) -> Vec<ConnId> {
-        self.paths
-            .get(path)
+        self.watchers(path)
             .into_iter()
             .flat_map(|watchers| watchers.conns.keys().copied())
             .take(max)
@@ -256,15 +272,15 @@ impl Watches {
     /// Returns the connections that get an event, and removes the one-shot watches that fire. The result may contain
     /// connections whose watches have ended.
     pub(crate) fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
-        let wanted = wanted_kinds(kind);
-        let mut notified: Vec<ConnId> = match self.paths.get(path) {
+        let (key, wanted) = (self.hasher.key(path), wanted_kinds(kind));
+        let mut notified: Vec<ConnId> = match self.paths.get(&key) {
             None => Vec::new(),
             Some(PathWatches { conns, .. }) => {
                 conns.iter().filter(|(_, has)| has.and(wanted).any()).map(|(&conn, _)| conn).collect()
             }
         };
         for &conn in &notified {
-            self.remove_kinds(path, conn, wanted.and(WatchKinds::ONE_SHOT));
+            self.remove_kinds(key, conn, wanted.and(WatchKinds::ONE_SHOT));
         }
         if !self.recursive.is_empty() && kind != EventKind::ChildrenChanged {
             let above = self.hasher.ancestor_keys(path).filter_map(|key| self.recursive.get(&key));
@@ -291,11 +307,11 @@ impl Watches {
         self.conns.iter().max_by_key(|(_, watched)| watched.cost).map(|(&conn, _)| conn)
     }
 
-    /// Returns the paths whose data is watched, each with its connections.
+    /// Returns the paths whose data is watched, each with its connections, in no particular order.
     pub(crate) fn data_watches(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = ConnId>)> {
-        self.paths.iter().map(|(path, watchers)| {
+        self.paths.values().map(|watchers| {
             let watching = watchers.conns.iter().filter(|(_, kinds)| kinds.watches_data());
-            (path, watching.map(|(&conn, _)| conn))
+            (&watchers.path, watching.map(|(&conn, _)| conn))
         })
     }
 
@@ -314,8 +330,8 @@ impl Watches {
         self.conns.values().map(|watched| watched.paths.len()).sum()
     }
 
-    fn remove_kinds(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
-        let Some(watchers) = self.paths.get_mut(path) else { return };
+    fn remove_kinds(&mut self, key: u128, conn: ConnId, kinds: WatchKinds) {
+        let Some(watchers) = self.paths.get_mut(&key) else { return };
         let Some(has) = watchers.conns.get_mut(&conn) else { return };
         let before = *has;
         *has = has.without(kinds);
@@ -323,7 +339,6 @@ impl Watches {
         self.zookeeper_count -= before.zookeeper_count() - after.zookeeper_count();
         let recursive = after.and(WatchKinds::RECURSIVE);
         if recursive != before.and(WatchKinds::RECURSIVE) {
-            let key = self.hasher.key(path);
             let conns = self.recursive.entry(key).or_default();
             match recursive.any() {
                 true => conns.insert(conn, recursive),
@@ -346,14 +361,15 @@ impl Watches {
             return;
         }
         watchers.conns.remove(&conn);
+        let cost = cost(&watchers.path);
         if watchers.conns.is_empty() {
-            self.paths.remove(path);
+            self.paths.remove(&key);
         }
         if let Some(watched) = self.conns.get_mut(&conn)
-            && watched.paths.remove(path)
+            && watched.paths.remove(&key)
         {
-            watched.cost -= cost(path);
-            self.cost -= cost(path);
+            watched.cost -= cost;
+            self.cost -= cost;
             if watched.paths.is_empty() {
                 self.conns.remove(&conn);
             }
@@ -372,7 +388,7 @@ fn wanted_kinds(kind: EventKind) -> WatchKinds {
 /// A hash of paths, keyed at random. The keys of all ancestors of a path take one pass over the path. A search by their
 /// names would take a time that grows with the square of the depth.
 #[derive(Debug)]
-struct PathHasher(SipHasher13);
+pub(crate) struct PathHasher(SipHasher13);
 
 impl Default for PathHasher {
     fn default() -> Self {
@@ -383,7 +399,7 @@ impl Default for PathHasher {
 
 impl PathHasher {
     /// Returns the key of a path. The hash has 128 bits, so no two paths have the same key.
-    fn key(&self, path: &str) -> u128 {
+    pub(crate) fn key(&self, path: &str) -> u128 {
         let mut hasher = self.0;
         hasher.write(path.as_bytes());
         hasher.finish128().as_u128()

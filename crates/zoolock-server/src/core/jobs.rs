@@ -1,6 +1,6 @@
 //! The state of long work that the core continues later.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
@@ -95,16 +95,19 @@ pub(super) struct Listing {
     pub(super) path: Arc<str>,
     pub(super) with_stat: bool,
     pub(super) watch: bool,
-    pub(super) cursor: ChildCursor,
+    /// Set while the list is being built.
+    pub(super) cursor: Option<ChildCursor>,
     /// The encoded names.
     pub(super) names: BytesMut,
     pub(super) count: usize,
-    /// Children that were deleted during the listing, with the count of listed names at that time.
-    pub(super) deleted: HashMap<String, usize>,
-    /// Approximate memory of `deleted` in bytes. Above the limit nothing is recorded, and the listing fails.
-    pub(super) deleted_bytes: usize,
-    /// Time of the request, in milliseconds of the monotonic clock.
-    pub(super) began_ms: u64,
+    /// The portions of the list: the count of names at the end of each, and the number of recorded deletions before it.
+    pub(super) portions: Vec<(usize, u64)>,
+    /// Number of times that the record of deletions had been cleared when the listing began.
+    pub(super) cleared: usize,
+    /// Number of times that the listing started over.
+    pub(super) restarts: usize,
+    /// Set if the connection is among those that wait.
+    pub(super) waits: bool,
     /// Set when all children are listed. The deleted children are then removed from the list.
     pub(super) complete: Option<CompleteListing>,
 }
@@ -114,6 +117,10 @@ pub(super) struct Listing {
 pub(super) struct CompleteListing {
     pub(super) stat: Stat,
     pub(super) zxid: i64,
+    /// The numbers of the last deletions of names, by the keys of the names.
+    pub(super) deleted: Arc<BTreeMap<u128, u64>>,
+    /// The portion of the name to check next.
+    pub(super) portion: usize,
     /// The name to check next, and the offsets from which it is read and to which it is moved.
     pub(super) checked: usize,
     pub(super) read: usize,

@@ -148,7 +148,7 @@ impl Core {
             request => {
                 let Some(requester) = self.requester(conn, session) else { return };
                 if let Some((path, with_stat, watch)) = self.long_listing(&request, requester) {
-                    return self.begin_listing(conn, path, (with_stat, watch), header.xid, now);
+                    return self.begin_listing(conn, path, (with_stat, watch), header.xid);
                 }
                 let result = query(&request, &self.state, requester);
                 self.steps += requester.client.steps();

@@ -11,4 +11,5 @@ mod listing;
 mod log;
 mod memory;
 mod turns;
+mod watches;
 mod work;

@@ -105,6 +105,7 @@ impl Measured {
     pub(crate) fn take(&mut self, conn: ConnId) -> Output {
         let mut bytes = BytesMut::new();
         self.core.take_output(conn, &mut bytes);
+        self.core.set_unwritten(conn, 0);
         Output::of(&bytes)
     }
 
