@@ -142,6 +142,7 @@ impl Core {
             self.give_turns_to_waiting_listings();
             self.activate_listings();
             if !self.listings.active.contains(&conn) {
+                self.begin_wait(conn);
                 return None;
             }
             return match self.conns.get_mut(&conn)?.job.take() {

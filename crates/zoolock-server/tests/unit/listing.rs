@@ -233,6 +233,27 @@ fn a_listing_waits_for_its_turn() {
 }
 
 #[test]
+fn session_lives_while_its_list_waits_for_its_turn() {
+    let mut core = directory(6000);
+    let list = Request::GetChildren { path: "/d".into(), watch: false };
+    for _ in 0..8 {
+        let reader = core.connect();
+        core.send(reader, &list);
+    }
+    let late = core.connect();
+    core.send(late, &list);
+    assert_eq!(core.core.stats().waiting, 1);
+    core.now.mono_ms += 10_000;
+    core.core.expire_due_sessions(core.now);
+    core.work();
+    assert_eq!(core.core.session_count(), 1);
+    // The other lists have ended with their sessions.
+    core.core.end_wait(late, core.now);
+    core.finish(late);
+    assert_eq!((listed(&mut core, late), core.core.stats().waiting), (Ok(6000), 0));
+}
+
+#[test]
 fn clients_that_do_not_read_keep_no_other_listing_waiting() {
     const CHILDREN: usize = 6000;
     let mut core = directory(CHILDREN);
