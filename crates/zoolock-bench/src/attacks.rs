@@ -60,7 +60,11 @@ pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
         let (attacking, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let (mut waits, memory) = thread::scope(|scope| {
             let witness = scope.spawn(|| watch_waits(&server, &attacking, &over));
-            let attacked = run(server.addr, settings.duration, &|| attacking.store(true, Ordering::Relaxed));
+            let attacker = scope.spawn(|| {
+                lower_priority()?;
+                run(server.addr, settings.duration, &|| attacking.store(true, Ordering::Relaxed))
+            });
+            let attacked = attacker.join().map_err(|_| "the attacker panicked")?;
             over.store(true, Ordering::Relaxed);
             let witnessed = witness.join().map_err(|_| "the witness panicked")?;
             attacked.map_err(|error| format!("{name}: {error}"))?;
@@ -80,6 +84,13 @@ pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
         );
     }
     println!("\nlongest wait at most {} ms: {missed} missed", LONGEST_WAIT.as_millis());
+    Ok(())
+}
+
+/// Gives this thread, and the threads that it starts, the lowest priority. Attackers usually run on other machines, so
+/// they must not take processor time from the server and from the other session.
+fn lower_priority() -> Outcome<()> {
+    rustix::process::nice(19)?;
     Ok(())
 }
 
