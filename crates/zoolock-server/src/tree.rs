@@ -7,6 +7,7 @@ mod load;
 mod meta;
 mod owner;
 mod owner_index;
+mod slot_index;
 mod snapshot;
 #[cfg(test)]
 mod tests;

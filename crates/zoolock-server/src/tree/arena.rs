@@ -6,11 +6,10 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::iter::successors;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use slab::Slab;
 
 use super::meta::NodeMeta;
+use super::slot_index::SlotIndex;
 use crate::ids::Zxid;
 
 /// The root's slot.
@@ -68,18 +67,11 @@ impl TreeNode {
     }
 }
 
-/// An entry of the name index. It stores the hash, so that the index can grow without reading each znode. Reading a
-/// million znodes would stop the server for a second.
-#[derive(Debug, Clone)]
-struct NameEntry {
-    hash: u32,
-    id: u32,
-}
-
 #[derive(Debug, Clone)]
 pub(super) struct Arena {
     nodes: Slab<TreeNode>,
-    index: HashTable<NameEntry>,
+    /// The znodes by parent and name.
+    index: SlotIndex,
     /// Keyed at random, because clients choose the names.
     hasher: RandomState,
     /// The first slot that was never used.
@@ -89,7 +81,7 @@ pub(super) struct Arena {
 impl Arena {
     /// Creates an arena with a root that has this snapshot number.
     pub(super) fn new(snapshot_number: u32) -> Self {
-        let (index, hasher) = (HashTable::new(), RandomState::new());
+        let (index, hasher) = (SlotIndex::default(), RandomState::new());
         let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
         let meta = NodeMeta::new(Zxid(0), 0, 0);
         arena.nodes.insert(new_node(NONE, "", None, 0, meta, snapshot_number));
@@ -151,7 +143,7 @@ impl Arena {
 
     pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
-        self.index.find(spread(hash), matches_entry(&self.nodes, hash, parent, name)).map(|found| found.id)
+        self.index.find(hash, is_child(&self.nodes, parent, name))
     }
 
     pub(super) fn path(&self, id: u32) -> String {
@@ -188,11 +180,9 @@ impl Arena {
         let hash = self.hash(parent, name.as_bytes());
         let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(to_option);
         let id = id.expect("memory is full before slot numbers run out");
-        let matches = matches_entry(&self.nodes, hash, parent, name);
-        match self.index.entry(spread(hash), matches, |known| spread(known.hash)) {
-            Entry::Occupied(_) => return None,
-            Entry::Vacant(free) => free.insert(NameEntry { hash, id }),
-        };
+        if self.index.find_or_insert(hash, id, is_child(&self.nodes, parent, name)).is_some() {
+            return None;
+        }
         self.nodes.insert(new_node(parent, name, data, acl, meta, snapshot_number));
         self.end = self.end.max(id + 1);
         self.link(parent, id);
@@ -205,9 +195,7 @@ impl Arena {
         self.unlink(id);
         let node = self.nodes.remove(id as usize);
         let hash = self.hash(node.parent, node.name_bytes());
-        if let Ok(entry) = self.index.find_entry(spread(hash), |known| known.id == id) {
-            entry.remove();
-        }
+        self.index.remove(hash, id);
         node
     }
 
@@ -283,10 +271,10 @@ fn new_node(
     }
 }
 
-fn matches_entry(nodes: &Slab<TreeNode>, hash: u32, parent: u32, name: &str) -> impl Fn(&NameEntry) -> bool {
-    move |known| {
-        let node = &nodes[known.id as usize];
-        known.hash == hash && node.parent == parent && node.name_bytes() == name.as_bytes()
+fn is_child(nodes: &Slab<TreeNode>, parent: u32, name: &str) -> impl Fn(u32) -> bool {
+    move |id| {
+        let node = &nodes[id as usize];
+        node.parent == parent && node.name_bytes() == name.as_bytes()
     }
 }
 
@@ -296,9 +284,4 @@ fn concat_text(name: &[u8], data: Option<&[u8]>) -> Box<[u8]> {
 
 fn to_option(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
-}
-
-/// Spreads a hash over 64 bits, because the table uses the bits at both ends.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

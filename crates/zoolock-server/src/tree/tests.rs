@@ -455,3 +455,16 @@ fn children_are_listed_oldest_first() {
     let names: Option<Vec<&str>> = tree.get("/").map(|root| root.children().collect());
     assert_eq!(names, Some(vec!["c", "a", "b"]));
 }
+
+#[test]
+fn growth_of_an_index_moves_few_entries() {
+    let mut index = slot_index::SlotIndex::default();
+    let hash = |slot: u32| slot.wrapping_mul(0x9e37_79b9);
+    for slot in 0..100_000 {
+        assert_eq!(index.find_or_insert(hash(slot), slot, |_| false), None);
+    }
+    assert_eq!((index.len(), index.find(hash(7), |slot| slot == 7)), (100_000, Some(7)));
+    assert!(index.largest_table() < 1000, "{}", index.largest_table());
+    index.remove(hash(7), 7);
+    assert_eq!((index.len(), index.find(hash(7), |slot| slot == 7)), (99_999, None));
+}
