@@ -120,6 +120,12 @@ impl Tree {
         self.size + ZNODE_MEMORY * self.len() + self.acls.bytes()
     }
 
+    /// Returns the number of steps for the drop of a znode's access list. Each znode with the list has an equal share of
+    /// them, because the last one that loses the list drops it.
+    pub fn list_steps(&self, path: &str) -> usize {
+        self.get(path).map_or(0, |znode| self.acls.drop_steps(znode.node.acl))
+    }
+
     /// Returns the number of ephemerals.
     pub fn ephemerals_count(&self) -> usize {
         self.owner_index.ephemerals_count()
@@ -140,9 +146,9 @@ impl Tree {
         self.owner_index.ephemerals(session).map(|id| self.arena.path(id))
     }
 
-    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, and the
-    /// costs of all but the last one are at most `budget` together. If there are more, the choice depends on the history
-    /// of this process.
+    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, to which
+    /// [`Tree::list_steps`] are added. The costs of all but the last one are at most `budget` together. If there are more,
+    /// the choice depends on the history of this process.
     pub fn some_ephemerals(
         &self,
         session: SessionId,
@@ -230,7 +236,7 @@ impl Tree {
                 break;
             }
             let path: Arc<str> = self.arena.path(id).into();
-            spent += cost(&path);
+            spent += cost(&path) + self.acls.drop_steps(self.arena.node(id).acl);
             paths.push(path);
         }
         paths.sort_unstable();
