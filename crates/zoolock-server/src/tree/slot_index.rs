@@ -14,7 +14,7 @@ struct SlotEntry {
     slot: u32,
 }
 
-/// The slots by hash. Each of the tables grows on its own, so that no insertion moves more than a 256th of the entries.
+/// The slots by hash. Each of the tables grows on its own, so that no insertion moves more than a hundredth of the entries.
 #[derive(Debug, Clone)]
 pub(super) struct SlotIndex {
     tables: Box<[HashTable<SlotEntry>; TABLES]>,
@@ -63,14 +63,17 @@ impl SlotIndex {
     }
 
     #[cfg(test)]
-    pub(super) fn largest_table(&self) -> usize {
-        self.tables.iter().map(HashTable::len).max().unwrap_or(0)
+    pub(super) fn table_sizes(&self) -> (usize, usize) {
+        let sizes = || self.tables.iter().map(HashTable::len);
+        (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0))
     }
 }
 
-/// Returns the table of a hash: its highest eight bits.
+/// Returns the table of a hash. The last table gets twice as many hashes as the first one, and those between them differ in
+/// steps. So the tables do not all grow at the same number of slots.
 fn table_of(hash: u32) -> usize {
-    (hash >> 24) as usize
+    let high = u64::from(hash >> 16);
+    ((high * ((4 << 16) - high) / 3) >> 24) as usize
 }
 
 /// Spreads a hash over 64 bits, because a table uses the bits at both ends.
