@@ -30,8 +30,8 @@ pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
 
-/// A chunk of a snapshot ends when at least this many data bytes were copied for it. This limits
-/// the memory that the copies of large znodes take.
+/// A chunk of a snapshot ends when its records have at least this many data bytes. This limits the memory that old data takes
+/// while the chunk is written.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// Approximate memory of a znode in bytes, besides its name and its data.
@@ -381,7 +381,8 @@ impl Tree {
         done
     }
 
-    /// Saves a copy of a znode for the snapshot before the znode changes, if the snapshot does not have it yet.
+    /// Saves the record of a znode for the snapshot before the znode changes, if the snapshot does not have it yet. The
+    /// record shares large data with the znode.
     fn save_for_snapshot(&mut self, id: u32) {
         if self.snapshot.needs_copy(id, self.arena.node(id).snapshot_number) {
             let record = self.at(id).record();

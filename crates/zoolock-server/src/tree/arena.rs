@@ -6,6 +6,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::iter::successors;
 
+use bytes::Bytes;
 use slab::Slab;
 
 use super::meta::NodeMeta;
@@ -14,6 +15,8 @@ use crate::ids::Zxid;
 
 /// The root's slot.
 pub(super) const ROOT: u32 = 0;
+/// Number of bytes from which data has its own buffer.
+const LARGE_DATA: usize = 1024;
 /// The number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
@@ -25,8 +28,10 @@ pub(super) struct TreeNode {
     /// The number of the newest snapshot that needs no copy of this znode. That snapshot already
     /// has a copy, or began before the znode was created.
     pub(super) snapshot_number: u32,
-    /// The name, followed by the data. One buffer saves an allocation per znode.
+    /// The name, followed by the data unless it is large. One buffer saves an allocation per znode.
     text: Box<[u8]>,
+    /// Data of at least [`LARGE_DATA`] bytes. The records of the znode share it, so that a snapshot does not copy it.
+    large: Option<Box<Bytes>>,
     name_len: u32,
     /// Set if the data is not null. Null is not the same as empty.
     has_data: bool,
@@ -50,7 +55,16 @@ impl TreeNode {
     }
 
     pub(super) fn data(&self) -> Option<&[u8]> {
-        self.has_data.then(|| &self.text[self.name_len as usize..])
+        let small = || &self.text[self.name_len as usize..];
+        self.has_data.then(|| self.large.as_ref().map_or_else(small, |large| &large[..]))
+    }
+
+    /// Returns the data, which is shared if it is large, and copied otherwise.
+    pub(super) fn record_data(&self) -> Option<Bytes> {
+        match &self.large {
+            Some(large) => Some((**large).clone()),
+            None => self.data().map(Bytes::copy_from_slice),
+        }
     }
 
     pub(super) fn child_count(&self) -> u32 {
@@ -59,11 +73,12 @@ impl TreeNode {
 
     pub(super) fn set_data(&mut self, data: Option<&[u8]>) {
         let (name, old) = self.text.split_at_mut(self.name_len as usize);
-        match data {
-            Some(data) if data.len() == old.len() => old.copy_from_slice(data),
-            _ => self.text = concat_text(name, data),
+        let (small, large) = split_data(data);
+        match small.len() == old.len() {
+            true => old.copy_from_slice(small),
+            false => self.text = [name, small].concat().into(),
         }
-        self.has_data = data.is_some();
+        (self.large, self.has_data) = (large, data.is_some());
     }
 }
 
@@ -255,11 +270,13 @@ fn new_node(
     meta: NodeMeta,
     snapshot_number: u32,
 ) -> TreeNode {
+    let (small, large) = split_data(data);
     TreeNode {
         meta,
         acl,
         snapshot_number,
-        text: concat_text(name.as_bytes(), data),
+        text: [name.as_bytes(), small].concat().into(),
+        large,
         name_len: u32::try_from(name.len()).expect("a name is shorter than the largest frame"),
         has_data: data.is_some(),
         parent,
@@ -278,8 +295,12 @@ fn is_child(nodes: &Slab<TreeNode>, parent: u32, name: &str) -> impl Fn(u32) -> 
     }
 }
 
-fn concat_text(name: &[u8], data: Option<&[u8]>) -> Box<[u8]> {
-    [name, data.unwrap_or_default()].concat().into()
+/// Returns the data to keep with the name, and a copy of the data to keep separately.
+fn split_data(data: Option<&[u8]>) -> (&[u8], Option<Box<Bytes>>) {
+    match data.unwrap_or_default() {
+        large if large.len() >= LARGE_DATA => (&[], Some(Box::new(Bytes::copy_from_slice(large)))),
+        small => (small, None),
+    }
 }
 
 fn to_option(id: u32) -> Option<u32> {
