@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 use zoolock_wire::{Acl, Code, Identity, perms};
 
+use crate::client::Client;
 use crate::x500;
 
 /// The access list of a znode. Znodes with the same list share it.
@@ -35,6 +36,10 @@ struct PreparedList {
     by_key: Box<[(u128, i32)]>,
     /// Permissions of subnets.
     subnets: Box<[(Subnet, i32)]>,
+    /// Approximate size in the log, in bytes.
+    bytes: usize,
+    /// Hash of the entries. Equal lists have the same hash. It is keyed at random, because clients choose the entries.
+    hash: u32,
 }
 
 static OPEN: LazyLock<AclList> = LazyLock::new(|| AclList::from([Acl::anyone(perms::ALL)]));
@@ -64,18 +69,42 @@ impl AclList {
     pub(crate) fn steps(&self, identities: usize) -> usize {
         identities * (1 + self.0.by_key.len().checked_ilog2().unwrap_or(0) as usize) + self.0.subnets.len()
     }
+
+    /// Returns the number of steps for the drop of the list.
+    pub(crate) fn drop_steps(&self) -> usize {
+        DROP_ENTRY_STEPS * self.len() + self.0.bytes / 128
+    }
+
+    /// Returns the number of steps for a copy of the list in a reply.
+    pub(crate) fn copy_steps(&self) -> usize {
+        COPY_ENTRY_STEPS * self.len() + self.0.bytes / 16
+    }
+
+    /// Returns the approximate size of the list in the log, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Returns the hash of the entries.
+    pub(crate) fn hash_number(&self) -> u32 {
+        self.0.hash
+    }
 }
 
 impl From<Vec<Acl>> for AclList {
     fn from(entries: Vec<Acl>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let mut hasher = HASHER.build_hasher();
         let (mut everyone, mut by_key, mut subnets) = (0, Vec::new(), Vec::new());
         for Acl { perms, identity } in &entries {
+            let key = identity_key(identity);
+            (key, perms).hash(&mut hasher);
             match identity.scheme.as_str() {
                 "world" if identity.id == "anyone" => everyone |= perms,
                 "world" => {}
                 "ip" => subnets.extend(Subnet::parse(&identity.id).map(|net| (net, *perms))),
-                _ => by_key.push((identity_key(identity), *perms)),
+                _ => by_key.push((key, *perms)),
             }
         }
         by_key.sort_unstable_by_key(|(key, _)| *key);
@@ -85,6 +114,8 @@ impl From<Vec<Acl>> for AclList {
             same
         });
         AclList(Arc::new(PreparedList {
+            bytes: stored_bytes(&entries),
+            hash: hasher.finish() as u32,
             entries: entries.into(),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             everyone,
@@ -118,7 +149,7 @@ impl Eq for AclList {}
 
 impl Hash for AclList {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
+        state.write_u32(self.0.hash);
     }
 }
 
@@ -159,16 +190,25 @@ const MAX_SUBNETS: usize = 256;
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum size of all stored lists of a multi together, in bytes. This size is limited too,
 /// because the log stores each list separately.
-pub(crate) const MAX_MULTI_BYTES: usize = 4 << 20;
+pub(crate) const MAX_MULTI_BYTES: usize = 2 << 20;
+
+/// Number of steps for an entry of a new list.
+const ENTRY_STEPS: usize = 40;
+/// Number of steps for an entry of a list that is dropped.
+const DROP_ENTRY_STEPS: usize = 6;
+/// Number of steps for an entry of a list that is copied.
+const COPY_ENTRY_STEPS: usize = 12;
 
 /// Converts a list from a client to the list to store. Removes duplicates, and replaces an `auth`
-/// entry by entries for the client's authenticated identities.
+/// entry by entries for the client's authenticated identities. Charges the client for each entry.
 ///
 /// # Errors
+/// Returns [`Code::QuotaExceeded`] if the client has used up its steps.
 /// Returns [`Code::InvalidAcl`] if the list is empty or too long, or an entry is invalid. An entry
 /// is invalid if its scheme is unknown or does not allow its id. An `auth` entry is also invalid if
 /// the client has not authenticated.
-pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
+pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
+    client.charge(sent.iter().map(|acl| entry_steps(&acl.identity)).sum())?;
     if let [only] = sent.as_slice()
         && only == &OPEN[0]
     {
@@ -182,6 +222,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     }
     let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
     let mut seen = HashSet::with_capacity(sent.len());
+    let mut added_bytes = 0;
     for acl in &sent {
         if !seen.insert(acl) {
             continue;
@@ -189,14 +230,16 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         match acl.identity.scheme.as_str() {
             "world" if acl.identity.id == "anyone" => stored.push(acl.clone()),
             "auth" => {
-                let authenticated = client.iter().filter(|identity| is_authenticated(identity));
-                let before = stored.len();
+                let authenticated = client.identities().iter().filter(|identity| is_authenticated(identity));
+                let added: usize = authenticated.clone().map(identity_bytes).sum();
+                added_bytes += added;
+                if added == 0 || added_bytes > MAX_BYTES {
+                    return Err(Code::InvalidAcl);
+                }
+                client.charge(authenticated.clone().map(entry_steps).sum())?;
                 stored.extend(
                     authenticated.map(|identity| Acl { perms: acl.perms, identity: identity.clone() }),
                 );
-                if stored.len() == before {
-                    return Err(Code::InvalidAcl);
-                }
             }
             "digest" if has_two_parts(&acl.identity.id) => stored.push(acl.clone()),
             "x509" if x500::is_name(&acl.identity.id) => stored.push(acl.clone()),
@@ -211,9 +254,18 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     }
 }
 
+/// Returns the number of steps for an entry of a new list: its copy, its hashes, its place in the order and its drop.
+fn entry_steps(identity: &Identity) -> usize {
+    ENTRY_STEPS + identity_bytes(identity) / 16
+}
+
 /// Returns the approximate size of a list in the log, in bytes.
 pub(crate) fn stored_bytes(list: &[Acl]) -> usize {
-    list.iter().map(|acl| acl.identity.scheme.len() + acl.identity.id.len()).sum()
+    list.iter().map(|acl| identity_bytes(&acl.identity)).sum()
+}
+
+fn identity_bytes(identity: &Identity) -> usize {
+    identity.scheme.len() + identity.id.len()
 }
 
 /// Returns whether Java's `split(":")`, which drops empty parts at the end, returns two parts.
@@ -277,7 +329,6 @@ fn parse_ipv4(addr: &str) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Client;
 
     #[test]
     fn digests_as_zookeeper_does() {
@@ -285,16 +336,19 @@ mod tests {
         assert_eq!(digest_identity(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     }
 
+    fn client(identities: &[Identity]) -> Client {
+        Client::new(identities.to_vec())
+    }
+
     #[test]
     fn auth_expands_to_client_identities() {
         let me = [Identity::new("ip", "127.0.0.1"), digest_identity(b"me:pw")];
         let auth = Acl { perms: perms::READ, identity: Identity::new("auth", "") };
-        let list = resolve(vec![auth.clone()], &me).expect("authenticated");
+        let list = resolve(vec![auth.clone()], &client(&me)).expect("authenticated");
         assert_eq!(*list, [Acl { perms: perms::READ, identity: me[1].clone() }]);
-        assert_eq!(resolve(vec![auth], &me[..1]), Err(Code::InvalidAcl));
-        assert_eq!(resolve(vec![], &me), Err(Code::InvalidAcl));
-        let check =
-            |identities: &[Identity], perm| Client::new(identities.to_vec()).check_permission(&list, perm);
+        assert_eq!(resolve(vec![auth], &client(&me[..1])), Err(Code::InvalidAcl));
+        assert_eq!(resolve(vec![], &client(&me)), Err(Code::InvalidAcl));
+        let check = |identities: &[Identity], perm| client(identities).check_permission(&list, perm);
         assert_eq!(check(&me, perms::READ), Ok(()));
         assert_eq!(check(&me, perms::WRITE), Err(Code::NoAuth));
         assert_eq!(check(&me[..1], perms::READ), Err(Code::NoAuth));
@@ -326,7 +380,7 @@ mod tests {
             perms: perms::READ,
             identity: Identity::new("ip", format!("10.0.{}.{}", n / 256, n % 256)),
         };
-        assert!(resolve((0..MAX_SUBNETS).map(ip).collect(), &[]).is_ok());
-        assert_eq!(resolve((0..=MAX_SUBNETS).map(ip).collect(), &[]), Err(Code::InvalidAcl));
+        assert!(resolve((0..MAX_SUBNETS).map(ip).collect(), &client(&[])).is_ok());
+        assert_eq!(resolve((0..=MAX_SUBNETS).map(ip).collect(), &client(&[])), Err(Code::InvalidAcl));
     }
 }

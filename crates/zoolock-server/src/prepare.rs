@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
-use crate::acl;
+use crate::acl::{self, AclList};
 use crate::client::{Client, path_steps};
 use crate::ids::SessionId;
 use crate::pending::{PendingState, PendingZnode};
@@ -17,8 +17,6 @@ use crate::txn::{Change, Create, WriteRefusal};
 
 /// Number of steps for the decision of a write, without its path and its access list.
 const WRITE_STEPS: usize = 30;
-/// Number of steps for an entry of an access list that a client sends.
-const ACL_ENTRY_STEPS: usize = 40;
 /// Maximum number of names in the path of a znode.
 const MAX_DEPTH: usize = 4096;
 
@@ -39,7 +37,7 @@ pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change 
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
         Request::Multi(ops) => return prepare_multi(ops, state, asker),
         Request::CloseSession => Ok(decide_session_end(state, asker.session)),
-        request => decide(request, &mut PendingState::for_single(state), asker),
+        request => decide(request, state, &mut PendingState::for_single(state), asker),
     };
     decided.unwrap_or_else(|code| Change::Refused(WriteRefusal::One(code)))
 }
@@ -69,10 +67,10 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Chan
                 Some(create) => decide_create(create, &mut pending, asker),
                 None => return Change::Refused(WriteRefusal::One(Code::MarshallingError)),
             },
-            request => decide(request, &mut pending, asker),
+            request => decide(request, state, &mut pending, asker),
         };
         if let Ok(Change::Create(Create { acl, .. })) = &decided {
-            acl_bytes += acl::stored_bytes(acl);
+            acl_bytes += acl.bytes();
         }
         match decided {
             Ok(_) if acl_bytes > acl::MAX_MULTI_BYTES => {
@@ -98,7 +96,12 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     Some(CreateRequest { op, ..create })
 }
 
-fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>) -> Result<Change, Code> {
+fn decide(
+    request: Request,
+    state: &State,
+    pending: &mut PendingState<'_>,
+    asker: Requester<'_>,
+) -> Result<Change, Code> {
     let charge = |path: &str| asker.client.charge(WRITE_STEPS + 2 * path_steps(path));
     match request {
         Request::Create(create) => decide_create(create, pending, asker),
@@ -116,6 +119,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             if node.children > 0 {
                 return Err(Code::NotEmpty);
             }
+            charge_old_list(&path, &node.acl, state, asker)?;
             parent.children = parent.children.saturating_sub(1);
             pending.record_change(parent_path, || Some(parent));
             pending.record_change(&path, || None);
@@ -134,12 +138,12 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
         }
         Request::SetAcl { path, acl, version } => {
             charge(&path)?;
-            asker.client.charge(ACL_ENTRY_STEPS * acl.len())?;
             path::validate(&path)?;
-            let acl = acl::resolve(acl, asker.client.identities())?;
+            let acl = acl::resolve(acl, asker.client)?;
             let mut node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::ADMIN)?;
             let version = check_version(node.aversion, version)?;
+            charge_old_list(&path, &node.acl, state, asker)?;
             (node.aversion, node.acl) = (version, acl.clone());
             pending.record_change(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
@@ -160,13 +164,21 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
     }
 }
 
+/// Charges the client for the drop of the list that a znode loses. A short list costs nothing more than the write.
+fn charge_old_list(path: &str, list: &AclList, state: &State, asker: Requester<'_>) -> Result<(), Code> {
+    if list.drop_steps() <= WRITE_STEPS {
+        return Ok(());
+    }
+    asker.client.charge(path_steps(path) + state.tree.list_steps(path))
+}
+
 fn decide_create(
     create: CreateRequest,
     pending: &mut PendingState<'_>,
     asker: Requester<'_>,
 ) -> Result<Change, Code> {
     let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
-    asker.client.charge(WRITE_STEPS + 2 * path_steps(&path) + ACL_ENTRY_STEPS * acl.len())?;
+    asker.client.charge(WRITE_STEPS + 2 * path_steps(&path))?;
     let mode = CreateMode::from_flags(flags)?;
     let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
@@ -178,7 +190,7 @@ fn decide_create(
     };
     path::parent(&path)?;
     check_not_quota(&path)?;
-    let acl = acl::resolve(acl, asker.client.identities())?;
+    let acl = acl::resolve(acl, asker.client)?;
     let mut parent = pending.get(path::parent(&path)?)?;
     asker.client.check_permission(&parent.acl, perms::CREATE)?;
     if mode.sequential {

@@ -64,8 +64,10 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             Ok(Reply::Children(paths))
         }
         Request::GetAcl { path } => {
+            asker.client.charge(READ_STEPS + path_steps(path))?;
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
             asker.client.check_permission(node.acl(), perms::READ | perms::ADMIN)?;
+            asker.client.charge(node.acl().copy_steps())?;
             let acl = match asker.client.check_permission(node.acl(), perms::ADMIN) {
                 Ok(()) => node.acl().to_vec(),
                 Err(_) => acl::mask_digests(node.acl()),

@@ -7,6 +7,7 @@ mod load;
 mod meta;
 mod owner;
 mod owner_index;
+mod slot_index;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -29,8 +30,8 @@ pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
 
-/// A chunk of a snapshot ends when at least this many data bytes were copied for it. This limits
-/// the memory that the copies of large znodes take.
+/// A chunk of a snapshot ends when its records have at least this many data bytes. This limits the memory that old data takes
+/// while the chunk is written.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// Approximate memory of a znode in bytes, besides its name and its data.
@@ -119,6 +120,12 @@ impl Tree {
         self.size + ZNODE_MEMORY * self.len() + self.acls.bytes()
     }
 
+    /// Returns the number of steps for the drop of a znode's access list. Each znode with the list has an equal share of
+    /// them, because the last one that loses the list drops it.
+    pub fn list_steps(&self, path: &str) -> usize {
+        self.get(path).map_or(0, |znode| self.acls.drop_steps(znode.node.acl))
+    }
+
     /// Returns the number of ephemerals.
     pub fn ephemerals_count(&self) -> usize {
         self.owner_index.ephemerals_count()
@@ -139,9 +146,9 @@ impl Tree {
         self.owner_index.ephemerals(session).map(|id| self.arena.path(id))
     }
 
-    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, and the
-    /// costs of all but the last one are at most `budget` together. If there are more, the choice depends on the history
-    /// of this process.
+    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, to which
+    /// [`Tree::list_steps`] are added. The costs of all but the last one are at most `budget` together. If there are more,
+    /// the choice depends on the history of this process.
     pub fn some_ephemerals(
         &self,
         session: SessionId,
@@ -229,7 +236,7 @@ impl Tree {
                 break;
             }
             let path: Arc<str> = self.arena.path(id).into();
-            spent += cost(&path);
+            spent += cost(&path) + self.acls.drop_steps(self.arena.node(id).acl);
             paths.push(path);
         }
         paths.sort_unstable();
@@ -374,7 +381,8 @@ impl Tree {
         done
     }
 
-    /// Saves a copy of a znode for the snapshot before the znode changes, if the snapshot does not have it yet.
+    /// Saves the record of a znode for the snapshot before the znode changes, if the snapshot does not have it yet. The
+    /// record shares large data with the znode.
     fn save_for_snapshot(&mut self, id: u32) {
         if self.snapshot.needs_copy(id, self.arena.node(id).snapshot_number) {
             let record = self.at(id).record();

@@ -6,6 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SharedServer;
 use super::background::MAX_TURN_STEPS;
+use crate::core::CoreConfig;
 
 /// A metric.
 pub(super) struct Metric {
@@ -21,12 +22,21 @@ pub(super) enum MetricValue {
 }
 
 pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
-    let (stats, config, latency, size, rejected, handshakes, opened) = {
-        let inner = shared.lock();
-        let size = inner.core.state().tree.approximate_data_size();
-        let (stats, config) = (inner.core.stats(), inner.core.config().clone());
-        (stats, config, inner.latency, size, inner.rejected, inner.failed_handshakes, inner.opened)
-    };
+    let inner = shared.lock();
+    // The whole configuration is not copied, because its accounts may be many.
+    let &CoreConfig {
+        max_znode_memory,
+        max_sessions,
+        max_total_watches,
+        max_queued,
+        max_undelivered,
+        max_connections,
+        ..
+    } = inner.core.config();
+    let (stats, size) = (inner.core.stats(), inner.core.state().tree.approximate_data_size());
+    let (latency, rejected, opened) = (inner.latency, inner.rejected, inner.opened);
+    let handshakes = inner.failed_handshakes;
+    drop(inner);
     let unhandled = shared.unhandled_bytes.load(Ordering::Relaxed);
     let http = shared.http_connections.load(Ordering::Relaxed);
     let gauge = |name, value| Metric { name, is_counter: false, value: MetricValue::Whole(value) };
@@ -56,19 +66,19 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
         gauge("budget_turn_steps", stats.longest_turn as u64),
         gauge("budget_turn_steps_limit", MAX_TURN_STEPS as u64),
         gauge("budget_znode_bytes", stats.znode_memory as u64),
-        gauge("budget_znode_bytes_limit", config.max_znode_memory as u64),
+        gauge("budget_znode_bytes_limit", max_znode_memory as u64),
         gauge("budget_sessions", stats.sessions as u64),
-        gauge("budget_sessions_limit", config.max_sessions as u64),
+        gauge("budget_sessions_limit", max_sessions as u64),
         gauge("budget_watched_paths", stats.watched_paths as u64),
-        gauge("budget_watched_paths_limit", config.max_total_watches as u64),
+        gauge("budget_watched_paths_limit", max_total_watches as u64),
         gauge("budget_output_bytes", stats.queued as u64),
-        gauge("budget_output_bytes_limit", config.max_queued as u64),
+        gauge("budget_output_bytes_limit", max_queued as u64),
         gauge("budget_event_bytes", stats.undelivered as u64),
-        gauge("budget_event_bytes_limit", config.max_undelivered as u64),
+        gauge("budget_event_bytes_limit", max_undelivered as u64),
         gauge("budget_input_bytes", unhandled as u64),
         gauge("budget_input_bytes_limit", shared.timing.max_queued as u64),
         gauge("budget_connections", stats.connections as u64),
-        gauge("budget_connections_limit", config.max_connections as u64),
+        gauge("budget_connections_limit", max_connections as u64),
         gauge("budget_http_connections", http as u64),
         gauge("budget_http_connections_limit", shared.timing.conf.max_http_connections as u64),
         counter("connection_rejected", rejected),

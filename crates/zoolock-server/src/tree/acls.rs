@@ -1,20 +1,15 @@
 //! The access lists. Each list is stored once, as long as a znode has it.
 
-use std::hash::{BuildHasher as _, RandomState};
-
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use slab::Slab;
 
-use crate::acl::{AclList, stored_bytes};
+use super::slot_index::SlotIndex;
+use crate::acl::AclList;
 
-/// The access lists by number. Clients choose the contents of the lists, so the hash has a random
-/// key.
+/// The access lists by number.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Acls {
     lists: Slab<SharedAcl>,
-    index: HashTable<u32>,
-    hasher: RandomState,
+    index: SlotIndex,
     /// Approximate memory of the lists in bytes.
     bytes: usize,
 }
@@ -28,23 +23,16 @@ struct SharedAcl {
 impl Acls {
     /// Counts one more znode with this list, and stores the list if it is new. Returns the number of the list.
     pub(super) fn add_user(&mut self, list: &AclList) -> u32 {
-        let Acls { lists, index, hasher, bytes } = self;
-        let hash = hasher.hash_one(&**list);
-        let same = |id: &u32| lists[*id as usize].list == *list;
-        match index.entry(hash, same, |id| hasher.hash_one(&*lists[*id as usize].list)) {
-            Entry::Occupied(known) => {
-                let id = *known.get();
-                lists[id as usize].users += 1;
-                id
-            }
-            Entry::Vacant(free) => {
-                let id = u32::try_from(lists.vacant_key()).expect("there are no more lists than znodes");
-                free.insert(id);
-                *bytes += memory(list);
-                lists.insert(SharedAcl { list: list.clone(), users: 1 });
-                id
-            }
+        let Acls { lists, index, bytes } = self;
+        let new = u32::try_from(lists.vacant_key()).expect("there are no more lists than znodes");
+        if let Some(id) = index.find_or_insert(list.hash_number(), new, |id| lists[id as usize].list == *list)
+        {
+            lists[id as usize].users += 1;
+            return id;
         }
+        *bytes += memory(list);
+        lists.insert(SharedAcl { list: list.clone(), users: 1 });
+        new
     }
 
     /// Counts one znode less with this list. Drops the list if no znode has it.
@@ -54,15 +42,18 @@ impl Acls {
         if shared.users == 0 {
             let SharedAcl { list, .. } = self.lists.remove(id as usize);
             self.bytes -= memory(&list);
-            let hash = self.hasher.hash_one(&*list);
-            if let Ok(entry) = self.index.find_entry(hash, |known| *known == id) {
-                entry.remove();
-            }
+            self.index.remove(list.hash_number(), id);
         }
     }
 
     pub(super) fn get(&self, id: u32) -> &AclList {
         &self.lists[id as usize].list
+    }
+
+    /// Returns the number of steps for the drop of a list, divided by the number of znodes with this list.
+    pub(super) fn drop_steps(&self, id: u32) -> usize {
+        let SharedAcl { list, users } = &self.lists[id as usize];
+        list.drop_steps() / *users as usize
     }
 
     /// Returns the approximate memory of the lists in bytes.
@@ -79,5 +70,5 @@ impl Acls {
 
 /// Returns the approximate memory of a list in bytes: its entries and their keys.
 fn memory(list: &AclList) -> usize {
-    100 + 120 * list.len() + stored_bytes(list)
+    100 + 120 * list.len() + list.bytes()
 }

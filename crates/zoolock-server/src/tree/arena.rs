@@ -6,15 +6,17 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::iter::successors;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use bytes::Bytes;
 use slab::Slab;
 
 use super::meta::NodeMeta;
+use super::slot_index::SlotIndex;
 use crate::ids::Zxid;
 
 /// The root's slot.
 pub(super) const ROOT: u32 = 0;
+/// Number of bytes from which data has its own buffer.
+const LARGE_DATA: usize = 1024;
 /// The number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
@@ -26,8 +28,10 @@ pub(super) struct TreeNode {
     /// The number of the newest snapshot that needs no copy of this znode. That snapshot already
     /// has a copy, or began before the znode was created.
     pub(super) snapshot_number: u32,
-    /// The name, followed by the data. One buffer saves an allocation per znode.
+    /// The name, followed by the data unless it is large. One buffer saves an allocation per znode.
     text: Box<[u8]>,
+    /// Data of at least [`LARGE_DATA`] bytes. The records of the znode share it, so that a snapshot does not copy it.
+    large: Option<Box<Bytes>>,
     name_len: u32,
     /// Set if the data is not null. Null is not the same as empty.
     has_data: bool,
@@ -51,7 +55,16 @@ impl TreeNode {
     }
 
     pub(super) fn data(&self) -> Option<&[u8]> {
-        self.has_data.then(|| &self.text[self.name_len as usize..])
+        let small = || &self.text[self.name_len as usize..];
+        self.has_data.then(|| self.large.as_ref().map_or_else(small, |large| &large[..]))
+    }
+
+    /// Returns the data, which is shared if it is large, and copied otherwise.
+    pub(super) fn record_data(&self) -> Option<Bytes> {
+        match &self.large {
+            Some(large) => Some((**large).clone()),
+            None => self.data().map(Bytes::copy_from_slice),
+        }
     }
 
     pub(super) fn child_count(&self) -> u32 {
@@ -60,26 +73,20 @@ impl TreeNode {
 
     pub(super) fn set_data(&mut self, data: Option<&[u8]>) {
         let (name, old) = self.text.split_at_mut(self.name_len as usize);
-        match data {
-            Some(data) if data.len() == old.len() => old.copy_from_slice(data),
-            _ => self.text = concat_text(name, data),
+        let (small, large) = split_data(data);
+        match small.len() == old.len() {
+            true => old.copy_from_slice(small),
+            false => self.text = [name, small].concat().into(),
         }
-        self.has_data = data.is_some();
+        (self.large, self.has_data) = (large, data.is_some());
     }
-}
-
-/// An entry of the name index. It stores the hash, so that the index can grow without reading each znode. Reading a
-/// million znodes would stop the server for a second.
-#[derive(Debug, Clone)]
-struct NameEntry {
-    hash: u32,
-    id: u32,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Arena {
     nodes: Slab<TreeNode>,
-    index: HashTable<NameEntry>,
+    /// The znodes by parent and name.
+    index: SlotIndex,
     /// Keyed at random, because clients choose the names.
     hasher: RandomState,
     /// The first slot that was never used.
@@ -89,7 +96,7 @@ pub(super) struct Arena {
 impl Arena {
     /// Creates an arena with a root that has this snapshot number.
     pub(super) fn new(snapshot_number: u32) -> Self {
-        let (index, hasher) = (HashTable::new(), RandomState::new());
+        let (index, hasher) = (SlotIndex::default(), RandomState::new());
         let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
         let meta = NodeMeta::new(Zxid(0), 0, 0);
         arena.nodes.insert(new_node(NONE, "", None, 0, meta, snapshot_number));
@@ -151,7 +158,7 @@ impl Arena {
 
     pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
-        self.index.find(spread(hash), matches_entry(&self.nodes, hash, parent, name)).map(|found| found.id)
+        self.index.find(hash, is_child(&self.nodes, parent, name))
     }
 
     pub(super) fn path(&self, id: u32) -> String {
@@ -188,11 +195,9 @@ impl Arena {
         let hash = self.hash(parent, name.as_bytes());
         let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(to_option);
         let id = id.expect("memory is full before slot numbers run out");
-        let matches = matches_entry(&self.nodes, hash, parent, name);
-        match self.index.entry(spread(hash), matches, |known| spread(known.hash)) {
-            Entry::Occupied(_) => return None,
-            Entry::Vacant(free) => free.insert(NameEntry { hash, id }),
-        };
+        if self.index.find_or_insert(hash, id, is_child(&self.nodes, parent, name)).is_some() {
+            return None;
+        }
         self.nodes.insert(new_node(parent, name, data, acl, meta, snapshot_number));
         self.end = self.end.max(id + 1);
         self.link(parent, id);
@@ -205,9 +210,7 @@ impl Arena {
         self.unlink(id);
         let node = self.nodes.remove(id as usize);
         let hash = self.hash(node.parent, node.name_bytes());
-        if let Ok(entry) = self.index.find_entry(spread(hash), |known| known.id == id) {
-            entry.remove();
-        }
+        self.index.remove(hash, id);
         node
     }
 
@@ -267,11 +270,13 @@ fn new_node(
     meta: NodeMeta,
     snapshot_number: u32,
 ) -> TreeNode {
+    let (small, large) = split_data(data);
     TreeNode {
         meta,
         acl,
         snapshot_number,
-        text: concat_text(name.as_bytes(), data),
+        text: [name.as_bytes(), small].concat().into(),
+        large,
         name_len: u32::try_from(name.len()).expect("a name is shorter than the largest frame"),
         has_data: data.is_some(),
         parent,
@@ -283,22 +288,21 @@ fn new_node(
     }
 }
 
-fn matches_entry(nodes: &Slab<TreeNode>, hash: u32, parent: u32, name: &str) -> impl Fn(&NameEntry) -> bool {
-    move |known| {
-        let node = &nodes[known.id as usize];
-        known.hash == hash && node.parent == parent && node.name_bytes() == name.as_bytes()
+fn is_child(nodes: &Slab<TreeNode>, parent: u32, name: &str) -> impl Fn(u32) -> bool {
+    move |id| {
+        let node = &nodes[id as usize];
+        node.parent == parent && node.name_bytes() == name.as_bytes()
     }
 }
 
-fn concat_text(name: &[u8], data: Option<&[u8]>) -> Box<[u8]> {
-    [name, data.unwrap_or_default()].concat().into()
+/// Returns the data to keep with the name, and a copy of the data to keep separately.
+fn split_data(data: Option<&[u8]>) -> (&[u8], Option<Box<Bytes>>) {
+    match data.unwrap_or_default() {
+        large if large.len() >= LARGE_DATA => (&[], Some(Box::new(Bytes::copy_from_slice(large)))),
+        small => (small, None),
+    }
 }
 
 fn to_option(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
-}
-
-/// Spreads a hash over 64 bits, because the table uses the bits at both ends.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

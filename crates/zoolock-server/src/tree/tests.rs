@@ -455,3 +455,39 @@ fn children_are_listed_oldest_first() {
     let names: Option<Vec<&str>> = tree.get("/").map(|root| root.children().collect());
     assert_eq!(names, Some(vec!["c", "a", "b"]));
 }
+
+#[test]
+fn growth_of_an_index_moves_few_entries() {
+    let mut index = slot_index::SlotIndex::default();
+    let hash = |slot: u32| slot.wrapping_mul(0x9e37_79b9);
+    for slot in 0..100_000 {
+        assert_eq!(index.find_or_insert(hash(slot), slot, |_| false), None);
+    }
+    assert_eq!((index.len(), index.find(hash(7), |slot| slot == 7)), (100_000, Some(7)));
+    let (smallest, largest) = index.table_sizes();
+    assert!(smallest < 350 && largest > 500 && largest < 1000, "{smallest} to {largest}");
+    index.remove(hash(7), 7);
+    assert_eq!((index.len(), index.find(hash(7), |slot| slot == 7)), (99_999, None));
+}
+
+#[test]
+fn snapshot_shares_large_data() {
+    let mut tree = load(&[("/", 0), ("/large", 0), ("/small", 0)]).expect("a tree");
+    let large = vec![7; 1 << 20];
+    tree.set_data("/large", Some(&large), 1, Zxid(1), 0);
+    tree.set_data("/small", Some(&large[..10]), 1, Zxid(1), 0);
+    let address = |tree: &Tree, path| tree.get(path).and_then(Znode::data).expect("data").as_ptr();
+    let (large_at, small_at) = (address(&tree, "/large"), address(&tree, "/small"));
+    tree.begin_snapshot();
+    tree.set_data("/large", Some(b"new"), 2, Zxid(2), 0);
+    tree.set_data("/small", Some(&[8; 10]), 2, Zxid(2), 0);
+    assert_eq!(address(&tree, "/small"), small_at, "small data is written in place");
+    let records: Vec<NodeRecord> = std::iter::from_fn(|| tree.snapshot_chunk(1)).flatten().collect();
+    let data = |path: &str| {
+        let record = records.iter().find(|record| record.path == path).expect("a record");
+        record.data.clone().expect("data")
+    };
+    assert_eq!((data("/large"), data("/small")), (large.clone().into(), large[..10].to_vec().into()));
+    assert_eq!(data("/large").as_ptr(), large_at, "the record has the old data, not a copy");
+    assert_eq!(tree.get("/large").and_then(Znode::data), Some(&b"new"[..]));
+}

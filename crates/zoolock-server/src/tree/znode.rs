@@ -103,7 +103,7 @@ impl<'a> Znode<'a> {
     pub(super) fn record(self) -> NodeRecord {
         NodeRecord {
             path: self.tree.arena.path(self.id),
-            data: self.data().map(Bytes::copy_from_slice),
+            data: self.node.record_data(),
             acl: self.acl().clone(),
             meta: self.node.meta,
         }

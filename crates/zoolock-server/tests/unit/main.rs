@@ -8,6 +8,7 @@ mod core_connections;
 mod core_properties;
 mod cost;
 mod listing;
+mod lists;
 mod log;
 mod memory;
 mod turns;

@@ -1,0 +1,139 @@
+//! The work of access lists is counted, and a request with too much of it is refused early.
+
+use zoolock_server::core::{ConnId, CoreConfig};
+use zoolock_wire::{Acl, Code, CreateRequest, Hidden, Identity, Request, op, perms};
+
+use crate::work::{Measured, open, small_turns};
+
+/// Maximum number of steps of a request, as in the server, with its frame and its events.
+const REQUEST: usize = 300_000;
+
+fn create(path: &str, acl: Vec<Acl>, flags: i32) -> Request {
+    Request::Create(CreateRequest { op: op::CREATE, path: path.into(), data: None, acl, flags, ttl: -1 })
+}
+
+fn delete(path: &str) -> Request {
+    Request::Delete { path: path.into(), version: -1 }
+}
+
+/// A list with an entry for every client, and this number of other entries.
+fn list(name: &str, entries: usize, len: usize) -> Vec<Acl> {
+    let digest = |number| Identity::new("digest", format!("{name}.{number}{}:x", "u".repeat(len)));
+    let listed = (0..entries).map(|number| Acl { perms: perms::READ, identity: digest(number) });
+    listed.chain([Acl::anyone(perms::ALL)]).collect()
+}
+
+/// A list with this number of different entries with the scheme `auth`.
+fn auth_list(entries: i32) -> Vec<Acl> {
+    let auth = |number| Acl { perms: perms::ALL + 32 * number, identity: Identity::new("auth", "") };
+    (0..entries).map(auth).collect()
+}
+
+/// A connection with many identities.
+fn connect(core: &mut Measured, identities: usize) -> ConnId {
+    let client = core.connect();
+    for number in 0..identities {
+        let credentials = Hidden(format!(":{number}").into_bytes());
+        assert_eq!(core.call(client, &Request::Auth { kind: 0, scheme: "digest".into(), credentials }), 0);
+    }
+    client
+}
+
+/// Sends a request. Returns the error code of the reply, or of a multi's failed operation, and the number of steps.
+fn steps(core: &mut Measured, client: ConnId, request: &Request) -> (i32, usize) {
+    core.core.take_steps();
+    core.longest = 0;
+    core.send(client, request);
+    let steps = core.longest;
+    let output = core.take(client);
+    let (err, body) = output.replies.first().expect("a reply");
+    let too_much = Code::QuotaExceeded.number();
+    let is_refused = body.windows(4).any(|number| number == too_much.to_be_bytes());
+    (if is_refused { too_much } else { *err }, steps)
+}
+
+#[test]
+fn expansion_of_auth_is_refused_early() {
+    let mut core = Measured::new(small_turns());
+    let client = connect(&mut core, 62);
+    let too_much = Code::QuotaExceeded.number();
+    let creates = (0..5).map(|number| create(&format!("/{number}"), auth_list(470), 0)).collect();
+    for request in
+        [Request::Multi(creates), Request::SetAcl { path: "/".into(), acl: auth_list(470), version: -1 }]
+    {
+        let (err, steps) = steps(&mut core, client, &request);
+        assert_eq!(err, too_much);
+        assert!((200_000..REQUEST).contains(&steps), "{steps}");
+    }
+    let (err, steps) = steps(&mut core, client, &create("/a", auth_list(40), 0));
+    assert_eq!(err, 0);
+    assert!(steps > 40 * 40 * 62, "an entry of the stored list costs as much as one that was sent: {steps}");
+}
+
+#[test]
+fn long_list_can_be_stored_and_read() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    for (path, entries, len) in [("/long", 1023, 950), ("/short", 1023, 1)] {
+        let (err, steps) = steps(&mut core, client, &create(path, list(path, entries, len), 0));
+        assert_eq!(err, 0);
+        assert!(steps > entries * (40 + len / 16), "{steps}");
+        let (err, steps) = self::steps(&mut core, client, &Request::GetAcl { path: path.into() });
+        assert_eq!(err, 0);
+        assert!(steps > entries * (12 + len / 16), "{steps}");
+    }
+}
+
+#[test]
+fn drop_of_a_list_is_charged() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    core.call(client, &open("/many"));
+    for number in 0..60 {
+        let path = format!("/{number}");
+        assert_eq!(core.call(client, &create(&path, list(&path, 1000, 1), 0)), 0);
+    }
+    let all: Vec<String> = (0..60).map(|number| format!("/{number}")).collect();
+    let deletes = |paths: &[String]| Request::Multi(paths.iter().map(|path| delete(path)).collect());
+    let too_much = Code::QuotaExceeded.number();
+    assert_eq!(steps(&mut core, client, &deletes(&all)).0, too_much);
+    let (err, steps) = steps(&mut core, client, &deletes(&all[..10]));
+    assert_eq!(err, 0);
+    assert!(steps > 60_000, "{steps}");
+    let set = Request::SetAcl { path: all[10].clone(), acl: vec![Acl::anyone(perms::ALL)], version: -1 };
+    let (err, steps) = self::steps(&mut core, client, &set);
+    assert_eq!(err, 0);
+    assert!(steps > 6000, "{steps}");
+}
+
+#[test]
+fn shared_list_is_charged_once() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    let paths: Vec<String> = (0..500).map(|number| format!("/{number}")).collect();
+    for path in &paths {
+        assert_eq!(core.call(client, &create(path, list("same", 100, 1), 0)), 0);
+    }
+    let deletes = |paths: &[String]| Request::Multi(paths.iter().map(|path| delete(path)).collect());
+    let (err, few) = steps(&mut core, client, &deletes(&paths[..400]));
+    assert_eq!(err, 0);
+    let (err, rest) = steps(&mut core, client, &deletes(&paths[400..]));
+    assert_eq!(err, 0);
+    assert!(few < 400 * 200 && rest > few / 4, "{few} and {rest} steps");
+}
+
+#[test]
+fn long_lists_end_a_portion_of_a_session() {
+    let mut core = Measured::new(CoreConfig { slice_steps: 1000, ..small_turns() });
+    let (owner, other) = (core.connect(), core.connect());
+    for number in 0..10 {
+        let path = format!("/{number}");
+        assert_eq!(core.call(owner, &create(&path, list(&path, 1000, 1), 1)), 0);
+    }
+    core.send(owner, &Request::CloseSession);
+    let left = core.core.state().tree.ephemerals_count();
+    assert_eq!(left, 9, "a portion ends after a znode with a long list");
+    core.work();
+    assert_eq!(core.core.state().tree.ephemerals_count(), 0);
+    assert_eq!(core.call(other, &Request::Ping), 0);
+}
