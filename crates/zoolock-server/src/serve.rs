@@ -502,7 +502,9 @@ impl SharedServer {
     pub(crate) fn record_session_timeout(&self, inner: &mut GuardedCore, allow_decrease: bool) -> bool {
         // With a log, the next server restores the sessions and need not wait.
         let Some(dir) = self.data_dir.as_ref().filter(|_| self.journal.is_none()) else { return true };
-        let timeout_ms = inner.core.update_longest_timeout_ms();
+        // Rounded up, so that few different times are written while the core is locked. A session expires at a tick anyway.
+        let tick_ms = inner.core.config().tick_ms;
+        let timeout_ms = inner.core.update_longest_timeout_ms().next_multiple_of(tick_ms);
         if timeout_ms == inner.recorded_timeout_ms
             || timeout_ms < inner.recorded_timeout_ms && !allow_decrease
         {

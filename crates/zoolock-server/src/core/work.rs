@@ -133,7 +133,8 @@ impl Core {
         let max_steps = MAX_REMOVAL_STEPS.min(self.config.slice_steps);
         let ephemerals = self.state.tree.some_ephemerals(session, max_steps, removal_steps);
         let is_last = ephemerals.len() == self.state.tree.count_ephemerals(session);
-        self.steps += ephemerals.iter().map(|path| removal_steps(path)).sum::<usize>();
+        let steps = |path: &Arc<str>| removal_steps(path) + self.state.tree.list_steps(path);
+        self.steps += ephemerals.iter().map(steps).sum::<usize>();
         let change = match is_last {
             true => Change::CloseSession { ephemerals },
             false => Change::ClosePart { ephemerals },
@@ -187,7 +188,7 @@ impl Core {
         let paths = self.state.tree.expired_paths(until, max_steps, removal_steps);
         let is_last = paths.is_empty();
         let removed = paths.iter().filter(|path| {
-            self.steps += removal_steps(path);
+            self.steps += removal_steps(path) + self.state.tree.list_steps(path);
             let change = decide_removal(&self.state, path);
             change.is_some_and(|change| self.commit_change(SessionId::NONE, change, now).is_ok())
         });
