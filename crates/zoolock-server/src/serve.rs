@@ -566,6 +566,11 @@ fn complete_frame_len(input: &BytesMut, max: usize) -> Option<Result<usize, i32>
     }
 }
 
+/// Returns whether a frame is complete and large.
+fn is_large(len: Option<Result<usize, i32>>) -> bool {
+    matches!(len, Some(Ok(len)) if len > LARGE_FRAME)
+}
+
 fn random_session_seed() -> SessionSeed {
     let mut random = [0; 24];
     getrandom::fill(&mut random).expect("the random source worked when the server started");

@@ -81,14 +81,16 @@ impl Turns {
         Arc::clone(&self.lagging)
     }
 
-    /// Waits until the connection may have its next turn.
+    /// Waits until the connection may have its next turn. `has_large_frame` says whether the next frame is large, so that
+    /// its request may take long.
     pub(super) async fn wait_for_turn<'s>(
         &self,
         shared: &'s SharedServer,
         conn: ConnId,
+        has_large_frame: bool,
     ) -> Option<SemaphorePermit<'s>> {
         let was_long = self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
-        if !was_long && !self.lagging.load(Ordering::Relaxed) {
+        if !was_long && !has_large_frame && !self.lagging.load(Ordering::Relaxed) {
             return None;
         }
         if let Ok(permit) = shared.long_turns.try_acquire() {

@@ -12,7 +12,10 @@ use zoolock_wire::Identity;
 
 use super::background::Turns;
 use super::outbox::{OutputBuffer, shrink_if_empty};
-use super::{HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, wait_until_stopped, words};
+use super::{
+    HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, complete_frame_len, is_large, wait_until_stopped,
+    words,
+};
 use crate::core::ConnId;
 
 /// Maximum time for which a peer may leave its replies unread.
@@ -209,7 +212,11 @@ async fn serve_requests<S: ClientStream>(
         // connection.
         let mut ready = output.len() < HIGH_WATER && !status.closing;
         let was_writable = output.is_writable() || unflushed;
-        let mut permit = if ready { turns.wait_for_turn(shared, conn).await } else { None };
+        let has_large_frame = is_large(complete_frame_len(&input, shared.timing.max_frame));
+        let mut permit = match ready {
+            true => turns.wait_for_turn(shared, conn, has_large_frame).await,
+            false => None,
+        };
         if ready && shared.register_if_full(waker) {
             permit = None;
             shared.lock().core.begin_wait(conn);
