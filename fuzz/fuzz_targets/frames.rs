@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::{CREDENTIALS, Input, frame, records, sorted};
 use zoolock_server::acl;
-use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness, SessionSeed};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::{NodeRecord, Tree, ZnodeOwner};
 use zoolock_server::{Access, Secret, SessionId, State, Users, txn};
@@ -55,6 +55,8 @@ fn config(choice: u8) -> CoreConfig {
         max_output: if small { 256 } else { 1 << 20 },
         max_queued: if small { 400 } else { 0 },
         max_watches: if small { 3 } else { 0 },
+        // Long work in the smallest portions.
+        slice_steps: if choice & 32 != 0 { 1 } else { usize::MAX },
         extended_types: choice & 128 == 0,
         journal: true,
         ..CoreConfig::default()
@@ -180,7 +182,7 @@ impl Server {
         let mut frame = BytesMut::new();
         request.encode(&mut Writer::new(&mut frame));
         self.receive(index, &frame);
-        let answer = self.take(self.conns[index]);
+        let answer = self.read_answer(index);
         let Some(answer) = frames(&answer).next() else { return };
         let answer = ConnectResponse::decode(answer).expect("the answer is a connect response");
         let known = self.core.state().sessions.get(&SessionId(answer.session));
@@ -195,7 +197,11 @@ impl Server {
         self.connect(index, id, &password.0);
     }
 
+    /// Sends a frame when the connection is ready for it, as the server does.
     fn receive(&mut self, index: usize, frame: &[u8]) {
+        if !self.make_ready(index) {
+            return;
+        }
         let seed = &mut self.seed;
         let session_seed = || {
             *seed += 1;
@@ -203,6 +209,44 @@ impl Server {
             SessionSeed { id: *seed % 6, password: txn::Password([*seed as u8; 16]) }
         };
         self.core.receive(self.conns[index], frame, self.now, session_seed);
+    }
+
+    /// Continues the work of a connection for some turns. Returns whether its next request can be handled. Perhaps its
+    /// client must read first.
+    fn make_ready(&mut self, index: usize) -> bool {
+        (0..100).any(|_| {
+            self.core.continue_work(self.now);
+            self.core.advance(self.conns[index]) == Readiness::Ready
+        })
+    }
+
+    /// Reads the output of a connection until its request is answered.
+    fn read_answer(&mut self, index: usize) -> BytesMut {
+        let mut answer = self.take(self.conns[index]);
+        for _ in 0..10_000 {
+            let ready = self.make_ready(index);
+            answer.extend(self.take(self.conns[index]));
+            if ready {
+                return answer;
+            }
+        }
+        panic!("the request of a client that reads is never answered");
+    }
+
+    /// Finishes all work. The clients read their output.
+    fn finish_work(&mut self) {
+        for _ in 0..100_000 {
+            self.core.continue_work(self.now);
+            let mut ready = true;
+            for conn in self.all.clone() {
+                ready &= self.core.advance(conn) == Readiness::Ready;
+                self.take(conn);
+            }
+            if ready && !self.core.has_work() {
+                return;
+            }
+        }
+        panic!("the work does not end");
     }
 
     /// Sends a request, and reads the answer as a client would.
@@ -215,9 +259,9 @@ impl Server {
             return self.receive(index, &frame(7, request));
         }
         drop(connections);
-        self.take(conn);
+        self.read_answer(index);
         self.receive(index, &frame(7, request));
-        let answer = self.take(conn);
+        let answer = self.read_answer(index);
         let mut answers = 0;
         for frame in frames(&answer) {
             let mut reader = Reader::new(frame);
@@ -287,7 +331,8 @@ impl Server {
         let again = Tree::from_records(state.tree.records()).expect("the tree is consistent");
         assert_eq!(again.approximate_data_size(), state.tree.approximate_data_size());
         let ephemerals = |id: &SessionId| state.tree.ephemerals(*id);
-        let all: Vec<_> = state.sessions.keys().flat_map(ephemerals).collect();
+        let all: Vec<_> = state.sessions.keys().chain(&state.ending).flat_map(ephemerals).collect();
+        assert_eq!(self.replayed.ending, state.ending);
         let owned = |record: &NodeRecord| {
             matches!(ZnodeOwner::from_number(record.meta.owner), ZnodeOwner::Session(_))
         };
@@ -322,6 +367,7 @@ impl Server {
     }
 
     fn end(mut self) {
+        self.finish_work();
         self.replay_decided();
         self.check();
         while self.snapshot.is_some() {
@@ -337,6 +383,9 @@ impl Server {
         }
         self.now.mono_ms += 60_000;
         self.core.expire_due_sessions(self.now);
+        while self.core.has_work() {
+            self.core.continue_work(self.now);
+        }
         let stats = self.core.stats();
         let left = (stats.sessions, stats.ephemerals, stats.watches, stats.watch_sides, stats.connections);
         assert_eq!((left, stats.queued), ((0, 0, 0, 0, 0), 0));

@@ -74,7 +74,7 @@ fn lists(list: Vec<Acl>) {
         acl::digest_identity(b"me:secret"),
         Identity::new("x509", "CN=me,O=us"),
     ];
-    let Ok(stored) = acl::resolve(list, &me) else { return };
+    let Ok(stored) = sent_acl::resolve(list, &me) else { return };
     assert!(!stored.is_empty() && stored.iter().all(|acl| acl.identity.scheme != "auth"));
     // As in ZooKeeper, `auth` may add an entry that the list already has.
     let mut once: Vec<Acl> = Vec::new();
@@ -83,7 +83,7 @@ fn lists(list: Vec<Acl>) {
             once.push(acl.clone());
         }
     }
-    assert_eq!(acl::resolve(stored.to_vec(), &me).as_deref(), Ok(&*once), "a stored list is refused");
+    assert_eq!(sent_acl::resolve(stored.to_vec(), &me).as_deref(), Ok(&*once), "a stored list is refused");
     let granted = stored.iter().fold(0, |all, acl| all | acl.perms);
     for perm in [perms::READ, perms::WRITE, perms::CREATE, perms::DELETE, perms::ADMIN] {
         let allowed = check(&me, &stored, perm);

@@ -3,7 +3,6 @@
 //! An entry has the scheme `world`, `auth`, `digest`, `ip` or `x509`. A client with an identity of
 //! scheme `super` has all permissions on every znode.
 
-use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
@@ -13,10 +12,7 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
-use zoolock_wire::{Acl, Code, Identity, perms};
-
-use crate::client::Client;
-use crate::x500;
+use zoolock_wire::{Acl, Identity, perms};
 
 /// The access list of a znode. Znodes with the same list share it.
 ///
@@ -169,108 +165,23 @@ pub fn digest_identity(credentials: &[u8]) -> Identity {
     Identity::new("digest", format!("{user}:{hash}"))
 }
 
-/// Returns whether a client gets this identity by authentication. An entry with the scheme `auth`
-/// stands for all such identities of the client.
-fn is_authenticated(identity: &Identity) -> bool {
-    matches!(identity.scheme.as_str(), "digest" | "x509")
-}
-
 /// Returns the list that gives every client all permissions.
 pub fn open_list() -> AclList {
     OPEN.clone()
 }
 
-/// Maximum number of entries of a list.
-const MAX_ENTRIES: usize = 1024;
-/// Maximum number of subnets of a list. The number is limited, because the first check of a
-/// connection compares its address with all of them.
-const MAX_SUBNETS: usize = 256;
-/// Maximum size of a stored list in bytes. [`MAX_ENTRIES`] does not limit the size, because a short
-/// entry with `auth` can be stored as many long entries.
-const MAX_BYTES: usize = 1 << 20;
-/// Maximum size of all stored lists of a multi together, in bytes. This size is limited too,
-/// because the log stores each list separately.
-pub(crate) const MAX_MULTI_BYTES: usize = 2 << 20;
-
-/// Number of steps for an entry of a new list.
-const ENTRY_STEPS: usize = 40;
 /// Number of steps for an entry of a list that is dropped.
 const DROP_ENTRY_STEPS: usize = 6;
 /// Number of steps for an entry of a list that is copied.
 const COPY_ENTRY_STEPS: usize = 12;
-
-/// Converts a list from a client to the list to store. Removes duplicates, and replaces an `auth`
-/// entry by entries for the client's authenticated identities. Charges the client for each entry.
-///
-/// # Errors
-/// Returns [`Code::QuotaExceeded`] if the client has used up its steps.
-/// Returns [`Code::InvalidAcl`] if the list is empty or too long, or an entry is invalid. An entry
-/// is invalid if its scheme is unknown or does not allow its id. An `auth` entry is also invalid if
-/// the client has not authenticated.
-pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
-    client.charge(sent.iter().map(|acl| entry_steps(&acl.identity)).sum())?;
-    if let [only] = sent.as_slice()
-        && only == &OPEN[0]
-    {
-        return Ok(open_list());
-    }
-    if sent.len() > MAX_ENTRIES {
-        return Err(Code::InvalidAcl);
-    }
-    if sent.iter().filter(|acl| acl.identity.scheme == "ip").count() > MAX_SUBNETS {
-        return Err(Code::InvalidAcl);
-    }
-    let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
-    let mut seen = HashSet::with_capacity(sent.len());
-    let mut added_bytes = 0;
-    for acl in &sent {
-        if !seen.insert(acl) {
-            continue;
-        }
-        match acl.identity.scheme.as_str() {
-            "world" if acl.identity.id == "anyone" => stored.push(acl.clone()),
-            "auth" => {
-                let authenticated = client.identities().iter().filter(|identity| is_authenticated(identity));
-                let added: usize = authenticated.clone().map(identity_bytes).sum();
-                added_bytes += added;
-                if added == 0 || added_bytes > MAX_BYTES {
-                    return Err(Code::InvalidAcl);
-                }
-                client.charge(authenticated.clone().map(entry_steps).sum())?;
-                stored.extend(
-                    authenticated.map(|identity| Acl { perms: acl.perms, identity: identity.clone() }),
-                );
-            }
-            "digest" if has_two_parts(&acl.identity.id) => stored.push(acl.clone()),
-            "x509" if x500::is_name(&acl.identity.id) => stored.push(acl.clone()),
-            "ip" if Subnet::parse(&acl.identity.id).is_some() => stored.push(acl.clone()),
-            _ => return Err(Code::InvalidAcl),
-        }
-    }
-    if stored.is_empty() || stored_bytes(&stored) > MAX_BYTES {
-        Err(Code::InvalidAcl)
-    } else {
-        Ok(stored.into())
-    }
-}
-
-/// Returns the number of steps for an entry of a new list: its copy, its hashes, its place in the order and its drop.
-fn entry_steps(identity: &Identity) -> usize {
-    ENTRY_STEPS + identity_bytes(identity) / 16
-}
 
 /// Returns the approximate size of a list in the log, in bytes.
 pub(crate) fn stored_bytes(list: &[Acl]) -> usize {
     list.iter().map(|acl| identity_bytes(&acl.identity)).sum()
 }
 
-fn identity_bytes(identity: &Identity) -> usize {
+pub(crate) fn identity_bytes(identity: &Identity) -> usize {
     identity.scheme.len() + identity.id.len()
-}
-
-/// Returns whether Java's `split(":")`, which drops empty parts at the end, returns two parts.
-fn has_two_parts(id: &str) -> bool {
-    id.trim_end_matches(':').split(':').count() == 2
 }
 
 /// Returns the list without its password hashes, for clients without the ADMIN permission.
@@ -286,13 +197,13 @@ pub fn mask_digests(list: &[Acl]) -> Vec<Acl> {
 }
 
 #[derive(Debug)]
-struct Subnet {
+pub(crate) struct Subnet {
     addr: IpAddr,
     bits: u32,
 }
 
 impl Subnet {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (addr, bits) = match text.split_once('/') {
             Some((addr, bits)) => (addr, Some(bits.parse().ok()?)),
             None => (text, None),
@@ -336,26 +247,6 @@ mod tests {
         assert_eq!(digest_identity(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     }
 
-    fn client(identities: &[Identity]) -> Client {
-        Client::new(identities.to_vec())
-    }
-
-    #[test]
-    fn auth_expands_to_client_identities() {
-        let me = [Identity::new("ip", "127.0.0.1"), digest_identity(b"me:pw")];
-        let auth = Acl { perms: perms::READ, identity: Identity::new("auth", "") };
-        let list = resolve(vec![auth.clone()], &client(&me)).expect("authenticated");
-        assert_eq!(*list, [Acl { perms: perms::READ, identity: me[1].clone() }]);
-        assert_eq!(resolve(vec![auth], &client(&me[..1])), Err(Code::InvalidAcl));
-        assert_eq!(resolve(vec![], &client(&me)), Err(Code::InvalidAcl));
-        let check = |identities: &[Identity], perm| client(identities).check_permission(&list, perm);
-        assert_eq!(check(&me, perms::READ), Ok(()));
-        assert_eq!(check(&me, perms::WRITE), Err(Code::NoAuth));
-        assert_eq!(check(&me[..1], perms::READ), Err(Code::NoAuth));
-        assert_eq!(check(&[Identity::new("super", "")], perms::WRITE), Ok(()));
-        assert_eq!(mask_digests(&list)[0].identity.id, "me:x");
-    }
-
     #[test]
     fn subnet_contains_only_its_addresses() {
         let within = |net: &str, addr: &str| {
@@ -372,15 +263,5 @@ mod tests {
         assert!(Subnet::parse("home").is_none());
         assert!(Subnet::parse("1.2.3.4.5").is_none() && Subnet::parse("1.2.3").is_none());
         assert!(within("fe80::/10", "fe80::1") && !within("fe80::/10", "10.0.0.1"));
-    }
-
-    #[test]
-    fn list_with_too_many_subnets_is_refused() {
-        let ip = |n: usize| Acl {
-            perms: perms::READ,
-            identity: Identity::new("ip", format!("10.0.{}.{}", n / 256, n % 256)),
-        };
-        assert!(resolve((0..MAX_SUBNETS).map(ip).collect(), &client(&[])).is_ok());
-        assert_eq!(resolve((0..=MAX_SUBNETS).map(ip).collect(), &client(&[])), Err(Code::InvalidAcl));
     }
 }

@@ -74,6 +74,7 @@ mod pending;
 mod prepare;
 mod query;
 mod secret;
+pub mod sent_acl;
 mod serve;
 mod server;
 mod state;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
-use crate::acl::{self, AclList};
+use crate::acl::AclList;
 use crate::client::{Client, path_steps};
 use crate::ids::SessionId;
 use crate::pending::{PendingState, PendingZnode};
+use crate::sent_acl::{self, MAX_MULTI_BYTES};
 use crate::state::State;
 use crate::tree::{CONTAINER, ZnodeOwner, ttl_owner};
 use crate::txn::{Change, Create, WriteRefusal};
@@ -73,7 +74,7 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Chan
             acl_bytes += acl.bytes();
         }
         match decided {
-            Ok(_) if acl_bytes > acl::MAX_MULTI_BYTES => {
+            Ok(_) if acl_bytes > MAX_MULTI_BYTES => {
                 return Change::Refused(WriteRefusal::InMulti { at, of, code: Code::InvalidAcl });
             }
             Ok(change) => changes.push(change),
@@ -139,7 +140,7 @@ fn decide(
         Request::SetAcl { path, acl, version } => {
             charge(&path)?;
             path::validate(&path)?;
-            let acl = acl::resolve(acl, asker.client)?;
+            let acl = sent_acl::resolve(acl, asker.client)?;
             let mut node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::ADMIN)?;
             let version = check_version(node.aversion, version)?;
@@ -190,7 +191,7 @@ fn decide_create(
     };
     path::parent(&path)?;
     check_not_quota(&path)?;
-    let acl = acl::resolve(acl, asker.client)?;
+    let acl = sent_acl::resolve(acl, asker.client)?;
     let mut parent = pending.get(path::parent(&path)?)?;
     asker.client.check_permission(&parent.acl, perms::CREATE)?;
     if mode.sequential {

@@ -197,8 +197,9 @@ pub(crate) async fn run_timers(shared: Arc<SharedServer>, mut stop: watch::Recei
             () = wait_until_stopped(&mut stop) => return,
             _ = ticks.tick() => {
                 shared.with_core(|core, now| {
-                    let is_full = shared.journal.as_ref().is_some_and(Journal::is_full);
-                    if rounds.begin_round(now.mono_ms, tick_ms, is_full) {
+                    let reads_nothing = |journal: &Journal| journal.is_full() || journal.is_blocking_a_connection();
+                    let reads_nothing = shared.journal.as_ref().is_some_and(reads_nothing);
+                    if rounds.begin_round(now.mono_ms, tick_ms, reads_nothing) {
                         core.expire_due_sessions(now);
                     }
                 });

@@ -34,6 +34,8 @@ pub(super) struct DeliveryRound {
     /// The connection that was visited last.
     pub(super) last: Option<ConnId>,
     pub(super) progress: bool,
+    /// No connection misses the events before the one with this number.
+    pub(super) droppable: u64,
     /// Set if a whole round made no progress. The connections must take their output first.
     pub(super) stalled: bool,
 }

@@ -127,7 +127,8 @@ impl Core {
         let waiting = Conn::queued_bytes;
         let open = self.conns.iter().filter(|(_, state)| !state.cut_off);
         // A connection whose earlier output is written reads its replies. It is closed only if there is no other.
-        if let Some((&conn, state)) = open.max_by_key(|(_, state)| (state.unwritten > 0, waiting(state))) {
+        let is_slow = |state: &Conn| state.unwritten > 0 || waiting(state) > state.output.len();
+        if let Some((&conn, state)) = open.max_by_key(|(_, state)| (is_slow(state), waiting(state))) {
             tracing::warn!(
                 %conn,
                 waiting = waiting(state),

@@ -46,6 +46,8 @@ const PROMPT: usize = 16;
 const PROMPT_STEPS: usize = 20_000;
 /// Number of steps for the end of a session without ephemerals.
 const SESSION_END_STEPS: usize = 200;
+/// Number of steps for the search of a connection that misses events, for each connection.
+const VISIT_STEPS: usize = 20;
 /// Number of steps for the drop of an event.
 const DROP_STEPS: usize = 12;
 /// Number of steps for one path of a `setWatches` request.
@@ -230,6 +232,11 @@ impl Core {
         if self.deliveries.is_empty() || self.round.stalled {
             return false;
         }
+        let dropped = self.deliveries.drop_before(self.round.droppable);
+        if dropped > 0 {
+            self.steps += DROP_STEPS * dropped;
+            return true;
+        }
         let after = self.round.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut others = self.conns.range((after, Bound::Unbounded)).map(|(&conn, _)| conn);
         let mut visited = 0;
@@ -237,9 +244,9 @@ impl Core {
         let next = others.by_ref().take(VISITED).find(|&conn| {
             visited += 1;
             last = Some(conn);
-            self.watches.count(conn) > 0
+            self.is_lagging(conn)
         });
-        self.steps += visited;
+        self.steps += VISIT_STEPS * visited;
         if let Some(conn) = next {
             self.round.last = last;
             let before = self.events_seen(conn);
@@ -257,12 +264,12 @@ impl Core {
     fn finish_round(&mut self) {
         let round = std::mem::take(&mut self.round);
         // A connection that began to watch during the round was perhaps not visited.
-        self.steps += self.conns.len();
+        self.steps += VISIT_STEPS * self.conns.len();
         let lowest = self.conns.keys().map(|&conn| self.events_seen(conn)).min();
-        let dropped = self.deliveries.drop_before(lowest.unwrap_or(u64::MAX));
-        self.steps += DROP_STEPS * dropped;
-        self.round.stalled = !round.progress && dropped == 0;
-        if dropped > 0
+        self.round.droppable = lowest.unwrap_or(u64::MAX).min(self.deliveries.end());
+        let is_droppable = self.deliveries.end_of_first_part() <= self.round.droppable;
+        self.round.stalled = !round.progress && !is_droppable;
+        if is_droppable
             || self.config.max_undelivered == 0
             || self.deliveries.bytes() <= self.config.max_undelivered
         {

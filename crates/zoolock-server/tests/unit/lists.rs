@@ -137,3 +137,24 @@ fn long_lists_end_a_portion_of_a_session() {
     assert_eq!(core.core.state().tree.ephemerals_count(), 0);
     assert_eq!(core.call(other, &Request::Ping), 0);
 }
+
+#[test]
+fn a_thousand_creates_with_the_list_of_their_creator_are_not_too_much() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    let credentials = Hidden(b"me:pw".to_vec());
+    core.call(client, &Request::Auth { kind: 0, scheme: "digest".to_owned(), credentials });
+    let mut path = String::new();
+    for _ in 0..9 {
+        path.push_str("/name");
+        assert_eq!(core.call(client, &open(path.clone())), 0);
+    }
+    let before = core.core.stats().znodes;
+    let creates = (0..1000).map(|number| {
+        let acl = vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }];
+        create(&format!("{path}/{number}"), acl, 0)
+    });
+    core.call(client, &Request::Multi(creates.collect()));
+    assert_eq!(core.core.stats().znodes - before, 1000);
+    core.check_turns();
+}

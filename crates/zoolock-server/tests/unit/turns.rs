@@ -209,6 +209,11 @@ fn watches_that_are_not_set_yet_count_as_queued() {
         persistent: None,
         recursive: None,
     });
+    // This client has a short reply that is not written yet.
+    let innocent = core.connect();
+    core.call(innocent, &open("/a"));
+    core.send(innocent, &Request::Ping);
+    core.core.take_output(innocent, &mut BytesMut::new());
     let conns: Vec<ConnId> = (0..8)
         .map(|_| {
             let conn = core.connect();
@@ -218,6 +223,7 @@ fn watches_that_are_not_set_yet_count_as_queued() {
         .collect();
     assert!(core.core.stats().queued <= 1_500_000);
     assert!(conns.iter().any(|conn| core.core.is_cut_off(*conn)));
+    assert!(!core.core.is_cut_off(innocent));
     // A connection that reads gets all its events and the reply.
     let reader = *conns.iter().find(|conn| !core.core.is_cut_off(**conn)).expect("an open connection");
     let (mut events, mut replies) = (0, 0);
@@ -229,7 +235,7 @@ fn watches_that_are_not_set_yet_count_as_queued() {
         replies += output.replies.len();
     }
     assert_eq!(events, 20_000);
-    for conn in conns {
+    for conn in conns.into_iter().chain([innocent]) {
         core.core.set_unwritten(conn, 0);
         core.core.remove_connection(conn, core.now);
     }

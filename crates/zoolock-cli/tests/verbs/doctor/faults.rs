@@ -297,6 +297,7 @@ async fn slow_server_gets_few_requests_to_measure() {
     let diagnosis = examine(&proxy.addr());
     assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
     let (syncs, writes) = (proxy.counts().requests(opcode::SYNC), proxy.counts().requests(opcode::SET_DATA));
-    // At 800 ms for each answer, two seconds have passed after three requests. On a slow machine, fewer are sent.
-    assert!((1..=3).contains(&syncs) && (1..=3).contains(&writes), "{syncs} {writes}");
+    // At 800 ms for each answer, two seconds have passed after three requests. On a slow machine, fewer are sent, and a
+    // request may be sent again after a lost connection. A fast server gets ten.
+    assert!((1..=6).contains(&syncs) && (1..=6).contains(&writes), "{syncs} {writes}");
 }
