@@ -55,8 +55,7 @@ impl Core {
     pub(super) fn cut_off(&mut self, conn: ConnId) {
         self.totals.cut_off += 1;
         if let Some(state) = self.conns.get_mut(&conn) {
-            self.totals.queued -= state.queued_bytes();
-            state.job.take_if(|job| job.queued_bytes() > 0);
+            self.totals.queued -= state.output.len() + state.unwritten;
             (state.output, state.unwritten) = (BytesMut::new(), 0);
             state.cut_off = true;
             // If `woken` is set, the connection's task was woken before, but has not taken output
@@ -109,7 +108,7 @@ impl Core {
 
     /// Keeps the unfinished request of a connection.
     pub(super) fn keep_job(&mut self, conn: ConnId, job: Job) {
-        let Some(state) = self.conns.get_mut(&conn).filter(|state| !state.cut_off) else { return };
+        let Some(state) = self.conns.get_mut(&conn).filter(|state| !state.closing) else { return };
         let bytes = job.queued_bytes();
         state.job = Some(job);
         self.record_queued(bytes);
@@ -142,6 +141,9 @@ impl Core {
     pub(super) fn close(&mut self, conn: ConnId) {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.closing = true;
+            // An unfinished request that counts as queued is not continued.
+            let job = state.job.take_if(|job| job.queued_bytes() > 0);
+            self.totals.queued -= job.map_or(0, |job| job.queued_bytes());
             self.wake(conn);
         }
     }
