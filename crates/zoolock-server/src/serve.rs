@@ -115,6 +115,8 @@ pub(crate) struct SharedServer {
     work: Notify,
     /// The permit for a long turn of a connection with the core.
     long_turns: Semaphore,
+    /// Locked during long work and the pause after it.
+    long_work: tokio::sync::Mutex<()>,
     /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
     /// directory.
     broken: watch::Sender<bool>,
@@ -250,6 +252,7 @@ impl SharedServer {
             http_connections: AtomicUsize::new(0),
             work: Notify::new(),
             long_turns: Semaphore::new(1),
+            long_work: tokio::sync::Mutex::default(),
             broken,
         };
         shared.lock().wake_connections(None);
@@ -419,6 +422,10 @@ impl SharedServer {
         inner.core.set_unwritten(conn, output.len());
         let (mut frames, mut broken, mut waits) = (0, false, false);
         let more = loop {
+            // Checked first, because `advance` continues a long request.
+            if frames > 0 && inner.core.steps() > TURN_STEPS {
+                break true;
+            }
             match inner.core.advance(conn) {
                 Readiness::Ready => {}
                 Readiness::Busy => {
@@ -430,8 +437,7 @@ impl SharedServer {
                     break false;
                 }
             }
-            let full = frames == BATCH
-                || frames > 0 && (started_at.elapsed() > BATCH_TIME || inner.core.steps() > TURN_STEPS);
+            let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
             // A client that is not admitted must not make the server buffer a large frame.
             let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = max_len.min(self.timing.max_frame);

@@ -64,7 +64,8 @@ pub(super) struct WatchesToSet {
 }
 
 impl WatchesToSet {
-    pub(super) fn new(xid: i32, set: SetWatches) -> Self {
+    /// Returns the watches of a request, and the number of their paths.
+    pub(super) fn new(xid: i32, set: SetWatches) -> (Self, usize) {
         let SetWatches { relative_zxid, data, exist, child, persistent, recursive } = set;
         let lists = [data, exist, child, persistent.unwrap_or_default(), recursive.unwrap_or_default()];
         let mut paths = BytesMut::with_capacity(lists.iter().flatten().map(|path| 5 + path.len()).sum());
@@ -75,7 +76,8 @@ impl WatchesToSet {
                 paths.put_slice(path.as_bytes());
             }
         }
-        WatchesToSet { xid, since: relative_zxid, bytes: paths.len(), paths: paths.freeze() }
+        let count = lists.iter().map(Vec::len).sum();
+        (WatchesToSet { xid, since: relative_zxid, bytes: paths.len(), paths: paths.freeze() }, count)
     }
 
     /// Removes and returns the next path.

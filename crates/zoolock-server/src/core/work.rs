@@ -30,6 +30,8 @@ use crate::watches::WatchKinds;
 const MAX_REMOVAL_STEPS: usize = 256 * 130;
 /// Maximum number of watches that one portion forgets.
 const FORGOTTEN: usize = 512;
+/// Number of steps for one forgotten watch. Its place in the maps is rarely in the cache of the processor.
+const FORGET_STEPS: usize = 80;
 /// Maximum number of steps for the events of one connection in one portion.
 const DELIVERY_STEPS: usize = 2000;
 /// Maximum number of steps for the events of a connection in one of its own turns.
@@ -50,8 +52,10 @@ const SESSION_END_STEPS: usize = 200;
 const VISIT_STEPS: usize = 20;
 /// Number of steps for the drop of an event.
 const DROP_STEPS: usize = 12;
+/// Number of steps for the copy of one path of a `setWatches` request.
+const PACK_STEPS: usize = 5;
 /// Number of steps for one path of a `setWatches` request.
-const SET_WATCH_STEPS: usize = 40;
+const SET_WATCH_STEPS: usize = 150;
 
 /// Returns the approximate number of steps for the removal of a znode, with its events.
 fn removal_steps(path: &str) -> usize {
@@ -203,7 +207,7 @@ impl Core {
 
     fn forget_some_watches(&mut self) -> bool {
         let forgotten = self.watches.forget_ended(FORGOTTEN);
-        self.steps += 20 * forgotten;
+        self.steps += FORGET_STEPS * forgotten;
         forgotten > 0
     }
 
@@ -414,7 +418,9 @@ impl Core {
 
     /// Begins to set watches again after a reconnect.
     pub(super) fn begin_set_watches(&mut self, conn: ConnId, set: SetWatches, xid: i32) {
-        self.continue_set_watches(conn, WatchesToSet::new(xid, set), self.config.slice_steps);
+        let (watches, paths) = WatchesToSet::new(xid, set);
+        self.steps += PACK_STEPS * paths;
+        self.continue_set_watches(conn, watches, self.config.slice_steps);
     }
 
     fn continue_set_watches(

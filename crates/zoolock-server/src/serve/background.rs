@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, SemaphorePermit, watch};
+use tokio::sync::{MutexGuard, Notify, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{InputStatus, SharedServer, wait_until_stopped};
@@ -57,6 +57,7 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
                     () = room.notified() => continue,
                 }
             }
+            let _long = shared.long_work.lock().await;
             has_work = shared.with_core(|core, now| {
                 core.continue_work(now);
                 core.has_work()
@@ -65,6 +66,13 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
         }
     }
 }
+
+/// The permission for a long turn of a connection. Connections get it in order. A connection that has it takes turns with
+/// the task that continues long work. So nobody does long work in the pause of another.
+pub(super) struct LongTurn<'s>(
+    #[expect(dead_code, reason = "it is held until its drop")] SemaphorePermit<'s>,
+    #[expect(dead_code, reason = "it is held until its drop")] MutexGuard<'s, ()>,
+);
 
 /// The turns of one connection with the core.
 #[derive(Debug, Default)]
@@ -88,20 +96,23 @@ impl Turns {
         shared: &'s SharedServer,
         conn: ConnId,
         has_large_frame: bool,
-    ) -> Option<SemaphorePermit<'s>> {
+    ) -> Option<LongTurn<'s>> {
         let was_long = self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
         if !was_long && !has_large_frame && !self.lagging.load(Ordering::Relaxed) {
             return None;
         }
-        if let Ok(permit) = shared.long_turns.try_acquire() {
-            return Some(permit);
+        if let Ok(permit) = shared.long_turns.try_acquire()
+            && let Ok(guard) = shared.long_work.try_lock()
+        {
+            return Some(LongTurn(permit, guard));
         }
         shared.lock().core.begin_wait(conn);
-        shared.long_turns.acquire().await.ok()
+        let permit = shared.long_turns.acquire().await.ok()?;
+        Some(LongTurn(permit, shared.long_work.lock().await))
     }
 
     /// Records a turn. Pauses after a long turn before other connections may have a long turn.
-    pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<SemaphorePermit<'_>>) {
+    pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
         self.lagging.store(turn.lagging, Ordering::Relaxed);
         if turn.steps > LONG_TURN_STEPS {
             self.long_at = Some(Instant::now());
