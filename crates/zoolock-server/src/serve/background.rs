@@ -62,9 +62,16 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
                 core.continue_work(now);
                 core.has_work()
             });
+            join_freed_blocks();
             sleep(PAUSE).await;
         }
     }
+}
+
+/// Lets the allocator join small blocks that a slice has freed. glibc joins them at the next allocation of more than 1 KiB, all
+/// at once: 80 ms were measured for a million blocks, while the core was locked.
+fn join_freed_blocks() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(4096)));
 }
 
 /// The permission for a long turn of a connection. Connections get it in order. A connection that has it takes turns with
