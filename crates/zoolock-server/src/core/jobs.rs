@@ -64,10 +64,15 @@ pub(super) struct WatchesToSet {
 }
 
 impl WatchesToSet {
-    /// Returns the watches of a request, and the number of their paths.
-    pub(super) fn new(xid: i32, set: SetWatches) -> (Self, usize) {
-        let SetWatches { relative_zxid, data, exist, child, persistent, recursive } = set;
-        let lists = [data, exist, child, persistent.unwrap_or_default(), recursive.unwrap_or_default()];
+    /// Takes the watches from a request.
+    pub(super) fn new(xid: i32, set: &mut SetWatches) -> Self {
+        let lists = [
+            std::mem::take(&mut set.data),
+            std::mem::take(&mut set.exist),
+            std::mem::take(&mut set.child),
+            set.persistent.take().unwrap_or_default(),
+            set.recursive.take().unwrap_or_default(),
+        ];
         let mut paths = BytesMut::with_capacity(lists.iter().flatten().map(|path| 5 + path.len()).sum());
         for (kind, list) in lists.iter().enumerate() {
             for path in list {
@@ -76,8 +81,7 @@ impl WatchesToSet {
                 paths.put_slice(path.as_bytes());
             }
         }
-        let count = lists.iter().map(Vec::len).sum();
-        (WatchesToSet { xid, since: relative_zxid, bytes: paths.len(), paths: paths.freeze() }, count)
+        WatchesToSet { xid, since: set.relative_zxid, bytes: paths.len(), paths: paths.freeze() }
     }
 
     /// Removes and returns the next path.

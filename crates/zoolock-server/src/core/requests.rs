@@ -4,6 +4,7 @@ use bytes::Bytes;
 use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
 
 use super::connection::HandshakePhase;
+use super::jobs::WatchesToSet;
 use super::listing::LISTED;
 use super::output::encode_reply;
 use super::{Core, Now};
@@ -29,17 +30,23 @@ pub struct ReceivedRequest {
     /// Length of the frame in bytes.
     len: usize,
     decoded: Result<(RequestHeader, Result<Request, WireError>), WireError>,
+    /// The paths of a `setWatches` request, which are taken from the request.
+    watches: Option<WatchesToSet>,
 }
 
 impl ReceivedRequest {
     /// Decodes a frame without its length prefix.
     pub fn decode(frame: &[u8]) -> Self {
         let mut reader = Reader::new(frame);
-        let decoded = RequestHeader::decode(&mut reader).map(|header| {
+        let mut decoded = RequestHeader::decode(&mut reader).map(|header| {
             let request = Request::decode(header.op, &mut reader);
             (header, request)
         });
-        ReceivedRequest { len: frame.len(), decoded }
+        let watches = match &mut decoded {
+            Ok((header, Ok(Request::SetWatches(set)))) => Some(WatchesToSet::new(header.xid, set)),
+            _ => None,
+        };
+        ReceivedRequest { len: frame.len(), decoded, watches }
     }
 }
 
@@ -51,7 +58,7 @@ impl Core {
         received: ReceivedRequest,
         now: Now,
     ) {
-        let ReceivedRequest { len, decoded } = received;
+        let ReceivedRequest { len, decoded, watches } = received;
         self.record_received(conn, len);
         self.steps += REQUEST_STEPS + len / 16;
         let (header, request) = match decoded {
@@ -124,8 +131,10 @@ impl Core {
                     Reply::Token(None).encode(writer);
                 });
             }
-            Request::SetWatches(set) => {
-                self.begin_set_watches(conn, set, header.xid);
+            Request::SetWatches(_) => {
+                if let Some(watches) = watches {
+                    self.continue_set_watches(conn, watches, self.config.slice_steps);
+                }
             }
             Request::AddWatch { path, mode } => {
                 let result = match WatchKinds::from_add_mode(mode) {

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use zoolock_wire::{Code, EventKind, Reply, SetWatches, Writer, perms};
+use zoolock_wire::{Code, EventKind, Reply, Writer, perms};
 
 use super::jobs::{Job, Readiness, SessionEnd, SetWatch, WatchesToSet};
 use super::output::encode_reply;
@@ -52,8 +52,6 @@ const SESSION_END_STEPS: usize = 200;
 const VISIT_STEPS: usize = 20;
 /// Number of steps for the drop of an event.
 const DROP_STEPS: usize = 12;
-/// Number of steps for the copy of one path of a `setWatches` request.
-const PACK_STEPS: usize = 5;
 /// Number of steps for one path of a `setWatches` request.
 const SET_WATCH_STEPS: usize = 150;
 
@@ -416,14 +414,8 @@ impl Core {
         }
     }
 
-    /// Begins to set watches again after a reconnect.
-    pub(super) fn begin_set_watches(&mut self, conn: ConnId, set: SetWatches, xid: i32) {
-        let (watches, paths) = WatchesToSet::new(xid, set);
-        self.steps += PACK_STEPS * paths;
-        self.continue_set_watches(conn, watches, self.config.slice_steps);
-    }
-
-    fn continue_set_watches(
+    /// Sets watches again after a reconnect, for at most `max_steps` steps.
+    pub(super) fn continue_set_watches(
         &mut self,
         conn: ConnId,
         mut watches: WatchesToSet,

@@ -75,7 +75,7 @@ fn join_freed_blocks() {
 }
 
 /// The permission for a long turn of a connection. Connections get it in order. A connection that has it takes turns with
-/// the task that continues long work. So nobody does long work in the pause of another.
+/// the task that continues long work. So the pause after long work is free of long work.
 pub(super) struct LongTurn<'s>(
     #[expect(dead_code, reason = "it is held until its drop")] SemaphorePermit<'s>,
     #[expect(dead_code, reason = "it is held until its drop")] MutexGuard<'s, ()>,

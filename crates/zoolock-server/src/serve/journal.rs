@@ -98,7 +98,7 @@ struct JournalQueue {
     writing_since: Option<Instant>,
 }
 
-/// What the thread has to do.
+/// The next action of the thread.
 enum Task {
     Write,
     Seal,

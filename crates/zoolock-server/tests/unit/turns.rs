@@ -1,4 +1,4 @@
-//! What one turn with the core may cost, and what happens to connections that wait for their turns.
+//! The cost of one turn with the core, and connections that wait for their turns.
 
 use bytes::{Bytes, BytesMut};
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
