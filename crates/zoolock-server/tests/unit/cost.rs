@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use zoolock_server::core::ConnId;
+use zoolock_server::core::{ConnId, CoreConfig, Readiness};
 use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
 
 use crate::core_client::frame;
@@ -149,7 +149,9 @@ impl Shape {
 
 /// A core with everything that makes requests expensive.
 fn prepare(children: usize, depth: usize) -> (Measured, Vec<ConnId>) {
-    let mut core = Measured::new(small_turns());
+    // The limits of memory are those of the server, because most clients do not read their events.
+    let limits = CoreConfig { max_undelivered: 128 << 20, max_queued: 512 << 20, ..small_turns() };
+    let mut core = Measured::new(limits);
     let clients: Vec<ConnId> = (0..4).map(|_| core.connect()).collect();
     let shape = |kind, variety, len| Shape { kind, count: 1, depth: 0, len, variety };
     for path in ["/many", "/lists"] {
@@ -214,6 +216,12 @@ fn no_request_takes_more_than_its_turn() {
             core.longest = 0;
             core.slowest = Duration::ZERO;
             core.slowest_steps = 0;
+            // The connection must be ready, as in the server.
+            while core.core.advance(clients[client]) != Readiness::Ready {
+                core.take(clients[client]);
+                core.end_turn();
+                core.work();
+            }
             core.call(clients[client], &request);
             core.work();
             requests += 1;
