@@ -150,7 +150,12 @@ impl Shape {
 /// A core with everything that makes requests expensive.
 fn prepare(children: usize, depth: usize) -> (Measured, Vec<ConnId>) {
     // The limits of memory are those of the server, because most clients do not read their events.
-    let limits = CoreConfig { max_undelivered: 128 << 20, max_queued: 512 << 20, ..small_turns() };
+    let limits = CoreConfig {
+        max_undelivered: 128 << 20,
+        max_queued: 512 << 20,
+        max_znode_memory: 1 << 30,
+        ..small_turns()
+    };
     let mut core = Measured::new(limits);
     let clients: Vec<ConnId> = (0..4).map(|_| core.connect()).collect();
     let shape = |kind, variety, len| Shape { kind, count: 1, depth: 0, len, variety };
