@@ -114,7 +114,7 @@ pub(super) struct Listing {
     pub(super) cleared: usize,
     /// Number of times that the listing started over.
     pub(super) restarts: usize,
-    /// Set if the connection is among those that wait.
+    /// Set while the connection waits for its turn.
     pub(super) waits: bool,
     /// Set when all children are listed. The deleted children are then removed from the list.
     pub(super) complete: Option<CompleteListing>,

@@ -210,7 +210,7 @@ impl Core {
     /// Lists the next children.
     ///
     /// # Errors
-    /// If the znode is gone, the list is too long, or it started over too often.
+    /// If the znode is gone, the list exceeds [`MAX_LISTING`], or it has started over [`MAX_RESTARTS`] times.
     fn list_portion(&mut self, conn: ConnId, listing: &mut Listing) -> Result<(), Code> {
         let Some(cursor) = listing.cursor else {
             listing.cursor = Some(self.state.tree.open_cursor(&listing.path).ok_or(Code::NoNode)?);
