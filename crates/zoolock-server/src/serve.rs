@@ -123,6 +123,7 @@ pub(crate) struct SharedServer {
 }
 
 /// Result of handling a connection's input.
+#[derive(Default)]
 struct InputStatus {
     /// Set if the connection closes after the output.
     closing: bool,
@@ -392,9 +393,8 @@ impl SharedServer {
         self.end_turn(&mut inner, None);
     }
 
-    /// Passes decided transactions to the journal. The caller still holds the lock of the core, so
-    /// the transactions stay in order.
-    /// Returns whether the caller must write them (see [`Journal::append`]).
+    /// Passes decided transactions to the journal. The caller still holds the lock of the core, so the transactions stay
+    /// in order. Returns whether the caller must write them (see [`Journal::append`]).
     fn journal_decided(&self, inner: &mut GuardedCore, alone: bool) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.append(inner.core.decided_mut(), alone))
     }
@@ -472,15 +472,7 @@ impl SharedServer {
         if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
             tracing::warn!("refusing a new session, because its timeout is not recorded");
             let steps = self.end_turn(&mut inner, Some(conn));
-            return InputStatus {
-                closing: true,
-                more: false,
-                admitted: false,
-                holds_frame,
-                lagging: false,
-                steps,
-                must_write: false,
-            };
+            return InputStatus { closing: true, holds_frame, steps, ..InputStatus::default() };
         }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;

@@ -25,8 +25,8 @@ use crate::prepare::decide_removal;
 use crate::txn::Change;
 use crate::watches::WatchKinds;
 
-/// Approximate maximum number of steps for the znodes that one transaction deletes at the end of a session, and for the
-/// znodes that one portion removes: 256 znodes that are not deep.
+/// Approximate maximum number of steps for the znodes that a transaction deletes at the end of a session, and for the znodes
+/// that a portion removes: 256 znodes with short paths.
 const MAX_REMOVAL_STEPS: usize = 256 * 130;
 /// Maximum number of watches that one portion forgets.
 const FORGOTTEN: usize = 512;

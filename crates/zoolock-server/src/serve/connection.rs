@@ -190,15 +190,7 @@ async fn serve_requests<S: ClientStream>(
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut unflushed = false;
     let mut output = OutputBuffer::default();
-    let mut status = InputStatus {
-        closing: false,
-        more: false,
-        admitted: false,
-        holds_frame: false,
-        lagging: false,
-        steps: 0,
-        must_write: false,
-    };
+    let mut status = InputStatus::default();
     let mut write_deadline = admit_deadline;
     let mut read_size = SMALL_READ;
     let mut unhandled = UnhandledInput { total: &shared.unhandled_bytes, own: 0 };
