@@ -8,12 +8,13 @@
 //!
 //! * `requests.rs`: requests of connections that have a session; `sessions.rs`: sessions, from the
 //!   connect request to their end.
-//! * `output.rs`: output of connections; `deliveries.rs`: events that are not delivered yet; `connection.rs`: state of a
-//!   connection; `report.rs`: data for four-letter words and metrics.
+//! * `output.rs`: output of connections; `events.rs`: watches and their events; `deliveries.rs`: events that are not
+//!   delivered yet; `connection.rs`: state of a connection; `report.rs`: data for four-letter words and metrics.
 //! * `work.rs`: long work in small portions; `listing.rs`: lists of many children; `jobs.rs`: the state of such work.
 
 mod connection;
 mod deliveries;
+mod events;
 mod jobs;
 mod listing;
 mod output;
@@ -24,14 +25,13 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bytes::BytesMut;
-use zoolock_wire::{Code, EventKind, Identity};
+use zoolock_wire::{Code, Identity};
 
 use self::connection::{Conn, HandshakePhase};
 pub use self::connection::{ConnectionCounts, LatencyStats};
-use self::deliveries::{Deliveries, Event};
+use self::deliveries::Deliveries;
 pub use self::jobs::Readiness;
 use self::jobs::{DeliveryRound, Job, SessionEnd};
 use self::listing::Listings;
@@ -39,20 +39,14 @@ pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
 pub use self::requests::ReceivedRequest;
 
 use crate::access::Access;
-use crate::client::path_steps;
-use crate::commit::{Committed, PathChange, commit};
+use crate::commit::{Committed, commit};
 use crate::expiry::ExpiryQueue;
 pub use crate::ids::ConnId;
 use crate::ids::{SessionId, Zxid};
 use crate::state::{State, StoredSession};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
-use crate::watches::{WatchKinds, Watches};
-
-/// Number of steps for an event, without its deliveries.
-const EVENT_STEPS: usize = 30;
-/// Number of steps for the delivery of an event to one connection.
-const SEND_STEPS: usize = 10;
+use crate::watches::Watches;
 
 /// Configuration of a core.
 #[derive(Debug, Clone)]
@@ -520,75 +514,5 @@ impl Core {
             }
         }
         reply
-    }
-
-    /// Fires the watches of events. As in ZooKeeper, a client gets no event if it has no permission to read the znode.
-    /// Its one-shot watch is removed nevertheless.
-    fn fire_watches(&mut self, events: Vec<PathChange>) {
-        let mut undelivered = Vec::new();
-        for event in events {
-            if event.kind == EventKind::Deleted {
-                self.record_deletion(&event.path);
-            }
-            let audience = self.watches.max_audience(event.kind, &event.path);
-            let sends = (SEND_STEPS + event.path.len() / 16) * audience;
-            self.steps += EVENT_STEPS + path_steps(&event.path);
-            if self.deliveries.is_empty() && self.steps + sends < self.config.slice_steps {
-                self.steps += sends;
-                if audience > 0 {
-                    self.deliver_now(event);
-                }
-            } else {
-                undelivered.push(Arc::clone(&event.path));
-                self.deliveries.push(Event::new(event));
-            }
-        }
-        if !undelivered.is_empty() {
-            self.round.stalled = false;
-            self.deliver_promptly(undelivered.iter());
-        }
-    }
-
-    fn deliver_now(&mut self, event: PathChange) {
-        let conns = self.watches.fire(event.kind, &event.path);
-        let event = Event::new(event);
-        for conn in conns {
-            if self.may_read(conn, &event.acl) {
-                self.send_event_frame(conn, &event.frame);
-            }
-        }
-    }
-
-    fn add_watch(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
-        // The watches of a connection that is being closed have ended.
-        if self.conns.get(&conn).is_none_or(|state| state.closing) {
-            return;
-        }
-        if self.watches.count(conn) == 0
-            && let Some(state) = self.conns.get_mut(&conn)
-        {
-            state.events_seen = self.deliveries.end();
-        }
-        self.watches.add(path, conn, kinds);
-        let (max, max_total) = (self.config.max_watches, self.config.max_total_watches);
-        if max != 0 && self.watches.cost(conn) > max {
-            tracing::warn!(%conn, max, "too many watches; closing the connection");
-            self.cut_off(conn);
-        }
-        if max_total != 0
-            && self.watches.total_cost() > max_total
-            && let Some(most) = self.watches.most_expensive()
-        {
-            tracing::warn!(conn = %most, max_total, "too many watches in all; closing the connection with the most");
-            self.cut_off(most);
-        }
-    }
-
-    /// Ends the watches of a connection, which gets no events from now on.
-    fn end_watches(&mut self, conn: ConnId) {
-        self.watches.end_connection(conn);
-        if let Some(state) = self.conns.get_mut(&conn) {
-            state.gets_events = false;
-        }
     }
 }

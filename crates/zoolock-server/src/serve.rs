@@ -10,6 +10,7 @@ mod directory_check;
 pub mod fuzzing;
 mod guarded_core;
 pub(crate) mod http;
+mod input;
 mod journal;
 mod listener;
 mod log_sink;
@@ -24,25 +25,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{Buf as _, BytesMut};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
-use self::background::TURN_STEPS;
 use self::guarded_core::{ConnectedPeer, GuardedCore};
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
 use self::log_sink::LogSink;
-use self::outbox::OutputBuffer;
 use crate::connection_limits::ConnectionLimits;
-use crate::core::{ConnId, Core, LatencyStats, Now, Readiness, ReceivedRequest, SessionSeed};
+use crate::core::{ConnId, Core, LatencyStats, Now};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;
 use crate::ids::SessionId;
 use crate::log::Log;
-use crate::txn::Password;
 use crate::word::FourLetterWord;
 
 /// Maximum number of bytes queued for a connection. If more are queued when an event is added, the
@@ -52,19 +49,6 @@ pub(crate) const MAX_OUTPUT: usize = 64 << 20;
 /// The server stops reading from a connection while at least this many bytes of output are queued
 /// for it.
 const HIGH_WATER: usize = 1 << 20;
-
-/// Maximum length of a frame before a connection is admitted. A connect request with a password
-/// fits, and so do credentials.
-const MAX_GREETING: usize = 8192;
-
-/// Maximum number of frames that a task handles before it releases the core for other connections.
-const BATCH: usize = 128;
-/// Time after which a task ends a batch of frames early, because some requests cost more than
-/// others.
-const BATCH_TIME: Duration = Duration::from_millis(2);
-
-/// A longer frame is decoded before the core is locked.
-const LARGE_FRAME: usize = 8192;
 
 /// Times and limits for the tasks.
 #[derive(Debug)]
@@ -120,25 +104,6 @@ pub(crate) struct SharedServer {
     /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
     /// directory.
     broken: watch::Sender<bool>,
-}
-
-/// Result of handling a connection's input.
-#[derive(Default)]
-struct InputStatus {
-    /// Set if the connection closes after the output.
-    closing: bool,
-    /// Set if the input still has complete frames.
-    more: bool,
-    /// Set if the connection has a session, and has authenticated as the server requires.
-    admitted: bool,
-    /// Set if the input begins with a complete frame. Nothing more is read then.
-    holds_frame: bool,
-    /// Set if the connection misses events.
-    lagging: bool,
-    /// The number of steps that the core took.
-    steps: usize,
-    /// Set if the task must write the transactions of this turn ([`Journal::write_here`]).
-    must_write: bool,
 }
 
 /// Accepts connections until `stop` is set, then waits for the tasks of all connections.
@@ -399,96 +364,6 @@ impl SharedServer {
         self.journal.as_ref().is_some_and(|journal| journal.append(inner.core.decided_mut(), alone))
     }
 
-    /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
-    /// `admitted` is set if the connection was admitted before.
-    fn handle_input(
-        &self,
-        conn: ConnId,
-        admitted: bool,
-        input: &mut BytesMut,
-        output: &mut OutputBuffer,
-    ) -> InputStatus {
-        // A large frame is decoded before the core is locked, because that may take milliseconds.
-        let mut decoded = match complete_frame_len(input, self.timing.max_frame) {
-            Some(Ok(len)) if admitted && len > LARGE_FRAME => {
-                Some(ReceivedRequest::decode(&input[4..4 + len]))
-            }
-            _ => None,
-        };
-        let started_at = Instant::now();
-        let mut inner = self.lock();
-        let now = self.now();
-        inner.core.end_wait(conn, now);
-        inner.core.set_unwritten(conn, output.len());
-        let (mut frames, mut broken, mut waits) = (0, false, false);
-        let more = loop {
-            // Checked first, because `advance` continues a long request.
-            if frames > 0 && inner.core.steps() > TURN_STEPS {
-                break true;
-            }
-            match inner.core.advance(conn) {
-                Readiness::Ready => {}
-                Readiness::Busy => {
-                    waits = true;
-                    break true;
-                }
-                Readiness::Blocked => {
-                    waits = true;
-                    break false;
-                }
-            }
-            let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
-            // A client that is not admitted must not make the server buffer a large frame.
-            let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
-            let longest = max_len.min(self.timing.max_frame);
-            if full || inner.core.output_len(conn) >= HIGH_WATER {
-                break complete_frame_len(input, longest).is_some();
-            }
-            match complete_frame_len(input, longest) {
-                None => break false,
-                Some(Err(len)) => {
-                    tracing::debug!(%conn, len, "invalid frame length; closing the connection");
-                    broken = true;
-                    break false;
-                }
-                Some(Ok(len)) => {
-                    match decoded.take() {
-                        Some(request) => inner.core.receive_decoded(conn, request, now),
-                        None if admitted && len > LARGE_FRAME => break true,
-                        None => inner.core.receive(conn, &input[4..4 + len], now, random_session_seed),
-                    }
-                    input.advance(4 + len);
-                    frames += 1;
-                }
-            }
-        };
-        let holds_frame = complete_frame_len(input, self.timing.max_frame).is_some();
-        if waits && holds_frame {
-            inner.core.record_alive(conn, now);
-        }
-        // The session timeout is recorded before the answer that grants the session is sent. So
-        // even after a crash, the next server waits until that session has expired.
-        let is_recorded = self.record_session_timeout(&mut inner, false);
-        if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
-            tracing::warn!("refusing a new session, because its timeout is not recorded");
-            let steps = self.end_turn(&mut inner, Some(conn));
-            return InputStatus { closing: true, holds_frame, steps, ..InputStatus::default() };
-        }
-        let last_change = inner.core.last_change();
-        let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
-        let was_active = inner.last_active == Some(conn);
-        if frames > 0 {
-            inner.last_active = Some(conn);
-            inner.record_latency(conn, frames as u64, started_at.elapsed());
-        }
-        let is_alone = self.timing.may_block && was_active && frames == 1 && input.is_empty();
-        let must_write = self.journal_decided(&mut inner, is_alone);
-        let steps = self.end_turn(&mut inner, Some(conn));
-        let admitted = inner.core.is_admitted(conn);
-        let lagging = inner.core.is_lagging(conn);
-        InputStatus { closing, more, admitted, holds_frame, lagging, steps, must_write }
-    }
-
     /// Returns whether the journal's queue is full. If so, no requests should be handled until
     /// `waker` is woken.
     fn register_if_full(&self, waker: &Arc<Notify>) -> bool {
@@ -552,31 +427,6 @@ struct PanicCheck<'a>(&'a SharedServer);
 impl Drop for PanicCheck<'_> {
     fn drop(&mut self) {
         self.0.report_panic();
-    }
-}
-
-/// Returns the length of the frame at the start of `input`, if it is complete. A length that is negative or above `max`
-/// is an error.
-fn complete_frame_len(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
-    let len = i32::from_be_bytes(*input.first_chunk()?);
-    match usize::try_from(len) {
-        Ok(len) if len <= max => (input.len() - 4 >= len).then_some(Ok(len)),
-        _ => Some(Err(len)),
-    }
-}
-
-/// Returns whether a frame is complete and large.
-fn is_large(len: Option<Result<usize, i32>>) -> bool {
-    matches!(len, Some(Ok(len)) if len > LARGE_FRAME)
-}
-
-fn random_session_seed() -> SessionSeed {
-    let mut random = [0; 24];
-    getrandom::fill(&mut random).expect("the random source worked when the server started");
-    let (id, password) = random.split_first_chunk::<8>().expect("24 bytes hold 8");
-    SessionSeed {
-        id: u64::from_be_bytes(*id),
-        password: Password(password.try_into().expect("24 bytes hold 8 and 16")),
     }
 }
 

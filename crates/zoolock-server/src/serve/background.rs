@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{InputStatus, SharedServer, wait_until_stopped};
+use super::input::InputStatus;
+use super::{SharedServer, wait_until_stopped};
 use crate::core::ConnId;
 
 /// Number of steps of long work in one turn with the core.

@@ -11,11 +11,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
 use super::background::Turns;
+use super::input::{InputStatus, MAX_GREETING, complete_frame_len, is_large};
 use super::outbox::{OutputBuffer, shrink_if_empty};
-use super::{
-    HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, complete_frame_len, is_large, wait_until_stopped,
-    words,
-};
+use super::{HIGH_WATER, SharedServer, wait_until_stopped, words};
 use crate::core::ConnId;
 
 /// Maximum time for which a peer may leave its replies unread.
