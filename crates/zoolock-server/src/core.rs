@@ -213,6 +213,8 @@ pub struct Core {
     decided: Vec<Txn>,
     /// Number of steps since the last call of [`Core::take_steps`].
     steps: usize,
+    /// Maximum number of steps of a connection's long request in one turn ([`Core::limit_turns`]).
+    turn_steps: usize,
     /// The kind of long work that [`Core::continue_work`] continues next.
     next_work: usize,
     /// Sessions that have ended and still own ephemerals.
@@ -249,6 +251,7 @@ impl Core {
         state.zxid = state.zxid.max(Zxid::start_of(epoch));
         let mut core = Core {
             expiry,
+            turn_steps: config.slice_steps,
             config,
             last_change,
             state,

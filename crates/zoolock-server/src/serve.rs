@@ -30,6 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
+use self::background::join_freed_blocks;
 use self::guarded_core::{ConnectedPeer, GuardedCore};
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
@@ -99,7 +100,7 @@ pub(crate) struct SharedServer {
     work: Notify,
     /// The permit for a long turn of a connection with the core.
     long_turns: Semaphore,
-    /// Locked during long work and the pause after it.
+    /// Locked during long work and the pause after it, and while a connection may have a long turn.
     long_work: tokio::sync::Mutex<()>,
     /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
     /// directory.
@@ -164,18 +165,19 @@ pub(crate) async fn run_timers(shared: Arc<SharedServer>, mut stop: watch::Recei
         tokio::select! {
             () = wait_until_stopped(&mut stop) => return,
             _ = ticks.tick() => {
-                shared.with_core(|core, now| {
+                shared.do_long_work(|core, now| {
                     let reads_nothing = |journal: &Journal| journal.is_full() || journal.is_blocking_a_connection();
                     let reads_nothing = shared.journal.as_ref().is_some_and(reads_nothing);
                     if rounds.begin_round(now.mono_ms, tick_ms, reads_nothing) {
                         core.expire_due_sessions(now);
                     }
-                });
+                })
+                .await;
                 shared.fail_if_directory_is_replaced();
                 shared.record_session_timeout(&mut shared.lock(), true);
                 shared.start_epoch_if_needed().await;
             }
-            _ = checks.tick() => shared.with_core(Core::remove_empty_containers),
+            _ = checks.tick() => shared.do_long_work(Core::remove_empty_containers).await,
         }
     }
 }
@@ -305,7 +307,14 @@ impl SharedServer {
         }
     }
 
+    /// Does long work with the core, when no other long work is done.
+    async fn do_long_work(&self, act: impl FnOnce(&mut Core, Now)) {
+        let _turn = self.long_work.lock().await;
+        self.with_core(act);
+    }
+
     fn with_core<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
+        join_freed_blocks();
         let mut inner = self.lock();
         let result = act(&mut inner.core, self.now());
         self.end_turn(&mut inner, None);

@@ -67,6 +67,8 @@ impl Core {
             state.events_seen = self.deliveries.end();
         }
         self.watches.add(path, conn, kinds);
+        // Otherwise clients that watch, leave and come back could add watches faster than they are forgotten.
+        self.forget_watches(2 + path.len() / 512);
         let (max, max_total) = (self.config.max_watches, self.config.max_total_watches);
         if max != 0 && self.watches.cost(conn) > max {
             tracing::warn!(%conn, max, "too many watches; closing the connection");

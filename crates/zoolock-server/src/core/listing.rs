@@ -83,7 +83,7 @@ impl Core {
             waits: false,
             complete: None,
         };
-        self.continue_listing(conn, Box::new(listing), self.config.slice_steps);
+        self.continue_listing(conn, Box::new(listing), self.turn_steps);
     }
 
     /// Returns whether a client reads its output.
@@ -210,7 +210,8 @@ impl Core {
     /// Lists the next children.
     ///
     /// # Errors
-    /// If the znode is gone, the list exceeds [`MAX_LISTING`], or it has started over [`MAX_RESTARTS`] times.
+    /// If the znode is gone or the client may no longer read it, the list exceeds [`MAX_LISTING`], or it would start over more
+    /// than [`MAX_RESTARTS`] times.
     fn list_portion(&mut self, conn: ConnId, listing: &mut Listing) -> Result<(), Code> {
         let Some(cursor) = listing.cursor else {
             listing.cursor = Some(self.state.tree.open_cursor(&listing.path).ok_or(Code::NoNode)?);

@@ -133,7 +133,7 @@ impl Core {
             }
             Request::SetWatches(_) => {
                 if let Some(watches) = watches {
-                    self.continue_set_watches(conn, watches, self.config.slice_steps);
+                    self.continue_set_watches(conn, watches, self.turn_steps);
                 }
             }
             Request::AddWatch { path, mode } => {

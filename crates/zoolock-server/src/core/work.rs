@@ -77,6 +77,16 @@ impl Core {
         }
     }
 
+    /// Limits the steps that a long request of a connection takes in the next turns. The limit of the configuration remains.
+    pub fn limit_turns(&mut self, max_steps: usize) {
+        self.turn_steps = max_steps.min(self.config.slice_steps);
+    }
+
+    /// Returns whether this turn has taken so many steps that it should end soon.
+    fn is_turn_over(&self) -> bool {
+        self.steps >= self.config.slice_steps
+    }
+
     /// Returns the number of steps since the last call of [`Core::take_steps`].
     pub fn steps(&self) -> usize {
         self.steps
@@ -88,7 +98,7 @@ impl Core {
             Core::expire_one,
             Core::end_one_part,
             Core::remove_some,
-            |core, _| core.forget_some_watches(),
+            |core, _| core.forget_watches(FORGOTTEN),
             |core, _| core.deliver_to_one(),
         ];
         let start = self.steps;
@@ -203,14 +213,15 @@ impl Core {
         removed > 0
     }
 
-    fn forget_some_watches(&mut self) -> bool {
-        let forgotten = self.watches.forget_ended(FORGOTTEN);
+    /// Forgets about `max` watches of connections that have ended. Returns whether there was one.
+    pub(super) fn forget_watches(&mut self, max: usize) -> bool {
+        let forgotten = self.watches.forget_ended(max);
         self.steps += FORGET_STEPS * forgotten;
         forgotten > 0
     }
 
     /// Delivers events at once to some connections that watch these paths. Other connections may take long, because they
-    /// miss many events or do not read.
+    /// miss many events or do not read. After a transaction that took long, the connections are only woken.
     pub(super) fn deliver_promptly<'p>(&mut self, paths: impl Iterator<Item = &'p Arc<str>>) {
         let mut conns = BTreeSet::new();
         for path in paths {
@@ -220,8 +231,9 @@ impl Core {
             }
         }
         let start = self.steps;
+        let max_steps = if self.is_turn_over() { 0 } else { PROMPT_STEPS };
         for conn in conns {
-            let left = PROMPT_STEPS.saturating_sub(self.steps - start);
+            let left = max_steps.saturating_sub(self.steps - start);
             if left > 0 {
                 self.catch_up(conn, left.min(DELIVERY_STEPS));
             }
@@ -351,9 +363,14 @@ impl Core {
         allowed
     }
 
-    /// Continues the unfinished request of a connection, and delivers the events that it misses, for at most
-    /// [`CoreConfig::slice_steps`](super::CoreConfig::slice_steps) steps. Returns whether the next request can be
-    /// handled.
+    /// Returns whether a connection has a long request that is not finished.
+    pub fn has_long_request(&self, conn: ConnId) -> bool {
+        let job = self.conns.get(&conn).and_then(|state| state.job.as_ref());
+        matches!(job, Some(Job::List(_) | Job::SetWatches(_)))
+    }
+
+    /// Delivers the events that a connection misses, and continues its unfinished request for at most the steps that
+    /// [`Core::limit_turns`] has set. Returns whether the next request can be handled.
     pub fn advance(&mut self, conn: ConnId) -> Readiness {
         let Some(state) = self.conns.get_mut(&conn) else { return Readiness::Ready };
         if state.closing {
@@ -371,7 +388,7 @@ impl Core {
                 Readiness::Busy
             };
         }
-        let left = self.config.slice_steps.saturating_sub(self.steps - start);
+        let left = self.turn_steps.saturating_sub(self.steps - start);
         match self.take_job(conn) {
             None => Readiness::Ready,
             Some(Job::SetWatches(watches)) => self.continue_set_watches(conn, watches, left),
@@ -403,7 +420,8 @@ impl Core {
 
     /// Replies to a write after the events of the write.
     pub(super) fn reply_to_write(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
-        if self.catch_up(conn, DELIVERY_STEPS) {
+        let is_late = self.is_lagging(conn) && (self.is_turn_over() || !self.catch_up(conn, DELIVERY_STEPS));
+        if !is_late {
             return self.reply(conn, xid, result);
         }
         let mut reply = BytesMut::new();

@@ -1,9 +1,9 @@
 //! The continuation of long work, beside the requests of connections.
 //!
 //! The core counts work in steps ([`Client`](crate::Client)). A task continues long work in slices and pauses between
-//! them. A connection whose last turn was long waits for its next turn until no other such connection has one. So the
-//! work of a few clients takes at most about half of the core's time, and a connection with small requests waits for
-//! one long turn at most.
+//! them. A connection whose last turn was long waits for its next turn until no other such connection has one. The same
+//! holds for a connection with a large request. So a connection with small requests rarely waits for more than one long
+//! turn, and the work of a few clients takes at most about half of the core's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep};
 
-use super::input::InputStatus;
+use super::input::{InputStatus, NextRequest};
 use super::{SharedServer, wait_until_stopped};
 use crate::core::ConnId;
 
@@ -32,10 +32,10 @@ pub(super) const TURN_STEPS: usize = 20_000;
 /// A turn of a connection with more steps is long. Only a request that takes more than [`TURN_STEPS`] alone makes a turn
 /// long. The turns of connections that miss events are treated like long ones, because thousands of connections may miss
 /// the same events.
-const LONG_TURN_STEPS: usize = 2 * TURN_STEPS;
+pub(super) const LONG_TURN_STEPS: usize = 2 * TURN_STEPS;
 
 /// Time after a long turn in which the next turn of the connection waits for other long turns.
-const MEMORY: Duration = Duration::from_millis(100);
+const MEMORY: Duration = Duration::from_secs(1);
 
 /// The pause after a slice of long work, and after a long turn of a connection.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -63,20 +63,20 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
                 core.continue_work(now);
                 core.has_work()
             });
-            join_freed_blocks();
             sleep(PAUSE).await;
         }
     }
 }
 
-/// Lets the allocator join small blocks that a slice has freed. glibc joins them at the next allocation of more than 1 KiB, all
-/// at once: 80 ms were measured for a million blocks, while the core was locked.
-fn join_freed_blocks() {
+/// Lets the allocator join small blocks that were freed. glibc joins those of a thread's arena at the next allocation of more
+/// than 1 KiB in the arena, all at once: 80 ms were measured for a million blocks. So each thread does this before it locks
+/// the core.
+pub(super) fn join_freed_blocks() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(4096)));
 }
 
-/// The permission for a long turn of a connection. Connections get it in order. A connection that has it takes turns with
-/// the task that continues long work. So the pause after long work is free of long work.
+/// The permission for a long turn of a connection. Connections get it in order. While a connection has it, no other long
+/// work is done, also in its pause.
 pub(super) struct LongTurn<'s>(
     #[expect(dead_code, reason = "it is held until its drop")] SemaphorePermit<'s>,
     #[expect(dead_code, reason = "it is held until its drop")] MutexGuard<'s, ()>,
@@ -97,16 +97,19 @@ impl Turns {
         Arc::clone(&self.lagging)
     }
 
-    /// Waits until the connection may have its next turn. `has_large_frame` says whether the next frame is large, so that
-    /// its request may take long.
+    /// Waits until the connection may have its next turn. `next` is its next request. `is_unfinished` is set if it has an
+    /// unfinished request. A turn with neither only takes the output of the connection, which does not take long.
     pub(super) async fn wait_for_turn<'s>(
         &self,
         shared: &'s SharedServer,
         conn: ConnId,
-        has_large_frame: bool,
+        next: NextRequest,
+        is_unfinished: bool,
     ) -> Option<LongTurn<'s>> {
-        let was_long = self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
-        if !was_long && !has_large_frame && !self.lagging.load(Ordering::Relaxed) {
+        let was_long = || self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
+        let has_request = is_unfinished || next != NextRequest::None;
+        let may_take_long = next == NextRequest::Long || has_request && was_long();
+        if !may_take_long && !self.lagging.load(Ordering::Relaxed) {
             return None;
         }
         if let Ok(permit) = shared.long_turns.try_acquire()
@@ -122,7 +125,7 @@ impl Turns {
     /// Records a turn. Pauses after a long turn before other connections may have a long turn.
     pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
         self.lagging.store(turn.lagging, Ordering::Relaxed);
-        if turn.steps > LONG_TURN_STEPS {
+        if turn.is_long {
             self.long_at = Some(Instant::now());
             if permit.is_some() {
                 sleep(PAUSE).await;
@@ -152,25 +155,38 @@ mod tests {
         client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
     }
 
+    /// Connects a client, and marks its connection as one that misses events. So its next turn is a long one.
+    async fn connect_lagging_client(server: &FuzzServer) -> DuplexStream {
+        let (mut client, stream) = duplex(1 << 16);
+        tokio::spawn(server.serve(stream));
+        send(&mut client, |writer| ConnectRequest::new_session(4000).encode(writer)).await;
+        receive(&mut client).await;
+        server.shared().lock().peers.values().for_each(|peer| peer.lagging.store(true, Ordering::Relaxed));
+        client
+    }
+
+    async fn send_ping(client: &mut DuplexStream) {
+        send(client, |writer| {
+            RequestHeader { xid: -2, op: Request::Ping.op() }.encode(writer);
+            Request::Ping.encode(writer);
+        })
+        .await;
+    }
+
+    async fn wait_until_one_waits(shared: &SharedServer) {
+        while shared.lock().core.stats().waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test]
     async fn session_lives_while_its_connection_waits_for_a_turn() {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let shared = Arc::clone(server.shared());
-        let (mut client, stream) = duplex(1 << 16);
-        let serving = tokio::spawn(server.serve(stream));
-        send(&mut client, |writer| ConnectRequest::new_session(4000).encode(writer)).await;
-        receive(&mut client).await;
-        let ping = |writer: &mut Writer<'_>| {
-            RequestHeader { xid: -2, op: Request::Ping.op() }.encode(writer);
-            Request::Ping.encode(writer);
-        };
-
         let permit = shared.long_turns.acquire().await.expect("an open semaphore");
-        shared.lock().peers.values().for_each(|peer| peer.lagging.store(true, Ordering::Relaxed));
-        send(&mut client, ping).await;
-        while shared.lock().core.stats().waiting == 0 {
-            tokio::task::yield_now().await;
-        }
+        let mut client = connect_lagging_client(&server).await;
+        send_ping(&mut client).await;
+        wait_until_one_waits(&shared).await;
         shared.advance(Duration::from_secs(60));
         assert_eq!(
             shared.lock().core.session_count(),
@@ -182,6 +198,37 @@ mod tests {
         assert_eq!(shared.lock().core.stats().waiting, 0);
         shared.advance(Duration::from_secs(60));
         assert_eq!(shared.lock().core.session_count(), 0);
-        serving.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn long_turn_waits_for_other_long_work() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let work = shared.long_work.lock().await;
+        let mut client = connect_lagging_client(&server).await;
+        send_ping(&mut client).await;
+        wait_until_one_waits(&shared).await;
+        drop(work);
+        receive(&mut client).await;
+    }
+
+    #[tokio::test]
+    async fn long_work_waits_for_a_long_turn() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let mut turns = Turns::default();
+        let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
+        let permit = turns.wait_for_turn(&shared, conn, NextRequest::Long, false).await;
+        assert!(shared.long_work.try_lock().is_err() && shared.long_turns.try_acquire().is_err());
+        turns.end_turn(&InputStatus { is_long: true, ..InputStatus::default() }, permit).await;
+        assert!(shared.long_work.try_lock().is_ok() && shared.long_turns.try_acquire().is_ok());
+        for (next, is_unfinished, waits) in [
+            (NextRequest::None, false, false),
+            (NextRequest::None, true, true),
+            (NextRequest::Short, false, true),
+        ] {
+            let permit = turns.wait_for_turn(&shared, conn, next, is_unfinished).await;
+            assert_eq!(permit.is_some(), waits, "{next:?}, unfinished: {is_unfinished}");
+        }
     }
 }

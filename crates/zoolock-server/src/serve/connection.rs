@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
 use super::background::Turns;
-use super::input::{InputStatus, MAX_GREETING, complete_frame_len, is_large};
+use super::input::{InputStatus, MAX_GREETING, NextRequest};
 use super::outbox::{OutputBuffer, shrink_if_empty};
 use super::{HIGH_WATER, SharedServer, wait_until_stopped, words};
 use crate::core::ConnId;
@@ -202,9 +202,9 @@ async fn serve_requests<S: ClientStream>(
         // connection.
         let mut ready = output.len() < HIGH_WATER && !status.closing;
         let was_writable = output.is_writable() || unflushed;
-        let has_large_frame = is_large(complete_frame_len(&input, shared.timing.max_frame));
+        let next = NextRequest::of(&input, shared.timing.max_frame);
         let mut permit = match ready {
-            true => turns.wait_for_turn(shared, conn, has_large_frame).await,
+            true => turns.wait_for_turn(shared, conn, next, status.is_unfinished).await,
             false => None,
         };
         if ready && shared.register_if_full(waker) {
@@ -213,10 +213,12 @@ async fn serve_requests<S: ClientStream>(
             ready = false;
         }
         if ready {
-            status = shared.handle_input(conn, status.admitted, &mut input, &mut output);
+            status = shared.handle_input(conn, &status, permit.is_some(), &mut input, &mut output);
             if status.must_write
                 && let Some(journal) = &shared.journal
             {
+                // Long work of others continues during the write.
+                permit = None;
                 journal.write_here();
             }
             turns.end_turn(&status, permit).await;

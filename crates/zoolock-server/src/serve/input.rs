@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
+use zoolock_wire::op;
 
-use super::background::TURN_STEPS;
+use super::background::{LONG_TURN_STEPS, SLICE_STEPS, TURN_STEPS, join_freed_blocks};
 use super::outbox::OutputBuffer;
 use super::{HIGH_WATER, SharedServer};
 use crate::core::{ConnId, Readiness, ReceivedRequest, SessionSeed};
@@ -21,8 +22,10 @@ const BATCH: usize = 128;
 /// others.
 const BATCH_TIME: Duration = Duration::from_millis(2);
 
-/// A longer frame is decoded before the core is locked.
+/// A longer frame is decoded before the core is locked. Its request may take long.
 const LARGE_FRAME: usize = 8192;
+/// A multi in a longer frame may take long.
+const LARGE_MULTI: usize = 2048;
 
 /// Result of handling a connection's input.
 #[derive(Default)]
@@ -37,34 +40,41 @@ pub(super) struct InputStatus {
     pub(super) holds_frame: bool,
     /// Set if the connection misses events.
     pub(super) lagging: bool,
-    /// The number of steps that the core took.
-    pub(super) steps: usize,
+    /// Set if the last request is not finished, or waits until the connection has taken its events.
+    pub(super) is_unfinished: bool,
+    /// Set if the turn took long, or the next one may.
+    pub(super) is_long: bool,
     /// Set if the task must write the transactions of this turn ([`Journal::write_here`]).
     pub(super) must_write: bool,
 }
 
 impl SharedServer {
     /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
-    /// `admitted` is set if the connection was admitted before.
+    /// `last` is the result of the last turn. `is_long_turn` is set if the turn may take long.
     pub(super) fn handle_input(
         &self,
         conn: ConnId,
-        admitted: bool,
+        last: &InputStatus,
+        is_long_turn: bool,
         input: &mut BytesMut,
         output: &mut OutputBuffer,
     ) -> InputStatus {
-        // A large frame is decoded before the core is locked, because that may take milliseconds.
+        let admitted = last.admitted;
+        // A large frame is decoded before the core is locked, because that may take milliseconds. If the last request is
+        // not finished, this turn is for that request.
         let mut decoded = match complete_frame_len(input, self.timing.max_frame) {
-            Some(Ok(len)) if admitted && len > LARGE_FRAME => {
+            Some(Ok(len)) if admitted && len > LARGE_FRAME && !last.is_unfinished => {
                 Some(ReceivedRequest::decode(&input[4..4 + len]))
             }
             _ => None,
         };
+        join_freed_blocks();
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
         inner.core.end_wait(conn, now);
         inner.core.set_unwritten(conn, output.len());
+        inner.core.limit_turns(if is_long_turn { SLICE_STEPS } else { TURN_STEPS });
         let (mut frames, mut broken, mut waits) = (0, false, false);
         let more = loop {
             // Checked first, because `advance` continues a long request.
@@ -72,7 +82,9 @@ impl SharedServer {
                 break true;
             }
             match inner.core.advance(conn) {
-                Readiness::Ready => {}
+                Readiness::Ready if inner.core.steps() <= TURN_STEPS => {}
+                // The end of a long request has used up the turn.
+                Readiness::Ready => break true,
                 Readiness::Busy => {
                     waits = true;
                     break true;
@@ -116,8 +128,8 @@ impl SharedServer {
         let is_recorded = self.record_session_timeout(&mut inner, false);
         if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
             tracing::warn!("refusing a new session, because its timeout is not recorded");
-            let steps = self.end_turn(&mut inner, Some(conn));
-            return InputStatus { closing: true, holds_frame, steps, ..InputStatus::default() };
+            self.end_turn(&mut inner, Some(conn));
+            return InputStatus { closing: true, holds_frame, ..InputStatus::default() };
         }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
@@ -131,7 +143,10 @@ impl SharedServer {
         let steps = self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
         let lagging = inner.core.is_lagging(conn);
-        InputStatus { closing, more, admitted, holds_frame, lagging, steps, must_write }
+        let has_long_request = inner.core.has_long_request(conn);
+        let is_unfinished = waits || has_long_request;
+        let is_long = has_long_request || steps > LONG_TURN_STEPS;
+        InputStatus { closing, more, admitted, holds_frame, lagging, is_unfinished, is_long, must_write }
     }
 }
 
@@ -145,9 +160,25 @@ pub(super) fn complete_frame_len(input: &BytesMut, max: usize) -> Option<Result<
     }
 }
 
-/// Returns whether a frame is complete and large.
-pub(super) fn is_large(len: Option<Result<usize, i32>>) -> bool {
-    matches!(len, Some(Ok(len)) if len > LARGE_FRAME)
+/// The request at the start of a connection's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextRequest {
+    /// There is no complete request.
+    None,
+    Short,
+    /// The request may take long, because it is large.
+    Long,
+}
+
+impl NextRequest {
+    pub(super) fn of(input: &BytesMut, max_frame: usize) -> Self {
+        let is_multi = || input.get(8..12).is_some_and(|op| op == op::MULTI.to_be_bytes());
+        match complete_frame_len(input, max_frame) {
+            None => NextRequest::None,
+            Some(Ok(len)) if len > LARGE_FRAME || len > LARGE_MULTI && is_multi() => NextRequest::Long,
+            Some(_) => NextRequest::Short,
+        }
+    }
 }
 
 fn random_session_seed() -> SessionSeed {

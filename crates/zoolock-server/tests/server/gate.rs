@@ -281,6 +281,7 @@ async fn check_sent_after(result: Syncs, builder: Builder) {
     let (mut creator, mut leaver) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     writer.call_ok(create("/other", 0)).await;
     let mut received = 0;
+    let text = "x".repeat(20_000);
     finish_in_time(async {
         loop {
             watcher.call_ok(get("/a", true)).await;
@@ -288,7 +289,8 @@ async fn check_sent_after(result: Syncs, builder: Builder) {
             writer.call_ok(set("/other", "new", -1)).await;
             gate.set(Syncs::Wait);
             received = server.stats().received;
-            writer.send(&set("/a", "new", -1)).await;
+            // A request of this size may have a long turn.
+            writer.send(&set("/a", &text, -1)).await;
             if (gate.wait_for_sync().await != LOG_THREAD) == by_connection {
                 break;
             }
@@ -300,7 +302,7 @@ async fn check_sent_after(result: Syncs, builder: Builder) {
     })
     .await;
     reader.send(&get("/a", false)).await;
-    creator.send(&Request::Multi(vec![create("/b", 0), create("/c", 1)])).await;
+    creator.send(&Request::Multi(vec![create("/b", 0), create("/c", 1), set("/b", &text, -1)])).await;
     leaver.send(&Request::CloseSession).await;
     let newcomer = tokio::spawn(async move { RawClient::connect_with(addr, &connect_request()).await });
     finish_in_time(async {
@@ -331,7 +333,7 @@ async fn check_sent_after(result: Syncs, builder: Builder) {
     let Received::Reply(_, Reply::Data { data, .. }) = reader.receive(op::GET_DATA).await else {
         panic!("data")
     };
-    assert_eq!(data, Some(Bytes::from_static(b"new")));
+    assert_eq!(data, Some(Bytes::from(text)));
     let Received::Event(event) = watcher.receive(op::PING).await else { panic!("an event") };
     assert_eq!((event.kind, event.path.as_str()), (EventKind::DataChanged, "/a"));
     assert!(matches!(creator.receive(op::MULTI).await, Received::Reply(header, _) if header.err == 0));

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use zoolock_server::core::{ConnId, CoreConfig, Readiness};
 use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
 
@@ -86,6 +86,15 @@ impl Shape {
         listed.chain([Acl::anyone(perms::ALL)]).collect()
     }
 
+    /// Returns the approximate size of one operation, path or entry in bytes.
+    fn item_bytes(&self) -> usize {
+        let list = match self.kind {
+            2 => self.variety.min(1023) * (self.len % 1000 + 30),
+            _ => 0,
+        };
+        self.depth * 2 + self.len % 200 + 20 + list
+    }
+
     fn request(&self) -> Request {
         let open = || vec![Acl::anyone(perms::ALL)];
         let create = |path, acl, flags| {
@@ -149,11 +158,13 @@ impl Shape {
 
 /// A core with everything that makes requests expensive.
 fn prepare(children: usize, depth: usize) -> (Measured, Vec<ConnId>) {
-    // The limits of memory are those of the server, because most clients do not read their events.
+    // The limits of memory are those of the server, because most clients do not read their events or delete their znodes.
     let limits = CoreConfig {
         max_undelivered: 128 << 20,
         max_queued: 512 << 20,
         max_znode_memory: 1 << 30,
+        max_watches: 1_000_000,
+        max_total_watches: 4_000_000,
         ..small_turns()
     };
     let mut core = Measured::new(limits);
@@ -210,7 +221,7 @@ fn no_request_takes_more_than_its_turn() {
                 _ => kept[random.below(kept.len())].1.mutated(&mut random),
             };
             // The sizes multiply, so only small products fit into a frame.
-            if shape.count * (shape.depth * 2 + shape.len % 200 + 20) > 4 << 20 || shape.len > 250_000 {
+            if shape.count * shape.item_bytes() > 4 << 20 || shape.len > 250_000 {
                 continue;
             }
             let request = shape.request();
@@ -222,15 +233,19 @@ fn no_request_takes_more_than_its_turn() {
             core.slowest = Duration::ZERO;
             core.slowest_steps = 0;
             // The connection must be ready, as in the server.
+            core.begin_turn();
             while core.core.advance(clients[client]) != Readiness::Ready {
-                core.take(clients[client]);
                 core.end_turn();
+                core.take(clients[client]);
                 core.work();
+                core.begin_turn();
             }
+            core.end_turn();
             core.call(clients[client], &request);
             core.work();
             requests += 1;
-            if core.core.is_cut_off(clients[client]) {
+            // The server has also closed a client with too many identities.
+            if core.core.take_output(clients[client], &mut BytesMut::new()) {
                 core.core.remove_connection(clients[client], core.now);
                 clients[client] = core.connect();
             }

@@ -1,7 +1,7 @@
 //! The cost of one turn with the core, and connections that wait for their turns.
 
 use bytes::{Bytes, BytesMut};
-use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness};
 use zoolock_wire::{Acl, CreateRequest, Request, SetWatches, op, perms};
 
 use crate::work::{Measured, open, small_turns};
@@ -241,4 +241,60 @@ fn watches_that_are_not_set_yet_count_as_queued() {
     }
     assert_eq!(core.core.stats().queued, 0);
     core.check_turns();
+}
+
+/// A transaction with as many steps as are allowed has eight deep events for each of several connections.
+#[test]
+fn events_of_a_long_transaction_are_delivered_later() {
+    const DEPTH: usize = 1800;
+    let mut core = Measured::new(small_turns());
+    let clients: Vec<ConnId> = (0..4).map(|_| core.connect()).collect();
+    let mut parent = String::new();
+    for _ in 0..DEPTH {
+        parent.push_str("/a");
+        core.call(clients[0], &open(parent.as_str()));
+    }
+    for client in &clients {
+        core.call(*client, &Request::AddWatch { path: "/".into(), mode: 1 });
+        core.call(*client, &Request::AddWatch { path: parent.clone(), mode: 0 });
+    }
+    core.longest = 0;
+    let creates = (0..4).map(|number| open(format!("{parent}/{number}"))).collect();
+    core.send(clients[0], &Request::Multi(creates));
+    assert!((300_000..=400_000).contains(&core.longest), "a turn took {} steps", core.longest);
+    core.finish(clients[0]);
+    core.work();
+    core.check_turns();
+    for client in &clients {
+        let output = core.take(*client);
+        assert!(output.events.len() >= 4, "{} events", output.events.len());
+        assert_eq!(output.replies.len(), usize::from(client == &clients[0]));
+        assert!(output.replies.iter().all(|(error, _)| *error == 0));
+        assert!(output.events.iter().all(|(replies, _)| *replies == 0), "the reply came before its events");
+    }
+}
+
+/// A connection whose turn should be short begins a long request with few steps.
+#[test]
+fn long_request_in_a_short_turn_begins_with_few_steps() {
+    const SHORT: usize = 20_000;
+    for request in [
+        Request::SetWatches(SetWatches { exist: vec!["/x".into(); 1500], ..SetWatches::default() }),
+        Request::GetChildren { path: "/many".into(), watch: false },
+    ] {
+        let mut core = Measured::new(small_turns());
+        let client = core.connect();
+        core.call(client, &open("/many"));
+        for number in 0..20_000 {
+            core.call(client, &open(format!("/many/{number}")));
+        }
+        core.core.limit_turns(SHORT);
+        core.longest = 0;
+        core.send(client, &request);
+        assert!(core.longest < 2 * SHORT, "the turn took {} steps", core.longest);
+        assert_eq!(core.core.advance(client), Readiness::Busy);
+        core.core.limit_turns(usize::MAX);
+        core.finish(client);
+        assert_eq!(core.take(client).replies.len(), 1);
+    }
 }

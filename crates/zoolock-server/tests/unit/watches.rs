@@ -1,7 +1,7 @@
 //! Watches on long paths, and events that many watches match.
 
 use zoolock_server::core::CoreConfig;
-use zoolock_wire::Request;
+use zoolock_wire::{Request, SetWatches};
 
 use crate::work::{Measured, open, small_turns};
 
@@ -81,4 +81,21 @@ fn watches_on_all_ancestors_get_each_event_once() {
     }
     events += core.take(watcher).events.len();
     assert_eq!(events, EVENTS);
+}
+
+/// Clients that watch, leave and come back must not add watches faster than the watches are forgotten.
+#[test]
+fn ended_watches_do_not_accumulate() {
+    const WATCHES: usize = 300;
+    let mut core = Measured::new(small_turns());
+    for round in 0..20 {
+        let client = core.connect();
+        let exist = (0..WATCHES).map(|number| format!("/{round}-{number}")).collect();
+        core.call(client, &Request::SetWatches(SetWatches { exist, ..SetWatches::default() }));
+        assert_eq!(core.core.stats().watches, WATCHES);
+        core.core.remove_connection(client, core.now);
+        let kept = core.core.stats().watch_sides;
+        assert!(kept <= 2 * WATCHES, "{kept} watches are in memory");
+    }
+    core.check_turns();
 }
