@@ -79,6 +79,8 @@ async fn queue_is_shown_and_cleared_on_screen() {
 
     let tmux = zookeeper.terminal().await;
     tmux.run("stty -a > before");
+    // A prompt that comes after the next line was typed would look like the prompt after the end of top.
+    tmux.until("the shell is ready again", |screen| screen.contains("before\nready>")).await;
     tmux.run(&zookeeper.line("top --interval 200ms"));
     let listed = |screen: &str| screen.contains("1 locks, 1 held, 2 waiting");
     let screen = tmux.until("the lock is listed", listed).await;
@@ -230,6 +232,7 @@ async fn terminal_is_restored_however_top_ends() {
     let _server = zookeeper.start();
     let tmux = zookeeper.terminal().await;
     tmux.run("stty -a > before");
+    tmux.until("the shell is ready again", |screen| screen.contains("before\nready>")).await;
     let directory = tmux.directory();
     // Waits for the shell, checks the exit code and the terminal modes, and clears the screen.
     let assert_restored = async |code: &str| {
@@ -239,7 +242,7 @@ async fn terminal_is_restored_however_top_ends() {
         tmux.until("the exit code is printed", |screen| screen.contains(&format!("{code}\nready>"))).await;
         assert_eq!(read(directory, "before"), read(directory, "after"), "{code}");
         tmux.run("clear");
-        tmux.until("the screen is empty", |screen| !screen.contains("code=")).await;
+        tmux.until("the screen is empty", |screen| is_at_prompt(screen) && !screen.contains("code=")).await;
     };
     let listed = |screen: &str| screen.contains("no locks") && screen.contains("LOCK");
 

@@ -54,8 +54,8 @@ impl Core {
         }
     }
 
-    /// Adds a watch of a connection. Closes the connection if it watches too much. If all watch too much, closes the one that
-    /// watches the most.
+    /// Adds a watch of a connection. Closes the connection if its watches exceed their limit, and the one with the most
+    /// watches if those of all connections exceed theirs.
     pub(super) fn add_watch(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
         // The watches of a connection that is being closed have ended.
         if self.conns.get(&conn).is_none_or(|state| state.closing) {
