@@ -107,8 +107,12 @@ impl Turns {
         is_unfinished: bool,
     ) -> Option<LongTurn<'s>> {
         let was_long = || self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
-        let has_request = is_unfinished || next != NextRequest::None;
-        let may_take_long = next == NextRequest::Long || has_request && was_long();
+        let may_take_long = match next {
+            _ if is_unfinished => true,
+            NextRequest::None => false,
+            NextRequest::Short => was_long(),
+            NextRequest::Long => true,
+        };
         if !may_take_long && !self.lagging.load(Ordering::Relaxed) {
             return None;
         }
@@ -125,11 +129,11 @@ impl Turns {
     /// Records a turn. Pauses after a long turn before other connections may have a long turn.
     pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
         self.lagging.store(turn.lagging, Ordering::Relaxed);
-        if turn.is_long {
+        if turn.took_long || turn.has_long_request {
             self.long_at = Some(Instant::now());
-            if permit.is_some() {
-                sleep(PAUSE).await;
-            }
+        }
+        if turn.took_long && permit.is_some() {
+            sleep(PAUSE).await;
         }
     }
 }
@@ -220,7 +224,7 @@ mod tests {
         let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
         let permit = turns.wait_for_turn(&shared, conn, NextRequest::Long, false).await;
         assert!(shared.long_work.try_lock().is_err() && shared.long_turns.try_acquire().is_err());
-        turns.end_turn(&InputStatus { is_long: true, ..InputStatus::default() }, permit).await;
+        turns.end_turn(&InputStatus { took_long: true, ..InputStatus::default() }, permit).await;
         assert!(shared.long_work.try_lock().is_ok() && shared.long_turns.try_acquire().is_ok());
         for (next, is_unfinished, waits) in [
             (NextRequest::None, false, false),

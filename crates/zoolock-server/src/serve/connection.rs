@@ -217,8 +217,10 @@ async fn serve_requests<S: ClientStream>(
             if status.must_write
                 && let Some(journal) = &shared.journal
             {
-                // Long work of others continues during the write.
-                permit = None;
+                // Long work of others continues during the write. This worker may have to begin it.
+                if permit.take().is_some() {
+                    tokio::task::yield_now().await;
+                }
                 journal.write_here();
             }
             turns.end_turn(&status, permit).await;

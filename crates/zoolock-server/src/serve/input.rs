@@ -32,7 +32,7 @@ const LARGE_MULTI: usize = 2048;
 pub(super) struct InputStatus {
     /// Set if the connection closes after the output.
     pub(super) closing: bool,
-    /// Set if the input still has complete frames.
+    /// Set if the next turn should follow at once.
     pub(super) more: bool,
     /// Set if the connection has a session, and has authenticated as the server requires.
     pub(super) admitted: bool,
@@ -42,8 +42,10 @@ pub(super) struct InputStatus {
     pub(super) lagging: bool,
     /// Set if the last request is not finished, or waits until the connection has taken its events.
     pub(super) is_unfinished: bool,
-    /// Set if the turn took long, or the next one may.
-    pub(super) is_long: bool,
+    /// Set if the connection has a long request that is not finished.
+    pub(super) has_long_request: bool,
+    /// Set if the turn took long.
+    pub(super) took_long: bool,
     /// Set if the task must write the transactions of this turn ([`Journal::write_here`]).
     pub(super) must_write: bool,
 }
@@ -81,10 +83,11 @@ impl SharedServer {
             if frames > 0 && inner.core.steps() > TURN_STEPS {
                 break true;
             }
+            let had_long_request = inner.core.has_long_request(conn);
             match inner.core.advance(conn) {
-                Readiness::Ready if inner.core.steps() <= TURN_STEPS => {}
                 // The end of a long request has used up the turn.
-                Readiness::Ready => break true,
+                Readiness::Ready if had_long_request && inner.core.steps() > TURN_STEPS => break true,
+                Readiness::Ready => {}
                 Readiness::Busy => {
                     waits = true;
                     break true;
@@ -112,6 +115,7 @@ impl SharedServer {
                     match decoded.take() {
                         Some(request) => inner.core.receive_decoded(conn, request, now),
                         None if admitted && len > LARGE_FRAME => break true,
+                        None if frames > 0 && !is_long_turn && may_take_long(input, len) => break true,
                         None => inner.core.receive(conn, &input[4..4 + len], now, random_session_seed),
                     }
                     input.advance(4 + len);
@@ -120,7 +124,8 @@ impl SharedServer {
             }
         };
         let holds_frame = complete_frame_len(input, self.timing.max_frame).is_some();
-        if waits && holds_frame {
+        // A turn with a request has recorded this already.
+        if holds_frame && (waits || frames == 0) {
             inner.core.record_alive(conn, now);
         }
         // The session timeout is recorded before the answer that grants the session is sent. So
@@ -145,8 +150,18 @@ impl SharedServer {
         let lagging = inner.core.is_lagging(conn);
         let has_long_request = inner.core.has_long_request(conn);
         let is_unfinished = waits || has_long_request;
-        let is_long = has_long_request || steps > LONG_TURN_STEPS;
-        InputStatus { closing, more, admitted, holds_frame, lagging, is_unfinished, is_long, must_write }
+        let took_long = steps > LONG_TURN_STEPS;
+        InputStatus {
+            closing,
+            more,
+            admitted,
+            holds_frame,
+            lagging,
+            is_unfinished,
+            has_long_request,
+            took_long,
+            must_write,
+        }
     }
 }
 
@@ -170,12 +185,17 @@ pub(super) enum NextRequest {
     Long,
 }
 
+/// Returns whether the request at the start of `input`, a frame of `len` bytes, may take long.
+fn may_take_long(input: &BytesMut, len: usize) -> bool {
+    let is_multi = || input.get(8..12).is_some_and(|op| op == op::MULTI.to_be_bytes());
+    len > LARGE_FRAME || len > LARGE_MULTI && is_multi()
+}
+
 impl NextRequest {
     pub(super) fn of(input: &BytesMut, max_frame: usize) -> Self {
-        let is_multi = || input.get(8..12).is_some_and(|op| op == op::MULTI.to_be_bytes());
         match complete_frame_len(input, max_frame) {
             None => NextRequest::None,
-            Some(Ok(len)) if len > LARGE_FRAME || len > LARGE_MULTI && is_multi() => NextRequest::Long,
+            Some(Ok(len)) if may_take_long(input, len) => NextRequest::Long,
             Some(_) => NextRequest::Short,
         }
     }
