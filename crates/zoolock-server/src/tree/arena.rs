@@ -20,6 +20,28 @@ const LARGE_DATA: usize = 1024;
 /// The number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
+/// The name and the data of a znode.
+#[derive(Debug, Clone)]
+enum Text {
+    /// The name, followed by the data. One buffer saves an allocation per znode.
+    Small(Box<[u8]>),
+    /// The name, and data of at least [`LARGE_DATA`] bytes. The records of the znode share the data, so that a snapshot does
+    /// not copy it.
+    Large(Box<(Box<[u8]>, Bytes)>),
+}
+
+const _: () = assert!(size_of::<Text>() == size_of::<Box<[u8]>>(), "a znode takes more memory than planned");
+
+impl Text {
+    fn new(name: &[u8], data: &[u8]) -> Self {
+        if data.len() < LARGE_DATA {
+            Text::Small([name, data].concat().into())
+        } else {
+            Text::Large(Box::new((name.into(), Bytes::copy_from_slice(data))))
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct TreeNode {
     pub(super) meta: NodeMeta,
@@ -28,10 +50,7 @@ pub(super) struct TreeNode {
     /// The number of the newest snapshot that needs no copy of this znode. That snapshot already
     /// has a copy, or began before the znode was created.
     pub(super) snapshot_number: u32,
-    /// The name, followed by the data unless it is large. One buffer saves an allocation per znode.
-    text: Box<[u8]>,
-    /// Data of at least [`LARGE_DATA`] bytes. The records of the znode share it, so that a snapshot does not copy it.
-    large: Option<Box<Bytes>>,
+    text: Text,
     name_len: u32,
     /// Set if the data is not null. Null is not the same as empty.
     has_data: bool,
@@ -51,19 +70,24 @@ impl TreeNode {
     }
 
     fn name_bytes(&self) -> &[u8] {
-        &self.text[..self.name_len as usize]
+        match &self.text {
+            Text::Small(text) => &text[..self.name_len as usize],
+            Text::Large(large) => &large.0,
+        }
     }
 
     pub(super) fn data(&self) -> Option<&[u8]> {
-        let small = || &self.text[self.name_len as usize..];
-        self.has_data.then(|| self.large.as_ref().map_or_else(small, |large| &large[..]))
+        self.has_data.then(|| match &self.text {
+            Text::Small(text) => &text[self.name_len as usize..],
+            Text::Large(large) => &large.1[..],
+        })
     }
 
     /// Returns the data, which is shared if it is large, and copied otherwise.
     pub(super) fn record_data(&self) -> Option<Bytes> {
-        match &self.large {
-            Some(large) => Some((**large).clone()),
-            None => self.data().map(Bytes::copy_from_slice),
+        match &self.text {
+            Text::Large(large) => Some(large.1.clone()),
+            Text::Small(_) => self.data().map(Bytes::copy_from_slice),
         }
     }
 
@@ -72,13 +96,14 @@ impl TreeNode {
     }
 
     pub(super) fn set_data(&mut self, data: Option<&[u8]>) {
-        let (name, old) = self.text.split_at_mut(self.name_len as usize);
-        let (small, large) = split_data(data);
-        match small.len() == old.len() {
-            true => old.copy_from_slice(small),
-            false => self.text = [name, small].concat().into(),
+        self.has_data = data.is_some();
+        let (data, name_len) = (data.unwrap_or_default(), self.name_len as usize);
+        match &mut self.text {
+            Text::Small(text) if text.len() - name_len == data.len() => {
+                text[name_len..].copy_from_slice(data)
+            }
+            _ => self.text = Text::new(self.name_bytes(), data),
         }
-        (self.large, self.has_data) = (large, data.is_some());
     }
 }
 
@@ -270,13 +295,11 @@ fn new_node(
     meta: NodeMeta,
     snapshot_number: u32,
 ) -> TreeNode {
-    let (small, large) = split_data(data);
     TreeNode {
         meta,
         acl,
         snapshot_number,
-        text: [name.as_bytes(), small].concat().into(),
-        large,
+        text: Text::new(name.as_bytes(), data.unwrap_or_default()),
         name_len: u32::try_from(name.len()).expect("a name is shorter than the largest frame"),
         has_data: data.is_some(),
         parent,
@@ -292,14 +315,6 @@ fn is_child(nodes: &Slab<TreeNode>, parent: u32, name: &str) -> impl Fn(u32) -> 
     move |id| {
         let node = &nodes[id as usize];
         node.parent == parent && node.name_bytes() == name.as_bytes()
-    }
-}
-
-/// Returns the data to keep with the name, and a copy of the data to keep separately.
-fn split_data(data: Option<&[u8]>) -> (&[u8], Option<Box<Bytes>>) {
-    match data.unwrap_or_default() {
-        large if large.len() >= LARGE_DATA => (&[], Some(Box::new(Bytes::copy_from_slice(large)))),
-        small => (small, None),
     }
 }
 
