@@ -100,6 +100,8 @@ pub(crate) struct SharedServer {
     work: Notify,
     /// The permit for a long turn of a connection with the core.
     long_turns: Semaphore,
+    /// Set while slices of long work are done. They may free many small blocks of memory.
+    frees_memory: AtomicBool,
     /// Locked during long work and the pause after it, and while a connection may have a long turn.
     long_work: tokio::sync::Mutex<()>,
     /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
@@ -220,6 +222,7 @@ impl SharedServer {
             http_connections: AtomicUsize::new(0),
             work: Notify::new(),
             long_turns: Semaphore::new(1),
+            frees_memory: AtomicBool::new(false),
             long_work: tokio::sync::Mutex::default(),
             broken,
         };

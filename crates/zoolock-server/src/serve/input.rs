@@ -1,5 +1,6 @@
 //! The turns of connections with the core: requests go in, and output comes out.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -70,7 +71,9 @@ impl SharedServer {
             }
             _ => None,
         };
-        join_freed_blocks();
+        if self.frees_memory.load(Ordering::Relaxed) {
+            join_freed_blocks();
+        }
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
@@ -78,15 +81,17 @@ impl SharedServer {
         inner.core.set_unwritten(conn, output.len());
         inner.core.limit_turns(if is_long_turn { SLICE_STEPS } else { TURN_STEPS });
         let (mut frames, mut broken, mut waits) = (0, false, false);
+        let had_long_request = inner.core.has_long_request(conn);
         let more = loop {
             // Checked first, because `advance` continues a long request.
             if frames > 0 && inner.core.steps() > TURN_STEPS {
                 break true;
             }
-            let had_long_request = inner.core.has_long_request(conn);
             match inner.core.advance(conn) {
                 // The end of a long request has used up the turn.
-                Readiness::Ready if had_long_request && inner.core.steps() > TURN_STEPS => break true,
+                Readiness::Ready if frames == 0 && had_long_request && inner.core.steps() > TURN_STEPS => {
+                    break true;
+                }
                 Readiness::Ready => {}
                 Readiness::Busy => {
                     waits = true;
