@@ -16,6 +16,7 @@ mod listener;
 mod log_sink;
 mod metrics;
 mod outbox;
+mod turns;
 mod words;
 
 use std::collections::HashMap;
@@ -100,8 +101,6 @@ pub(crate) struct SharedServer {
     work: Notify,
     /// The permit for a long turn of a connection with the core.
     long_turns: Semaphore,
-    /// Set while slices of long work are done. They may free many small blocks of memory.
-    frees_memory: AtomicBool,
     /// Locked during long work and the pause after it, and while a connection may have a long turn.
     long_work: tokio::sync::Mutex<()>,
     /// Becomes true when the core has panicked and must not be used, or when a server without a log has lost its data
@@ -222,7 +221,6 @@ impl SharedServer {
             http_connections: AtomicUsize::new(0),
             work: Notify::new(),
             long_turns: Semaphore::new(1),
-            frees_memory: AtomicBool::new(false),
             long_work: tokio::sync::Mutex::default(),
             broken,
         };

@@ -10,9 +10,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
-use super::background::Turns;
 use super::input::{InputStatus, MAX_GREETING, NextRequest};
 use super::outbox::{OutputBuffer, shrink_if_empty};
+use super::turns::Turns;
 use super::{HIGH_WATER, SharedServer, wait_until_stopped, words};
 use crate::core::ConnId;
 
@@ -204,7 +204,7 @@ async fn serve_requests<S: ClientStream>(
         let was_writable = output.is_writable() || unflushed;
         let next = NextRequest::of(&input, shared.timing.max_frame);
         let mut permit = match ready {
-            true => turns.wait_for_turn(shared, conn, next, status.is_unfinished).await,
+            true => turns.wait_for_turn(shared, conn, next, status.has_long_request).await,
             false => None,
         };
         if ready && shared.register_if_full(waker) {

@@ -76,7 +76,7 @@ impl GuardedCore {
             if Some(conn) != awake
                 && let Some(peer) = self.peers.get(&conn)
             {
-                peer.lagging.store(self.core.is_lagging(conn), Ordering::Relaxed);
+                self.record_lagging(conn);
                 peer.waker.notify_one();
             }
         }
@@ -84,6 +84,13 @@ impl GuardedCore {
             (0, None) => self.idle_since = Some(Instant::now()),
             (0, Some(_)) | (_, None) => {}
             (_, Some(_)) => self.idle_since = None,
+        }
+    }
+
+    /// Records whether a connection misses events.
+    pub(super) fn record_lagging(&self, conn: ConnId) {
+        if let Some(peer) = self.peers.get(&conn) {
+            peer.lagging.store(self.core.is_lagging(conn), Ordering::Relaxed);
         }
     }
 }

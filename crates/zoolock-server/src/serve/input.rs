@@ -1,6 +1,5 @@
 //! The turns of connections with the core: requests go in, and output comes out.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -39,8 +38,6 @@ pub(super) struct InputStatus {
     pub(super) admitted: bool,
     /// Set if the input begins with a complete frame. Nothing more is read then.
     pub(super) holds_frame: bool,
-    /// Set if the connection misses events.
-    pub(super) lagging: bool,
     /// Set if the last request is not finished, or waits until the connection has taken its events.
     pub(super) is_unfinished: bool,
     /// Set if the connection has a long request that is not finished.
@@ -71,9 +68,7 @@ impl SharedServer {
             }
             _ => None,
         };
-        if self.frees_memory.load(Ordering::Relaxed) {
-            join_freed_blocks();
-        }
+        join_freed_blocks();
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
@@ -81,17 +76,15 @@ impl SharedServer {
         inner.core.set_unwritten(conn, output.len());
         inner.core.limit_turns(if is_long_turn { SLICE_STEPS } else { TURN_STEPS });
         let (mut frames, mut broken, mut waits) = (0, false, false);
-        let had_long_request = inner.core.has_long_request(conn);
+        let max_steps_before = if inner.core.has_long_request(conn) { TURN_STEPS } else { SLICE_STEPS };
         let more = loop {
             // Checked first, because `advance` continues a long request.
             if frames > 0 && inner.core.steps() > TURN_STEPS {
                 break true;
             }
             match inner.core.advance(conn) {
-                // The end of a long request has used up the turn.
-                Readiness::Ready if frames == 0 && had_long_request && inner.core.steps() > TURN_STEPS => {
-                    break true;
-                }
+                // The end of a long request, or missed events, have used up the turn.
+                Readiness::Ready if frames == 0 && inner.core.steps() > max_steps_before => break true,
                 Readiness::Ready => {}
                 Readiness::Busy => {
                     waits = true;
@@ -130,7 +123,7 @@ impl SharedServer {
         };
         let holds_frame = complete_frame_len(input, self.timing.max_frame).is_some();
         // A turn with a request has recorded this already.
-        if holds_frame && (waits || frames == 0) {
+        if holds_frame && frames == 0 {
             inner.core.record_alive(conn, now);
         }
         // The session timeout is recorded before the answer that grants the session is sent. So
@@ -152,7 +145,7 @@ impl SharedServer {
         let must_write = self.journal_decided(&mut inner, is_alone);
         let steps = self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
-        let lagging = inner.core.is_lagging(conn);
+        inner.record_lagging(conn);
         let has_long_request = inner.core.has_long_request(conn);
         let is_unfinished = waits || has_long_request;
         let took_long = steps > LONG_TURN_STEPS;
@@ -161,7 +154,6 @@ impl SharedServer {
             more,
             admitted,
             holds_frame,
-            lagging,
             is_unfinished,
             has_long_request,
             took_long,

@@ -18,7 +18,7 @@ const NOW: Now = Now { mono_ms: 0, wall_ms: 1_000_000 };
 const SLICE: usize = 100_000;
 /// Maximum number of steps of a request, as in the server.
 const REQUEST: usize = 200_000;
-/// Maximum number of steps of one turn, which are about four milliseconds of a release build.
+/// Maximum number of steps of one request or slice, which are about four milliseconds of a release build.
 pub(crate) const TURN: usize = 500_000;
 
 pub(crate) fn small_turns() -> CoreConfig {

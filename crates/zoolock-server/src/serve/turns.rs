@@ -1,0 +1,181 @@
+//! The turns of a connection with the core.
+//!
+//! A connection whose last turn was long waits for its next turn until no other such connection has one, and no other long
+//! work is done. The same holds for a connection with a large request. So a connection with small requests rarely waits for
+//! more than one long turn, and the work of a few clients takes at most about half of the core's time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{MutexGuard, SemaphorePermit};
+use tokio::time::{Instant, sleep};
+
+use super::SharedServer;
+use super::background::PAUSE;
+use super::input::{InputStatus, NextRequest};
+use crate::core::ConnId;
+
+/// Time after a long turn in which the next turn of the connection waits for other long turns.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// The permission for a long turn of a connection. Connections get it in order. While a connection has it, no other long
+/// work is done, also in its pause.
+pub(super) struct LongTurn<'s>(
+    #[expect(dead_code, reason = "it is held until its drop")] SemaphorePermit<'s>,
+    #[expect(dead_code, reason = "it is held until its drop")] MutexGuard<'s, ()>,
+);
+
+/// The turns of one connection with the core.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// End of the last long turn.
+    long_at: Option<Instant>,
+    /// Set if the connection misses events. Changed while the core is locked.
+    lagging: Arc<AtomicBool>,
+}
+
+impl Turns {
+    /// Returns the flag that the core sets if the connection misses events.
+    pub(super) fn lagging(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.lagging)
+    }
+
+    /// Waits until the connection may have its next turn. `next` is its next request. `has_long_request` is set if it has one
+    /// that is not finished. A turn with neither only takes the output of the connection, which does not take long.
+    pub(super) async fn wait_for_turn<'s>(
+        &self,
+        shared: &'s SharedServer,
+        conn: ConnId,
+        next: NextRequest,
+        has_long_request: bool,
+    ) -> Option<LongTurn<'s>> {
+        let was_long = || self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
+        let may_take_long = match next {
+            _ if has_long_request => true,
+            NextRequest::None => false,
+            NextRequest::Short => was_long(),
+            NextRequest::Long => true,
+        };
+        if !may_take_long && !self.lagging.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Ok(permit) = shared.long_turns.try_acquire()
+            && let Ok(guard) = shared.long_work.try_lock()
+        {
+            return Some(LongTurn(permit, guard));
+        }
+        shared.lock().core.begin_wait(conn);
+        let permit = shared.long_turns.acquire().await.ok()?;
+        Some(LongTurn(permit, shared.long_work.lock().await))
+    }
+
+    /// Records a turn. Pauses after a long turn before other connections may have a long turn.
+    pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
+        if turn.took_long || turn.has_long_request {
+            self.long_at = Some(Instant::now());
+        }
+        if turn.took_long && permit.is_some() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use zoolock_wire::{ConnectRequest, Request, RequestHeader, Writer};
+
+    use super::*;
+    use crate::access::Access;
+    use crate::serve::fuzzing::FuzzServer;
+
+    async fn send(client: &mut DuplexStream, encode: impl FnOnce(&mut Writer<'_>)) {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, encode);
+        client.write_all(&frame).await.expect("the server reads");
+    }
+
+    async fn receive(client: &mut DuplexStream) {
+        let len = client.read_u32().await.expect("a reply");
+        client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
+    }
+
+    /// Connects a client, and marks its connection as one that misses events. So its next turn is a long one.
+    async fn connect_lagging_client(server: &FuzzServer) -> DuplexStream {
+        let (mut client, stream) = duplex(1 << 16);
+        tokio::spawn(server.serve(stream));
+        send(&mut client, |writer| ConnectRequest::new_session(4000).encode(writer)).await;
+        receive(&mut client).await;
+        server.shared().lock().peers.values().for_each(|peer| peer.lagging.store(true, Ordering::Relaxed));
+        client
+    }
+
+    async fn send_ping(client: &mut DuplexStream) {
+        send(client, |writer| {
+            RequestHeader { xid: -2, op: Request::Ping.op() }.encode(writer);
+            Request::Ping.encode(writer);
+        })
+        .await;
+    }
+
+    async fn wait_until_one_waits(shared: &SharedServer) {
+        while shared.lock().core.stats().waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn session_lives_while_its_connection_waits_for_a_turn() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let permit = shared.long_turns.acquire().await.expect("an open semaphore");
+        let mut client = connect_lagging_client(&server).await;
+        send_ping(&mut client).await;
+        wait_until_one_waits(&shared).await;
+        shared.advance(Duration::from_secs(60));
+        assert_eq!(
+            shared.lock().core.session_count(),
+            1,
+            "the session expired although its request was unread"
+        );
+        drop(permit);
+        receive(&mut client).await;
+        assert_eq!(shared.lock().core.stats().waiting, 0);
+        shared.advance(Duration::from_secs(60));
+        assert_eq!(shared.lock().core.session_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn long_turn_waits_for_other_long_work() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let work = shared.long_work.lock().await;
+        let mut client = connect_lagging_client(&server).await;
+        send_ping(&mut client).await;
+        wait_until_one_waits(&shared).await;
+        drop(work);
+        receive(&mut client).await;
+    }
+
+    #[tokio::test]
+    async fn long_work_waits_for_a_long_turn() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let mut turns = Turns::default();
+        let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
+        let permit = turns.wait_for_turn(&shared, conn, NextRequest::Long, false).await;
+        assert!(shared.long_work.try_lock().is_err() && shared.long_turns.try_acquire().is_err());
+        turns.end_turn(&InputStatus { took_long: true, ..InputStatus::default() }, permit).await;
+        assert!(shared.long_work.try_lock().is_ok() && shared.long_turns.try_acquire().is_ok());
+        for (next, has_long_request, waits) in [
+            (NextRequest::None, false, false),
+            (NextRequest::None, true, true),
+            (NextRequest::Short, false, true),
+        ] {
+            let permit = turns.wait_for_turn(&shared, conn, next, has_long_request).await;
+            assert_eq!(permit.is_some(), waits, "{next:?}, {has_long_request}");
+        }
+    }
+}
