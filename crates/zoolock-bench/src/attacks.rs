@@ -1,6 +1,7 @@
 //! Attacks on the embedded server by clients with ordinary rights, and the time that another session waits meanwhile.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -52,7 +53,8 @@ const ATTACKS: [Attack; 10] = [
 /// Runs the attacks, each on a new server, and prints a table.
 pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
     println!(
-        "| attack | requests of the other session | median wait | longest wait | memory | |\n|-|-|-|-|-|-|"
+        "| attack | requests of the other session | median wait | longest wait | longest turn | memory | |\n\
+         |-|-|-|-|-|-|-|"
     );
     let mut missed = 0;
     for Attack { name, run } in ATTACKS.iter().filter(|attack| attack.name.contains(&settings.only)) {
@@ -75,16 +77,27 @@ pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
         let is_good = longest <= LONGEST_WAIT;
         missed += usize::from(!is_good);
         println!(
-            "| {name} | {} | {:.2} ms | {:.1} ms | {} MiB | {} |",
+            "| {name} | {} | {:.2} ms | {:.1} ms | {} steps | {} MiB | {} |",
             waits.len(),
             waits.get(waits.len() / 2).map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
             longest.as_secs_f64() * 1e3,
+            longest_turn(server.addr)?,
             memory >> 20,
             if is_good { "" } else { "missed" }
         );
     }
     println!("\nlongest wait at most {} ms: {missed} missed", LONGEST_WAIT.as_millis());
     Ok(())
+}
+
+/// Returns the number of steps of the longest turn with the core, as the server reports it.
+fn longest_turn(addr: SocketAddr) -> Outcome<usize> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.write_all(b"mntr")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let steps = answer.lines().find_map(|line| line.strip_prefix("zk_budget_turn_steps\t"));
+    Ok(steps.ok_or("mntr does not report the longest turn")?.parse()?)
 }
 
 /// Gives this thread, and the threads that it starts, the lowest priority. Attackers usually run on other machines, so
