@@ -1,12 +1,12 @@
 //! Attacks on the embedded server by clients with ordinary rights, and the time that another session waits meanwhile.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
 
 use crate::Outcome;
@@ -92,10 +92,8 @@ pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
 
 /// Returns the number of steps of the longest turn with the core, as the server reports it.
 fn longest_turn(addr: SocketAddr) -> Outcome<usize> {
-    let mut stream = TcpStream::connect(addr)?;
-    stream.write_all(b"mntr")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(send_four_letter_word(addr, "mntr"))?;
     let steps = answer.lines().find_map(|line| line.strip_prefix("zk_budget_turn_steps\t"));
     Ok(steps.ok_or("mntr does not report the longest turn")?.parse()?)
 }

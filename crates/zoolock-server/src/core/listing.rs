@@ -210,8 +210,8 @@ impl Core {
     /// Lists the next children.
     ///
     /// # Errors
-    /// If the znode is gone or the client may no longer read it, the list exceeds [`MAX_LISTING`], or it would start over more
-    /// than [`MAX_RESTARTS`] times.
+    /// If the znode is gone, if the client has lost the permission to read it, if the list exceeds [`MAX_LISTING`], or after
+    /// [`MAX_RESTARTS`] new starts of the list.
     fn list_portion(&mut self, conn: ConnId, listing: &mut Listing) -> Result<(), Code> {
         let Some(cursor) = listing.cursor else {
             listing.cursor = Some(self.state.tree.open_cursor(&listing.path).ok_or(Code::NoNode)?);

@@ -44,7 +44,7 @@ pub(super) struct InputStatus {
     pub(super) has_long_request: bool,
     /// Set if the turn took long.
     pub(super) took_long: bool,
-    /// Set if the task must write the transactions of this turn ([`Journal::write_here`]).
+    /// Set if the task must write the transactions of this turn ([`Journal::write_here`](super::Journal::write_here)).
     pub(super) must_write: bool,
 }
 
@@ -172,6 +172,12 @@ pub(super) fn complete_frame_len(input: &BytesMut, max: usize) -> Option<Result<
     }
 }
 
+/// Returns whether the request at the start of `input`, a frame of `len` bytes, may take long.
+fn may_take_long(input: &BytesMut, len: usize) -> bool {
+    let is_multi = || input.get(8..12).is_some_and(|op| op == op::MULTI.to_be_bytes());
+    len > LARGE_FRAME || len > LARGE_MULTI && is_multi()
+}
+
 /// The request at the start of a connection's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextRequest {
@@ -180,12 +186,6 @@ pub(super) enum NextRequest {
     Short,
     /// The request may take long, because it is large.
     Long,
-}
-
-/// Returns whether the request at the start of `input`, a frame of `len` bytes, may take long.
-fn may_take_long(input: &BytesMut, len: usize) -> bool {
-    let is_multi = || input.get(8..12).is_some_and(|op| op == op::MULTI.to_be_bytes());
-    len > LARGE_FRAME || len > LARGE_MULTI && is_multi()
 }
 
 impl NextRequest {

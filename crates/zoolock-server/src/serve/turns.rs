@@ -85,6 +85,7 @@ impl Turns {
 mod tests {
     use bytes::BytesMut;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
     use zoolock_wire::{ConnectRequest, Request, RequestHeader, Writer};
 
     use super::*;
@@ -103,13 +104,13 @@ mod tests {
     }
 
     /// Connects a client, and marks its connection as one that misses events. So its next turn is a long one.
-    async fn connect_lagging_client(server: &FuzzServer) -> DuplexStream {
+    async fn connect_lagging_client(server: &FuzzServer) -> (DuplexStream, JoinHandle<()>) {
         let (mut client, stream) = duplex(1 << 16);
-        tokio::spawn(server.serve(stream));
+        let serving = tokio::spawn(server.serve(stream));
         send(&mut client, |writer| ConnectRequest::new_session(4000).encode(writer)).await;
         receive(&mut client).await;
         server.shared().lock().peers.values().for_each(|peer| peer.lagging.store(true, Ordering::Relaxed));
-        client
+        (client, serving)
     }
 
     async fn send_ping(client: &mut DuplexStream) {
@@ -131,7 +132,7 @@ mod tests {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let shared = Arc::clone(server.shared());
         let permit = shared.long_turns.acquire().await.expect("an open semaphore");
-        let mut client = connect_lagging_client(&server).await;
+        let (mut client, serving) = connect_lagging_client(&server).await;
         send_ping(&mut client).await;
         wait_until_one_waits(&shared).await;
         shared.advance(Duration::from_secs(60));
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(shared.lock().core.stats().waiting, 0);
         shared.advance(Duration::from_secs(60));
         assert_eq!(shared.lock().core.session_count(), 0);
+        serving.await.expect("no panic");
     }
 
     #[tokio::test]
@@ -152,11 +154,13 @@ mod tests {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let shared = Arc::clone(server.shared());
         let work = shared.long_work.lock().await;
-        let mut client = connect_lagging_client(&server).await;
+        let (mut client, serving) = connect_lagging_client(&server).await;
         send_ping(&mut client).await;
         wait_until_one_waits(&shared).await;
         drop(work);
         receive(&mut client).await;
+        drop(client);
+        serving.await.expect("no panic");
     }
 
     #[tokio::test]
