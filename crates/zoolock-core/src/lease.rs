@@ -178,6 +178,15 @@ impl Lease {
         self.end
     }
 
+    /// Returns the time from which a renewal is overdue, if no write is confirmed before then; `None` if the lease has not
+    /// begun. This time is a third of the timeout after the newest confirmed write was sent. A session sends a write every
+    /// sixth of the timeout, so at least one write was unconfirmed for a sixth of the timeout by then. If the lease ends
+    /// sooner than a sixth of the timeout after that, a renewal is overdue a sixth before the end.
+    pub fn overdue_from(&self) -> Option<Instant> {
+        let before_end = u64::try_from((self.timeout / 6).as_nanos()).unwrap_or(u64::MAX);
+        Some(self.confirmed?.after(self.timeout / 3).min(Instant(self.end?.0.saturating_sub(before_end))))
+    }
+
     /// Returns the session timeout that the lease counts with.
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -477,6 +486,45 @@ mod tests {
                 sent = sent.after(timeout / BEATS);
             }
         }
+    }
+
+    /// Sends the requests of a session on a healthy server. The session learns the tick at different beats.
+    #[test]
+    fn no_renewal_is_overdue_on_a_healthy_server() {
+        for seconds in [6, 10, 12, 30, 40, 300] {
+            let (timeout, late) = (Duration::from_secs(seconds), Duration::from_millis(25));
+            for learned_at in [0, 4, 8, usize::MAX] {
+                let mut lease =
+                    Lease::new(timeout, (learned_at == 0).then_some(Duration::from_secs(2)), at(100));
+                let (mut sent, mut pace) = (at(100), crate::pace::Pace::new());
+                for beat in 0..60 {
+                    if let Some(overdue) = lease.overdue_from() {
+                        assert!(sent.after(late) < overdue, "{timeout:?}, beat {beat}: {lease:?}");
+                    }
+                    if beat == learned_at {
+                        lease.set_tick(Duration::from_secs(2).min(timeout / 3));
+                    }
+                    let answered = sent.after(late);
+                    match pace.next_beat(lease.is_low(sent)) {
+                        true => lease.record_confirmed_write(sent, answered),
+                        false => lease.record_answer(sent, answered),
+                    };
+                    sent = sent.after(timeout / BEATS);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn renewal_is_overdue_after_a_third_or_before_the_end() {
+        let mut lease = lease();
+        assert_eq!(lease.overdue_from(), None);
+        lease.record_confirmed_write(at(100), at(100));
+        assert_eq!(lease.overdue_from(), Some(at(108)));
+        // Writes are confirmed, but the leader is not told, so the lease still ends at 121.
+        lease.record_attach(at(99), T);
+        lease.record_confirmed_write(at(110), at(110));
+        assert_eq!((lease.valid_until(), lease.overdue_from()), (Some(at(121)), Some(at(117))));
     }
 
     #[test]

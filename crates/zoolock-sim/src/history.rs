@@ -54,6 +54,10 @@ impl AnyGuard {
         each!(self, guard => guard.lost().await)
     }
 
+    pub(crate) fn connection(&self) -> tokio::sync::watch::Receiver<zoolock::Connection> {
+        each!(self, guard => guard.connection())
+    }
+
     pub(crate) async fn revoked(&self) {
         each!(self, guard => guard.revoked().await)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zoolock::{Batching, Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
+use zoolock::{Batching, Connection, Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
 
 use crate::ensemble::TICK;
 use crate::history::{AnyGuard, GuardOrigin, RunStage};
@@ -344,10 +344,25 @@ impl SimWorker {
     async fn hold(&self, locks: &[usize], guard: &AnyGuard, actions_before: u64, rng: &mut Rng) {
         let time = Duration::from_millis(rng.u64(..=self.sim.plan.max_hold));
         let polite = rng.bool();
+        let mut connection = guard.connection();
+        // A warning means that a renewal is overdue, so a fast network without faults has none.
+        let suspect = async {
+            if self.is_slow_or_faulty()
+                || connection.wait_for(|now| *now == Connection::Suspect).await.is_err()
+            {
+                return std::future::pending().await;
+            }
+            self.sim.record_violation(format!(
+                "host {} suspects {} without a fault",
+                self.host,
+                guard.node_path()
+            ));
+        };
         let lost = tokio::select! {
             biased;
             reason = guard.lost() => Some(reason),
             () = guard.revoked(), if polite => None,
+            () = suspect => None,
             () = tokio::time::sleep(time) => None,
         };
         if let Some(reason) = lost {
@@ -412,6 +427,12 @@ impl SimWorker {
         }
     }
 
+    /// Returns whether the run has faults, or a network on which replies may be late.
+    fn is_slow_or_faulty(&self) -> bool {
+        let slowest = longest_latency(self.sim.plan.latency);
+        slowest > self.sim.plan.timeout / 8 || slowest > SLOW || !self.sim.plan.faults.is_empty()
+    }
+
     fn check_error(&self, error: &Error, locks: &[usize], actions_before: u64) {
         self.sim.note("error", &[self.host as u64], &error.to_string());
         let expected = match error {
@@ -429,11 +450,7 @@ impl SimWorker {
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
                 // On a fast network without faults, every lease is renewed in time, so this error
                 // is wrong there.
-                let slowest = longest_latency(self.sim.plan.latency);
-                let network_is_slow = slowest > self.sim.plan.timeout / 8 || slowest > SLOW;
-                network_is_slow
-                    || !self.sim.plan.faults.is_empty()
-                    || self.sim.world(|world| world.was_slow(self.host))
+                self.is_slow_or_faulty() || self.sim.world(|world| world.was_slow(self.host))
             }
             Error::Conflict { .. } => {
                 locks.iter().any(|lock| self.sim.plan.locks[*lock].family == PlannedKind::ReadWrite)

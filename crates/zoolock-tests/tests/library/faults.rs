@@ -137,6 +137,26 @@ on_both_servers!(holder_survives_a_short_disconnect, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
+/// The tick is learned after a third of the session timeout. Twice that time is long enough for the lease of an unknown tick
+/// and for that of a known one.
+on_both_servers!(healthy_server_makes_no_lock_suspect, |place| async move {
+    let zl = settings()
+        .session_timeout(Duration::from_secs(12))
+        .connect(&place.connect_string())
+        .await
+        .expect("session starts");
+    let mutex = zl.mutex("mutex").lock().await.expect("lock acquired");
+    let reader = zl.rwlock("reader").read().await.expect("lock acquired");
+    let permits = zl.semaphore("permits", 2).acquire_many(2).await.expect("permits acquired");
+    let multi = zl.multi(["one", "two"]).lock().await.expect("locks acquired");
+    let mut connections = [mutex.connection(), reader.connection(), permits.connection(), multi.connection()];
+    let suspect = connections
+        .iter_mut()
+        .map(|connection| Box::pin(connection.wait_for(|now| *now == Connection::Suspect)));
+    let suspect = futures_util::future::select_all(suspect);
+    assert!(tokio::time::timeout(Duration::from_secs(10), suspect).await.is_err(), "no renewal is overdue");
+});
+
 on_both_servers!(disconnected_holder_loses_before_next_grant, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = short_session_settings()

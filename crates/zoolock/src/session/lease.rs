@@ -1,11 +1,13 @@
 //! The lease of a session: what extends it, and the report of its end.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zoolock_core::lease::{self, Lease};
+use zoolock_core::lease::Lease;
+use zoolock_core::pace::Pace;
 use zoolock_core::{Event, Instant};
 
 use super::{Connection, LockSession};
@@ -49,32 +51,28 @@ impl LockSession {
     /// Changes the lease with `change`, which returns whether the end of the lease has moved. Tells
     /// the acquisitions if a suspect lock is confirmed again, and if an ended lease is valid again.
     fn update_lease(&self, change: impl FnOnce(&mut Lease) -> bool) {
-        let (lapsed, moved) = {
+        let (lapsed, overdue) = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();
             if let Some(tick) = self.tick.for_timeout(lease.timeout()) {
                 lease.set_tick(tick);
             }
-            let moved = change(&mut lease);
-            if moved {
+            if change(&mut lease) {
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
             // The clock is read after the store: a waiter that saw an ended lease before the store waits for
             // `LeaseRenewed`, and must get this event.
-            (before <= clock::now(), moved)
+            (before <= clock::now(), lease.overdue_from())
         };
         if self.lease_valid() {
-            if moved && *self.connection_state.borrow() == ConnectionState::Up {
-                let confirmed = self.connection.send_if_modified(|c| {
-                    *c == Connection::Suspect && clock::now() < self.suspect_from() && {
-                        *c = Connection::Connected;
-                        true
-                    }
-                });
-                if confirmed {
-                    self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(false));
-                }
+            let is_suspect = *self.connection.borrow() == Connection::Suspect;
+            if is_suspect
+                && overdue.is_some_and(|overdue| clock::now() < overdue)
+                && *self.connection_state.borrow() == ConnectionState::Up
+                && self.change_connection(Connection::Suspect, Connection::Connected)
+            {
+                self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(false));
             }
             if lapsed {
                 self.tell_all(&Event::LeaseRenewed);
@@ -108,28 +106,25 @@ impl LockSession {
         }
     }
 
-    /// Returns the time from which the next confirmation counts as late. If no answer arrives
-    /// before this time, the server has been silent for a third of the session timeout.
-    fn suspect_from(&self) -> Instant {
-        let timeout = self.timeout();
-        let spare = lease::spare_time(timeout, self.tick.for_timeout(timeout));
-        Instant(self.valid_until().0.saturating_sub(nanos(spare)))
-    }
-
     pub(super) fn report_suspect(&self) {
-        let suspect = self.connection.send_if_modified(|c| {
-            *c == Connection::Connected && {
-                *c = Connection::Suspect;
-                true
-            }
-        });
-        if suspect {
+        if self.change_connection(Connection::Connected, Connection::Suspect) {
             self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(true));
         }
     }
+
+    /// Changes the state of the connection if it is `from`. Returns whether it was.
+    fn change_connection(&self, from: Connection, to: Connection) -> bool {
+        self.connection.send_if_modified(|connection| {
+            let changes = *connection == from;
+            if changes {
+                *connection = to;
+            }
+            changes
+        })
+    }
 }
 
-/// Reports a late renewal and the end of the lease to the acquisitions. If the computer was
+/// Reports an overdue renewal and the end of the lease to the acquisitions. If the computer was
 /// suspended, reports them right after the resume.
 pub(super) async fn watch_lease(
     session: Arc<LockSession>,
@@ -155,18 +150,11 @@ pub(super) async fn watch_lease(
             if end.0 == reported_end {
                 std::future::pending::<()>().await;
             }
-            // The first alarm rings after a third of the timeout without a confirmation. The lock
-            // is then suspect, but not lost.
-            for at in [session.suspect_from(), end] {
-                if let Err(error) = alarm.wait_until(at).await {
-                    if !std::mem::replace(&mut has_failed, true) {
-                        tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
-                    }
-                    std::future::pending::<()>().await;
+            if let Err(error) = wait_for_end(&session, &alarm, end).await {
+                if !std::mem::replace(&mut has_failed, true) {
+                    tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
                 }
-                if !session.is_idle() {
-                    session.report_suspect();
-                }
+                std::future::pending::<()>().await;
             }
         };
         tokio::select! {
@@ -183,6 +171,20 @@ pub(super) async fn watch_lease(
     }
 }
 
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+/// Waits for the end of the lease. Reports that the lock is suspect while a renewal is overdue and an acquisition needs
+/// the lease.
+async fn wait_for_end(session: &LockSession, alarm: &Alarm, end: Instant) -> io::Result<()> {
+    loop {
+        let (now, overdue) = (clock::now(), lock(&session.lease).overdue_from().unwrap_or(end));
+        if now >= overdue && !session.is_idle() {
+            session.report_suspect();
+        }
+        if now >= end {
+            return Ok(());
+        }
+        // Reads the time again after the wait, because a write may have been confirmed meanwhile, or an acquisition may
+        // have started.
+        let next = if now < overdue { overdue } else { now.after(Pace::beat(session.timeout())) };
+        alarm.wait_until(next.min(end)).await?;
+    }
 }

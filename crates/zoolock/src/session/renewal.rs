@@ -139,7 +139,8 @@ impl Renewer {
         }
         let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
-        let Some(path) = self.session.znode_to_check(turn) else { return };
+        // An acquisition without a znode may have no directory yet. Its create is a write, which begins the lease.
+        let Some(path) = self.session.znode_to_check(turn) else { return self.keep_alive() };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         let (answer, missing) = (zk.check(&path), self.missing.clone());
@@ -179,22 +180,19 @@ impl Renewer {
 }
 
 impl LockSession {
-    /// Returns the znode that a renewal checks: the directory of one of the acquisitions, or the
-    /// root of the tree. `turn`: the value of `Renewer::missing`, which selects the znode.
+    /// Returns the znode that a renewal checks: the directory of one of the acquisitions that have a znode, or the root of
+    /// the tree. Returns `None` if no acquisition has a znode. `turn`: the value of `Renewer::missing`, which selects the
+    /// znode.
     ///
-    /// An odd value selects the root, which exists even if an operator has removed all lock
-    /// directories. Without the root, no renewal could succeed any more, and an acquisition that
-    /// waits for the lease would wait for ever.
+    /// An odd value selects the root, which exists even if an operator has removed all lock directories. Without the root,
+    /// no renewal could succeed any more, and an acquisition that waits for the lease would wait for ever.
     fn znode_to_check(&self, turn: usize) -> Option<String> {
+        let acquisitions = lock(&self.acquisitions);
+        let placed = acquisitions.values().filter(|registration| !registration.nodes.is_empty());
+        let at = (turn / 2).checked_rem(placed.clone().count())?;
         if turn % 2 == 1 {
             return Some("/".to_owned());
         }
-        let turn = turn / 2;
-        let acquisitions = lock(&self.acquisitions);
-        // Acquisitions with a znode are preferred, because their directory exists.
-        let placed = acquisitions.values().filter(|registration| !registration.nodes.is_empty());
-        let at = turn.checked_rem(placed.clone().count().max(1))?;
-        let registration = placed.clone().nth(at).or_else(|| acquisitions.values().next())?;
-        registration.acquisition.directories().first().map(|path| path.as_str().to_owned())
+        placed.clone().nth(at)?.acquisition.directories().first().map(|path| path.as_str().to_owned())
     }
 }
