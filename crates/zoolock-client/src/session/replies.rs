@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use zoolock_wire::{Code, ConnectResponse, Reader, Reply, ReplyHeader, WatchEvent, WireError, op};
+use zoolock_wire::{Code, ConnectResponse, OpResult, Reader, Reply, ReplyHeader, WatchEvent, WireError, op};
 
 use super::connection::{ConnectionStage, InFlight, RequestPurpose};
 use super::{ConnectionId, DisconnectReason, End, Instant, Output, RequestError, Session, SessionState};
@@ -183,15 +183,6 @@ impl Session {
             connection.newest_zxid = header.zxid;
             self.newest_zxid = self.newest_zxid.max(header.zxid);
         }
-        match Code::from_number(header.err) {
-            Some(Code::SessionExpired) => return Ok(self.fail_and_finish(&entry, End::Expired)),
-            Some(Code::SessionClosedRequireAuth) => return Ok(self.fail_and_finish(&entry, End::AuthFailed)),
-            Some(Code::SessionMoved) => {
-                self.fail_request(&entry, RequestError::ConnectionLoss);
-                return Ok(FrameEffect::Lose(DisconnectReason::Moved));
-            }
-            _ => {}
-        }
         let result = if header.err == 0 {
             let decoded = Reply::decode(entry.op, reader);
             let reply = decoded.map_err(|error| {
@@ -204,6 +195,15 @@ impl Session {
         } else {
             Err(header.err)
         };
+        match refusal_of(&result).and_then(Code::from_number) {
+            Some(Code::SessionExpired) => return Ok(self.fail_and_finish(&entry, End::Expired)),
+            Some(Code::SessionClosedRequireAuth) => return Ok(self.fail_and_finish(&entry, End::AuthFailed)),
+            Some(Code::SessionMoved) => {
+                self.fail_request(&entry, RequestError::ConnectionLoss);
+                return Ok(FrameEffect::Lose(DisconnectReason::Moved));
+            }
+            _ => {}
+        }
         let outcome = self.handle_result(&entry, result, now);
         let max_in_flight = self.config.max_in_flight;
         if self.closing.is_none()
@@ -274,6 +274,19 @@ impl Session {
         if let RequestPurpose::Caller { request, .. } = entry.purpose {
             self.outputs.push_back(Output::Reply { request, sent: entry.sent, result: Err(error) });
         }
+    }
+}
+
+/// Returns the number of the error in a reply. The error of a transaction is that of the operation that was refused. So
+/// ZooKeeper answers "expired" there, and before 3.6 also "moved" (ZOOKEEPER-2886).
+fn refusal_of(result: &Result<Reply, i32>) -> Option<i32> {
+    match result {
+        Ok(Reply::Multi(results)) => results.iter().find_map(|result| match result {
+            OpResult::Error(number) if *number != 0 => Some(*number),
+            _ => None,
+        }),
+        Ok(_) => None,
+        Err(number) => Some(*number),
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Cleanup {
     is_repeated: bool,
     /// The record before our `held` marker, if that marker must be undone.
     undo: Option<Undo>,
+    /// Number of failures of this clean-up.
+    tries: u8,
 }
 
 impl Machine {
@@ -30,6 +32,7 @@ impl Machine {
             writes_first: false,
             is_repeated: false,
             undo: None,
+            tries: 0,
         }
     }
 
@@ -145,14 +148,15 @@ impl Machine {
         match outcome {
             Ok(_) => self.end_cleanup(at, ReleaseOutcome::Clean, step),
             Err(RequestFailure::NoNode) => self.handle_missing_znode(at, step),
-            Err(RequestFailure::Unknown) => {
+            Err(RequestFailure::Unknown) if !rules.checks_before_repeat() => {
                 cleanup.is_repeated = true;
-                match rules.checks_before_repeat() {
-                    true => self.check_cleanup(lock_index, czxid, step),
-                    false => self.send_delete(lock_index, czxid, step),
-                }
+                self.send_delete(lock_index, czxid, step)
             }
-            Err(RequestFailure::Throttled) => self.back_off(lock_index, Purpose::CleanupPause(czxid), step),
+            Err(RequestFailure::Unknown) if !cleanup.is_repeated => {
+                cleanup.is_repeated = true;
+                self.check_cleanup(lock_index, czxid, step);
+            }
+            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.pause_cleanup(at, step),
             Err(failure) if cleanup.marker.is_some() => {
                 if !rules.releases_without_record() {
                     return self.end_cleanup(at, ReleaseOutcome::Refused(failure), step);
@@ -172,9 +176,17 @@ impl Machine {
                 if std::mem::take(&mut cleanup.reports) {
                     self.report_release(ReleaseOutcome::Refused(failure), step);
                 }
-                self.back_off(lock_index, Purpose::CleanupPause(czxid), step);
+                self.pause_cleanup(at, step);
             }
         }
+    }
+
+    /// Waits before the next check of a clean-up, longer after each failure of this clean-up. A successful check does not
+    /// shorten the wait, because a clean-up whose deletes fail repeats both.
+    fn pause_cleanup(&mut self, at: usize, step: &mut Step) {
+        let Cleanup { lock_index, node, tries, .. } = &mut self.cleanups[at];
+        let (lock_index, czxid, wait) = (*lock_index, node.czxid, backoff(tries));
+        self.sleep(lock_index, Purpose::CleanupPause(czxid), wait, step);
     }
 
     /// Checks that the znode of that name is still ours, before a delete.
@@ -219,7 +231,7 @@ impl Machine {
             (None, _) => Some(self.cleanups[at].marker),
         };
         let (true, true, Some(own), Some(marker)) = (has_passed, is_synced, own, restored) else {
-            return self.back_off(lock_index, Purpose::CleanupPause(czxid), step);
+            return self.pause_cleanup(at, step);
         };
         self.cleanups[at].marker = marker;
         if own { self.send_delete(lock_index, czxid, step) } else { self.handle_missing_znode(at, step) }

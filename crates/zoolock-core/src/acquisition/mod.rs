@@ -77,7 +77,7 @@ pub use messages::{
 
 use ahead::LookAhead;
 use cleanup::Cleanup;
-use flight::{Answers, Children, Flight, NodeRead, Purpose, RequestKind};
+use flight::{Answers, Children, Flight, NodeRead, Purpose, RequestKind, backoff};
 use hold::ReleaseMode;
 use seat::{Seat, SeatState, Seats};
 use settle::Undo;
@@ -325,6 +325,11 @@ impl Machine {
     /// for every write to them.
     pub fn watches_own(&self) -> bool {
         self.phase == Phase::Held && self.seats.iter().all(|seat| seat.own_watch.is_some())
+    }
+
+    /// Returns whether a downgrade is under way.
+    pub fn is_downgrading(&self) -> bool {
+        matches!(self.phase, Phase::Downgrading(_))
     }
 
     /// Returns whether the caller no longer wants the lock, so that only clean-up is left.

@@ -1,6 +1,6 @@
 //! Requests, replies, events, and their order.
 
-use zoolock_wire::{EventKind, WatchEvent, encode_event};
+use zoolock_wire::{EventKind, OpResult, WatchEvent, encode_event};
 
 use super::*;
 
@@ -276,4 +276,36 @@ fn moved_session_attaches_again() {
     harness.refuse(xid, Code::SessionMoved);
     assert!(harness.outputs.contains(&Output::State(SessionState::Disconnected(DisconnectReason::Moved))));
     harness.dial();
+}
+
+/// ZooKeeper answers an expired session in the refused part of a transaction, and before 3.6 also a moved one.
+#[test]
+fn refusal_in_a_part_ends_connection_or_session() {
+    let parts = |code: Code| {
+        Reply::Multi(vec![OpResult::Error(0), OpResult::Error(code.number()), OpResult::Error(-2)])
+    };
+    for (code, error, state) in [
+        (
+            Code::SessionMoved,
+            RequestError::ConnectionLoss,
+            SessionState::Disconnected(DisconnectReason::Moved),
+        ),
+        (Code::SessionExpired, RequestError::SessionEnded, SessionState::Ended(End::Expired)),
+    ] {
+        let mut harness = Harness::attached();
+        let request = harness.send(check());
+        let xid = harness.requests().last().expect("a request was sent").0;
+        let sent = harness.now;
+        harness.reply(xid, parts(code));
+        let outputs = harness.outputs();
+        assert_eq!(outputs[0], Output::Reply { request, sent, result: Err(error) });
+        assert_eq!(outputs.last(), Some(&Output::State(state)));
+    }
+    // Another refusal is the caller's.
+    let mut harness = Harness::attached();
+    let request = harness.send(check());
+    let xid = harness.requests().last().expect("a request was sent").0;
+    let sent = harness.now;
+    harness.reply(xid, parts(Code::NoNode));
+    assert_eq!(harness.output(), Output::Reply { request, sent, result: Ok(parts(Code::NoNode)) });
 }

@@ -274,3 +274,21 @@ fn session_expiry_during_downgrade_loses_lock() {
         );
     }
 }
+
+#[test]
+fn repeated_release_failures_make_longer_pauses() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold_and_watch(me);
+    drive.feed(Event::Release(HolderState::Released));
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        drive.answer(release(me), Err(RequestFailure::Unknown));
+        if let [Request::Sleep(wait)] = drive.pending()[..] {
+            pauses.push(wait);
+            drive.wake();
+        }
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+    }
+    assert_eq!(pauses, [10, 20, 40], "the first failure is checked at once");
+}
