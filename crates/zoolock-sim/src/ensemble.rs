@@ -18,6 +18,9 @@ pub(crate) const SYNC_LIMIT: u64 = 5;
 /// The origin of a request: server, connection and xid.
 pub(crate) type RequestOrigin = (usize, u64, i32);
 
+/// A server since its last restart: its number and its `life`. After a restart, the leader takes it for another server.
+pub(crate) type Follower = (usize, u64);
+
 /// The leader.
 pub(crate) struct Leader {
     pub(crate) state: State,
@@ -45,8 +48,13 @@ pub(crate) struct LeaderSession {
     /// timeout.
     pub(crate) timeout: u64,
     deadline: u64,
-    /// The newest connection on which the session wrote. Writes on older connections are refused.
-    newest: u64,
+    /// The server that owns the session. An attach sets the owner, even if the client has given up that connection
+    /// meanwhile. If there is no owner, the first write sets it. Writes by other servers are refused.
+    /// (`SessionTrackerImpl.setOwner`, `checkSession`)
+    owner: Option<Follower>,
+    /// The newest connection on which the session wrote, and its server. A server passes on the writes of its connections
+    /// in order, so the leader gets no write of an older connection to the same server.
+    newest: (usize, u64),
 }
 
 /// The leader's answer to a write.
@@ -54,7 +62,7 @@ pub(crate) enum WriteOutcome {
     Logged,
     /// The session does not exist.
     Expired,
-    /// The session has written on a newer connection.
+    /// Another server owns the session.
     Moved,
 }
 
@@ -72,12 +80,19 @@ impl Leader {
         }
     }
 
-    pub(crate) fn begin_session(&mut self, id: u64, timeout: u64, from: RequestOrigin, now: u64) -> i64 {
+    pub(crate) fn begin_session(
+        &mut self,
+        id: u64,
+        timeout: u64,
+        (from, life): (RequestOrigin, u64),
+        now: u64,
+    ) -> i64 {
         let mut session = SessionId::from_random(id);
         while self.sessions.contains_key(&session.0) {
             session = session.next();
         }
-        self.sessions.insert(session.0, LeaderSession { timeout, deadline: 0, newest: 0 });
+        let owner = Some((from.0, life));
+        self.sessions.insert(session.0, LeaderSession { timeout, deadline: 0, owner, newest: (from.0, 0) });
         self.extend_session(session.0, timeout, now);
         let timeout_ms = u32::try_from(timeout).unwrap_or(u32::MAX);
         let change = Change::CreateSession { timeout_ms, password: Password([0; 16]) };
@@ -93,18 +108,30 @@ impl Leader {
         }
     }
 
+    /// Gives a session to the server that has attached it.
+    pub(crate) fn set_owner(&mut self, session: i64, server: Follower) {
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.owner = Some(server);
+        }
+    }
+
     pub(crate) fn write(
         &mut self,
         request: Request,
         session: i64,
-        from: RequestOrigin,
+        (from, life): (RequestOrigin, u64),
         now: u64,
     ) -> WriteOutcome {
         let Some(known) = self.sessions.get_mut(&session) else { return WriteOutcome::Expired };
-        if known.newest > from.1 {
-            return WriteOutcome::Moved;
+        let (server, conn, _) = from;
+        // ZooKeeper does not ask who closes a session (`PrepRequestProcessor`).
+        if !matches!(request, Request::CloseSession) {
+            let is_old = known.newest.0 == server && known.newest.1 > conn;
+            if is_old || known.owner.is_some_and(|owner| owner != (server, life)) {
+                return WriteOutcome::Moved;
+            }
+            (known.owner, known.newest) = (Some((server, life)), (server, conn));
         }
-        known.newest = from.1;
         if matches!(request, Request::CloseSession) {
             self.sessions.remove(&session);
         }
@@ -136,10 +163,11 @@ impl Leader {
     }
 
     /// Elects another leader. The new leader restarts the timeout of every session, with the
-    /// timeout that was granted when the session was created.
+    /// timeout that was granted when the session was created. It does not know who owns a session.
     pub(crate) fn elect(&mut self, now: u64) {
         self.epoch += 1;
         self.state.zxid = self.state.zxid.max(Zxid::start_of(self.epoch));
+        self.sessions.values_mut().for_each(|known| known.owner = None);
         let sessions: Vec<(i64, u64)> =
             self.sessions.iter().map(|(id, known)| (*id, known.timeout)).collect();
         sessions.into_iter().for_each(|(session, timeout)| self.extend_session(session, timeout, now));
@@ -155,7 +183,7 @@ impl Leader {
         }
         let sessions = self.state.sessions.iter().map(|(id, session)| {
             let timeout = u64::from(session.timeout_ms);
-            (id.0, LeaderSession { timeout, deadline: 0, newest: 0 })
+            (id.0, LeaderSession { timeout, deadline: 0, owner: None, newest: (0, 0) })
         });
         self.sessions = sessions.collect();
         self.epoch = self.state.zxid.epoch();

@@ -30,7 +30,8 @@
 //! closes connections at once, or answers late. All servers restart with another maximum session
 //! timeout, or are restored to an older state. The leader is deposed, and then still answers
 //! `sync`. Or the leader does nothing for a while. Requests of a lost connection can still arrive,
-//! until the session writes on a newer connection. In some runs, a server answers the attach of an
+//! until the session is attached by another server, and again if the old server then carries out an
+//! attach that the client has given up. In some runs, a server answers the attach of an
 //! unknown session with a new session.
 //!
 //! # The checks

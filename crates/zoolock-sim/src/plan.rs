@@ -18,6 +18,9 @@ pub(crate) struct SimPlan {
     pub(crate) longest_timeout: u64,
     /// Set if servers answer the attach of an unknown session with a new session.
     pub(crate) replaces_unknown_session: bool,
+    /// Set if the servers are older than ZooKeeper 3.6: they answer "moved" in the first part of a transaction, and cannot
+    /// list the znodes of a session.
+    pub(crate) is_before_3_6: bool,
     /// Set if the servers return the Stat of znodes that a transaction created.
     pub(crate) returns_created_stat: bool,
     /// The maximum duration of most messages, in milliseconds (`world::slowest`).
@@ -136,6 +139,8 @@ impl SimPlan {
             knows_tick: rng.u8(..4) != 0,
             longest_timeout: 20 * TICK,
             replaces_unknown_session: rng.u8(..8) == 0,
+            // A generator of its own, so that the rest of the plan stays the same.
+            is_before_3_6: Rng::with_seed(seed ^ 0x0035_0000_0000_0001).u8(..8) == 0,
             returns_created_stat: rng.bool(),
             latency: [1, 3, 3, 20, 120][rng.usize(..5)],
             locks,

@@ -23,7 +23,7 @@ use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
-use zoolock_wire::{Code, Reply, Request};
+use zoolock_wire::{Code, OpResult, Reply, Request};
 
 use crate::ensemble::{FiredWatch, Leader, RequestOrigin, SYNC_LIMIT, SimServer, TICK, WriteOutcome};
 use crate::executor::Executor;
@@ -101,7 +101,7 @@ pub(crate) enum WorldEvent {
     /// The leader's answer to a sync arrives: the number of entries in its log.
     Synced(usize, u64, i32, usize),
     /// The leader's refusal of a write arrives. The flag is set if the session has expired, and
-    /// unset if the session has written on a newer connection.
+    /// unset if another server owns the session.
     Refused(usize, u64, i32, bool),
     /// The next entry of the leader's log arrives at a server.
     Apply(usize),
@@ -374,8 +374,19 @@ impl World {
                 }
             }
             WorldEvent::Refused(_, conn, xid, expired) => {
-                if expired {
-                    self.answer(conn, xid, &Err(Code::SessionExpired));
+                let code = if expired { Code::SessionExpired } else { Code::SessionMoved };
+                // A transaction has the error in its first part. ZooKeeper before 3.6 also answers "moved" there, and later
+                // versions close the connection (ZOOKEEPER-2886).
+                let first = self.conns.get(&conn).and_then(|conn| conn.work.front());
+                let refused = match first {
+                    Some((_, Request::Multi(parts))) if expired || self.plan.is_before_3_6 => {
+                        let number = |at: usize| if at == 0 { code.number() } else { -2 };
+                        Ok(Reply::Multi((0..parts.len()).map(|at| OpResult::Error(number(at))).collect()))
+                    }
+                    _ => Err(code),
+                };
+                if expired || refused.is_ok() {
+                    self.answer(conn, xid, &refused);
                 } else {
                     self.close_from_server(conn);
                 }

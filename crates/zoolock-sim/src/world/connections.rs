@@ -326,6 +326,11 @@ impl World {
             }
             let reply = match request {
                 Request::Ping => Ok(Reply::Empty),
+                // A server answers a request that it does not know, and closes the connection.
+                Request::GetEphemerals { .. } if self.plan.is_before_3_6 => {
+                    self.reply(id, xid, &Err(Code::Unimplemented));
+                    return self.close_from_server(id);
+                }
                 request => known.read(&request, session, id),
             };
             self.reply(id, xid, &reply);

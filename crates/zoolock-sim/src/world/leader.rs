@@ -26,7 +26,7 @@ impl World {
         match ask {
             LeaderRequest::Session { conn, session: 0, timeout } => {
                 let id = self.rng.u64(..);
-                let session = self.leader.begin_session(id, timeout, (server, conn, 0), self.now);
+                let session = self.leader.begin_session(id, timeout, ((server, conn, 0), life), self.now);
                 self.trace.note(self.now, "session", &[session as u64 & 0xffff, conn], "");
                 if let Some(conn) = self.conns.get(&conn) {
                     let record = SessionRecord {
@@ -45,6 +45,7 @@ impl World {
             LeaderRequest::Session { conn, session, timeout } => {
                 let is_alive = self.leader.sessions.contains_key(&session);
                 self.leader.extend_session(session, timeout, self.now);
+                self.leader.set_owner(session, (server, life));
                 if let Some(record) =
                     self.sessions.get_mut(&session).filter(|record| is_alive && timeout < record.shortest)
                 {
@@ -64,7 +65,7 @@ impl World {
                 let from: RequestOrigin = (server, id, xid);
                 let what = describe(&request);
                 let closes = request == Request::CloseSession;
-                match self.leader.write(request, session, from, self.now) {
+                match self.leader.write(request, session, (from, life), self.now) {
                     WriteOutcome::Logged => {
                         if let Some(record) = self.sessions.get_mut(&session).filter(|_| closes) {
                             record.is_closed = true;

@@ -117,6 +117,8 @@ struct SentRequest {
     expected: ExpectedReply,
     /// Set if a success proves that a quorum has confirmed a write of the session.
     writes: bool,
+    /// Set if the request creates a znode of this acquisition.
+    creates_own_znode: bool,
     /// Set if the request deletes a znode of this acquisition.
     deletes_own_znode: bool,
     /// The watch that the request sets.

@@ -34,9 +34,12 @@ impl SessionAcquisition for Acquisition {
         if is_granted && !has_ended { state.machine.node(0) } else { None }
     }
 
-    fn lacks_znode_in(&self, directory: &LockPath) -> bool {
+    fn may_lack_znode_in(&self, directory: &LockPath) -> bool {
         let lock_index = self.directories.iter().position(|own| own == directory);
-        lock_index.is_some_and(|lock_index| lock(&self.state).machine.node(lock_index).is_none())
+        lock_index.is_some_and(|lock_index| {
+            let machine = &lock(&self.state).machine;
+            machine.node(lock_index).is_none() || machine.is_downgrading()
+        })
     }
 
     fn is_leaving(&self) -> bool {
@@ -136,6 +139,11 @@ impl Acquisition {
             let first = state.in_flight.front().filter(|first| first.id == id);
             if let (Some(true), Err(error)) = (first.map(|first| first.deletes_own_znode), &result) {
                 metrics::count_failed_cleanup(error.failure);
+            }
+            let is_unknown =
+                matches!(&result, Err(error) if error.failure == acquisition::RequestFailure::Unknown);
+            if is_unknown && first.is_some_and(|first| first.creates_own_znode) {
+                self.session.record_lost_create(&self.directories);
             }
             first.filter(|first| first.writes).and_then(|first| first.sent)
         };

@@ -63,6 +63,11 @@ fn deletes_own_znode(request: &Request) -> bool {
     )
 }
 
+/// Returns whether the request creates a znode of this acquisition.
+fn creates_own_znode(request: &Request) -> bool {
+    matches!(request, Request::Join | Request::JoinAll | Request::Downgrade { .. })
+}
+
 /// Returns whether a success proves that a quorum has confirmed a write of the session. Such a
 /// success extends the lease from the time at which the request was sent. If the answer needs
 /// another request ([`InterpretedReply::Later`]), the time of the first request counts, which
@@ -102,7 +107,8 @@ impl Acquisition {
     pub(super) fn send(self: &Arc<Self>, state: &mut AcquisitionState, id: RequestId, request: Request) {
         // After the end of the session there are no answers. The session reports its end to the machine instead.
         let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none()) else { return };
-        let (writes, deletes_own_znode) = (is_write(&request), deletes_own_znode(&request));
+        let (writes, creates_own_znode) = (is_write(&request), creates_own_znode(&request));
+        let deletes_own_znode = deletes_own_znode(&request);
         let number = state.watches.new_number();
         let (expected, watch) = self.send_request(&zk, id, request, number, state.in_background);
         let (sent, arrived) = (None, None);
@@ -110,6 +116,7 @@ impl Acquisition {
             id,
             expected,
             writes,
+            creates_own_znode,
             deletes_own_znode,
             watch,
             sent,
@@ -441,22 +448,21 @@ impl Acquisition {
         let prefix = self.config.prefix();
         let start = directory.child(&prefix.to_string());
         let below = directory.child("");
-        let listing = zk.ephemerals(&start);
+        let listing = self.session.list_znodes(&zk, &start);
         // An acquisition may end before its znode is looked at below. So its id is recorded here. The
         // create of an acquisition that begins later is sent after the listing, which then does not
         // show the znode.
         let mut pending = self.session.acquisition_ids();
-        let names: Vec<Sequence> = match listing.await {
-            Ok(paths) => {
+        let names: Vec<Sequence> = match listing.await? {
+            Some(paths) => {
                 paths.iter().filter_map(|p| prefix.parse_sequence(p.strip_prefix(&below)?)).collect()
             }
-            Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
+            None => {
                 let listing = zk.children(directory.as_str());
                 pending.extend(self.session.acquisition_ids());
                 let (names, _) = listing.await?;
                 names.iter().filter_map(|name| prefix.parse_sequence(name)).collect()
             }
-            Err(error) => return Err(error),
         };
         let reads: Vec<_> = names
             .into_iter()
@@ -497,7 +503,7 @@ impl Acquisition {
 
     fn other_acquisition_lacks_znode(&self, directory: &LockPath) -> bool {
         let mut others = self.session.acquisitions().into_iter().filter(|other| other.id() != self.id);
-        others.any(|other| other.lacks_znode_in(directory))
+        others.any(|other| other.may_lack_znode_in(directory))
     }
 }
 

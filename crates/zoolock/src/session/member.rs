@@ -20,8 +20,8 @@ pub(crate) trait SessionAcquisition: Send + Sync + 'static {
     fn held_node(&self) -> Option<Node>;
 
     /// Returns whether this is the directory of one of the acquisition's locks, and the acquisition
-    /// knows no znode of its own there.
-    fn lacks_znode_in(&self, directory: &LockPath) -> bool;
+    /// knows no znode of its own there, or may get another one by a downgrade.
+    fn may_lack_znode_in(&self, directory: &LockPath) -> bool;
 
     /// Returns whether the caller no longer wants the lock, so that only clean-up is left.
     fn is_leaving(&self) -> bool;

@@ -5,6 +5,7 @@ pub(crate) mod member;
 pub(crate) mod pool;
 mod renewal;
 mod run;
+mod strays;
 pub(crate) mod subscription;
 mod task;
 pub(crate) mod tick;
@@ -25,6 +26,7 @@ use crate::base::sync::lock;
 use crate::base::tasks::Tasks;
 use crate::zk::session::{ConnectionState, ZkSession};
 use member::SessionAcquisition;
+use strays::StraySearch;
 use task::SessionTask;
 use tick::ServerTick;
 
@@ -67,6 +69,7 @@ pub(crate) struct LockSession {
     acquisitions: Mutex<BTreeMap<ContenderId, Registration>>,
     /// The id of the acquisition that created each znode, by the czxid of the znode.
     nodes: Mutex<BTreeMap<Zxid, ContenderId>>,
+    strays: StraySearch,
     session_task: SessionTask,
     watched: AtomicUsize,
     /// Set if the session was opened because the other sessions had too little capacity left for

@@ -51,6 +51,7 @@ pub(super) async fn run_keep_alive(
                     }
                     ConnectionState::Up => {
                         metrics::count_reconnect();
+                        session.record_reattach();
                         beats = self::beat_interval(session.timeout());
                     }
                     ConnectionState::Ended(end) => return session.end_session(end),
@@ -72,6 +73,9 @@ pub(super) async fn run_keep_alive(
         if session.end().is_some() {
             return;
         }
+        if session.is_up() {
+            session.search_strays_if_due();
+        }
         if !session.is_up() {
             // Without a connection, a renewal would be refused.
         } else if !session.is_idle() {
@@ -87,7 +91,7 @@ pub(super) async fn run_keep_alive(
                 return;
             }
             if pace.next_idle_beat(session.tick.for_timeout(session.timeout()).is_some()) {
-                renewer.keep_alive();
+                renewer.renew(session.may_have_strays());
             }
         }
     }
@@ -139,8 +143,9 @@ impl Renewer {
         }
         let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
+        let root = || self.session.may_have_strays().then(|| "/".to_owned());
         // An acquisition without a znode may have no directory yet. Its create is a write, which begins the lease.
-        let Some(path) = self.session.znode_to_check(turn) else { return self.keep_alive() };
+        let Some(path) = self.session.znode_to_check(turn).or_else(root) else { return self.keep_alive() };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         let (answer, missing) = (zk.check(&path), self.missing.clone());

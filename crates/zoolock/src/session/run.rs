@@ -15,6 +15,7 @@ use zoolock_core::lease::Lease;
 
 use super::lease::watch_lease;
 use super::renewal::run_keep_alive;
+use super::strays::StraySearch;
 use super::task::{MAX_EVENTS_PER_TURN, SessionTask};
 use super::tick::ServerTick;
 use super::{Connection, LockSession};
@@ -45,6 +46,7 @@ impl LockSession {
             end: Mutex::new(None),
             acquisitions: Mutex::default(),
             nodes: Mutex::default(),
+            strays: StraySearch::default(),
             session_task: SessionTask::new(arrivals),
             watched: AtomicUsize::new(0),
             is_spare,

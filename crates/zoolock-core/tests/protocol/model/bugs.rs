@@ -46,10 +46,12 @@ pub(crate) enum Bug {
     /// The release of one acquisition and the create of the next can be sent as one transaction. If
     /// one of the two is refused, the other gets the same error as its own answer.
     OneErrorForBoth,
+    /// A session does not look for znodes that no acquisition knows.
+    KeepsStrays,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 14] = [
+    pub(crate) const ALL: [Bug; 15] = [
         Bug::DropsWhoIsJoining,
         Bug::DropsWhoWaits,
         Bug::CleansUpOnce,
@@ -64,6 +66,7 @@ impl Bug {
         Bug::UnknownIsClean,
         Bug::GoesOnInTheNextSession,
         Bug::OneErrorForBoth,
+        Bug::KeepsStrays,
     ];
 }
 
@@ -99,6 +102,11 @@ fn curator_498_and_604_znode_of_previous_session() {
     expect_violation("GoesOnInTheNextSession", EXCLUSION, weakened);
     // A second create is a barrier, so the search after it shows the outcome of the first.
     expect_no_violation(scenario());
+}
+
+#[test]
+fn create_arrives_after_the_search() {
+    is_caught(Bug::KeepsStrays, NOTHING_LEFT, two(&["disconnect", "retake"]));
 }
 
 #[test]

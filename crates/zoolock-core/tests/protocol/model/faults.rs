@@ -101,6 +101,7 @@ impl World {
         let unknown: Vec<_> = answers.chain(client.requests.iter().map(|sent| sent.id)).collect();
         client.requests.clear();
         client.late.clear();
+        client.refused.clear();
         client.watches.clear();
         client.inbox = vec![Inbound::Reconnected];
         client.follower = Some(Follower { tree, behind: Vec::new() });
@@ -140,6 +141,7 @@ impl World {
             client.session = false;
             client.requests.clear();
             client.late.clear();
+            client.refused.clear();
             client.watches.clear();
             client.follower = None;
             if client.is_running() {

@@ -35,6 +35,8 @@ pub(crate) enum Step {
     Release(u8),
     /// The writer becomes a reader.
     Downgrade(u8),
+    /// The client's session deletes its strays.
+    DeleteStrays(u8),
     RenewLease(u8),
     Expire(u8),
     // The following steps are faults. The scenario's budget limits each of them, except `Late`.
@@ -42,6 +44,8 @@ pub(crate) enum Step {
     Cancel(u8),
     TimeOut(u8),
     Disconnect(u8),
+    /// A server owns the client's session again. The second number is that of the writes that the leader refused before.
+    Retake(u8, u8),
     /// A write that was sent before a disconnect arrives at the leader after the disconnect.
     Late(u8),
     /// The server refuses the client's next request and does not pass it on.
@@ -136,7 +140,7 @@ impl Model for Locks {
             Property::always(ASKED, |_, w: &World| !w.has(Violation::FalseRevoke)),
             Property::always(PROGRESS, |model: &Locks, w: &World| !model.is_stuck(w)),
             Property::always(PROMPT, |model: &Locks, w: &World| !model.is_forgotten(w)),
-            Property::always(NOTHING_LEFT, |_, w: &World| !something_left(w)),
+            Property::always(NOTHING_LEFT, |model: &Locks, w: &World| !model.something_left(w)),
             Property::sometimes(ALL_OVER, |_, w: &World| !w.clients.iter().any(|client| client.is_running())),
         ];
         if self.0.directories.len() > 1 {
@@ -144,14 +148,6 @@ impl Model for Locks {
         }
         properties
     }
-}
-
-/// Returns whether a finished acquisition still has a znode, while its session exists.
-fn something_left(world: &World) -> bool {
-    (0..world.leader.0.len()).flat_map(|at| world.leader.children(at)).any(|child| {
-        let client = &world.clients[child.owner as usize];
-        client.session && (client.stage == Stage::Done || child.round < client.round)
-    })
 }
 
 /// Returns whether the client's next request is a create outside a transaction. The connected
@@ -174,6 +170,16 @@ impl Locks {
         self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
     }
 
+    /// Returns whether a finished acquisition still has a znode, while its session exists. A session that looks for strays
+    /// may have one for a while: the step `DeleteStrays` follows.
+    fn something_left(&self, world: &World) -> bool {
+        (0..world.leader.0.len()).flat_map(|at| world.leader.children(at)).any(|child| {
+            let client = &world.clients[child.owner as usize];
+            let is_left = client.session && (client.stage == Stage::Done || child.round < client.round);
+            is_left && !self.deletes_strays(client)
+        })
+    }
+
     /// Returns a step of this client that no other client sees and that no fault can disturb, if
     /// there is one. The search takes such a step first, and takes no other step instead: all other
     /// orders of these steps lead to the same states.
@@ -181,8 +187,9 @@ impl Locks {
         let (client, budget) = (&world.clients[i], &world.budget);
         let ghost = &client.ghost;
         let cancellable = budget.cancels > 0 && !ghost.granted && !ghost.gave_up;
-        let touchable =
-            cancellable || budget.disconnects + budget.lapses + budget.crashes > 0 || !client.lease;
+        let touchable = cancellable
+            || budget.disconnects + budget.retakes + budget.lapses + budget.crashes > 0
+            || !client.lease;
         if touchable || !client.is_running() {
             return None;
         }
@@ -202,6 +209,12 @@ impl Locks {
             }
             if self.is_next(world, at) && self.may_arrive(world, at) {
                 steps.push(Step::Process(i));
+            }
+            if self.deletes_strays(client)
+                && client.stage != Stage::Crashed
+                && !world.strays(at, &self.0).is_empty()
+            {
+                steps.push(Step::DeleteStrays(i));
             }
             if client.session && client.stage == Stage::Crashed {
                 steps.push(Step::Expire(i));
@@ -228,6 +241,11 @@ impl Locks {
                 }
             }
         }
+    }
+
+    /// Returns whether the client's session looks for strays, and belongs to this client.
+    fn deletes_strays(&self, client: &Client) -> bool {
+        client.session && client.retaken && !self.0.has(Bug::KeepsStrays)
     }
 
     /// Returns whether this client's session exists and belongs to the client itself, and an
@@ -316,6 +334,11 @@ impl Locks {
                 };
                 if budget.disconnects > 0 && self.0.same_session(at).any(something_to_lose) {
                     steps.push(Step::Disconnect(i));
+                }
+                if budget.retakes > 0
+                    && self.0.same_session(at).any(|mate| !world.clients[mate].refused.is_empty())
+                {
+                    steps.extend((0..=client.refused.len() as u8).map(|lost| Step::Retake(i, lost)));
                 }
                 if budget.lapses > 0 && self.0.has(Bug::GoesOnInTheNextSession) {
                     let joining = client.machine().is_some_and(|machine| machine.node(0).is_none());
@@ -417,6 +440,8 @@ impl Locks {
             Step::Downgrade(i) => world.downgrade(i as usize, scenario),
             Step::RenewLease(i) => world.renew_lease(i as usize, scenario),
             Step::Expire(i) => world.expire(i as usize, scenario),
+            Step::Retake(i, lost) => world.retake(i as usize, lost as usize, scenario),
+            Step::DeleteStrays(i) => world.delete_strays(i as usize, scenario),
             Step::Late(i) => world.arrive_late(i as usize, scenario),
             Step::Cancel(i) => world.give_up(i as usize, false, scenario),
             Step::TimeOut(i) => world.give_up(i as usize, true, scenario),
@@ -453,6 +478,7 @@ impl Locks {
             Step::Panic(_) => &mut budget.panics,
             Step::Cancel(_) | Step::TimeOut(_) => &mut budget.cancels,
             Step::Disconnect(_) => &mut budget.disconnects,
+            Step::Retake(..) => &mut budget.retakes,
             Step::Throttle(_) => &mut budget.throttles,
             Step::Deny(_) => &mut budget.denials,
             Step::Lag(_) => &mut budget.lags,

@@ -16,6 +16,8 @@ pub(crate) struct Budget {
     pub(crate) cancels: u8,
     /// A connection is lost, with all requests and replies that are under way on it.
     pub(crate) disconnects: u8,
+    /// A server carries out an attach that the client has given up, and owns the session again.
+    pub(crate) retakes: u8,
     /// The connected server refuses a request for now, and does not pass it on.
     pub(crate) throttles: u8,
     /// The connected server refuses a create for good, and does not pass it on.
@@ -66,6 +68,7 @@ impl Budget {
         let budget = match fault {
             "cancel" => &mut self.cancels,
             "disconnect" => &mut self.disconnects,
+            "retake" => &mut self.retakes,
             "throttle" => &mut self.throttles,
             "deny" => &mut self.denials,
             "lag" => &mut self.lags,

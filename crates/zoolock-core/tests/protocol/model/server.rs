@@ -2,6 +2,7 @@
 
 use zoolock_core::acquisition::{
     Directory as Reading, HoldOp, Node, NodeFlags, Refusal, ReleaseOp, Reply, Request, RequestFailure,
+    RequestId,
 };
 use zoolock_core::names;
 use zoolock_core::record::{HolderState, Marker};
@@ -39,13 +40,7 @@ impl World {
             of_release = Err(RequestFailure::Refused(Refusal::Denied));
             of_release.clone()
         } else if is_write(&sent.request) {
-            // Once the leader has handled this write, it drops every earlier write of the session
-            // that is still on its way (`late`).
-            for mate in scenario.same_session(i) {
-                if !self.clients[mate].late.is_empty() {
-                    self.clients[mate].late.clear();
-                }
-            }
+            self.refuse_late_writes(i, scenario);
             let negative = handling == Handling::Negative;
             let outcome = match &sent.release {
                 Some(release) => {
@@ -99,6 +94,73 @@ impl World {
             about,
             known_to_exist: known_to_exist != 0,
         });
+    }
+
+    /// Refuses the writes of the session that are still on their way from another server, because the leader has handled a
+    /// write of the server that owns the session now.
+    fn refuse_late_writes(&mut self, i: usize, scenario: &Scenario) {
+        for mate in scenario.same_session(i) {
+            if !self.clients[mate].late.is_empty() {
+                let late = std::mem::take(&mut self.clients[mate].late);
+                if self.budget.retakes > 0 {
+                    self.clients[mate].refused.extend(late);
+                }
+            }
+        }
+    }
+
+    /// Makes an earlier server own the session again. Its refused writes can then arrive, except the first `lost` ones of
+    /// this client, which the leader has handled before. The present server closes the connection.
+    pub(crate) fn retake(&mut self, i: usize, lost: usize, scenario: &Scenario) {
+        for mate in scenario.same_session(i) {
+            let mut refused = std::mem::take(&mut self.clients[mate].refused);
+            if mate == i {
+                refused.drain(..lost);
+            }
+            self.clients[mate].late.splice(0..0, refused);
+            self.clients[mate].retaken = true;
+        }
+        scenario.same_session(i).for_each(|mate| self.disconnect(mate, scenario));
+    }
+
+    /// Returns the znodes of the client's session that no acquisition knows: the directory, the client that created the
+    /// znode, and its znode. Returns none while an acquisition may still be told of one of them.
+    pub(crate) fn strays(&self, i: usize, scenario: &Scenario) -> Vec<(usize, usize, Node)> {
+        let lacks = |mate: usize| {
+            self.clients[mate].machine().is_some_and(|machine| {
+                (0..scenario.wants[mate].len()).any(|seat| machine.node(seat).is_none())
+                    || machine.is_downgrading()
+            })
+        };
+        if scenario.same_session(i).any(lacks) {
+            return Vec::new();
+        }
+        let all = (0..self.leader.0.len())
+            .flat_map(|at| self.leader.children(at).iter().map(move |child| (at, child)));
+        let of_session = all.filter(|(_, child)| scenario.session(child.owner.into()) == scenario.session(i));
+        let unknown = of_session.filter(|(_, child)| {
+            scenario.same_session(i).all(|mate| !self.clients[mate].registered.contains(&child.czxid))
+        });
+        unknown.map(|(at, child)| (at, usize::from(child.owner), child.name.node(child.czxid))).collect()
+    }
+
+    /// Deletes the strays of the client's session, behind a write that the leader has handled.
+    pub(crate) fn delete_strays(&mut self, i: usize, scenario: &Scenario) {
+        self.refuse_late_writes(i, scenario);
+        for (at, owner, node) in self.strays(i, scenario) {
+            let sent = Sent {
+                round: self.clients[owner].round,
+                order: 0,
+                id: RequestId(0),
+                at,
+                request: Request::Delete(node),
+                known_to_exist: 1,
+                cleanly: false,
+                granted: false,
+                release: None,
+            };
+            self.commit(vec![(at, Op::Delete(Name::of(&node)))], Some((owner, &sent)), scenario);
+        }
     }
 
     /// Carries out a write of a lost connection that arrives late.

@@ -71,6 +71,20 @@ fn names_that_repeat() {
 }
 
 #[test]
+fn server_owns_the_session_again() {
+    let retake = || two(&["disconnect", "retake"]);
+    let mut searched = vec![retake().watching_late(), retake().looking_ahead(), retake().tracking()];
+    let others: &[&str] = if long() {
+        searched.push(retake().rounds(2));
+        &["cancel", "lag", "crash", "panic", "break", "scribble"]
+    } else {
+        &["lag", "panic"]
+    };
+    searched.extend(others.iter().map(|fault| retake().with(&[fault])));
+    expect_no_violation_in(searched);
+}
+
+#[test]
 fn copied_directories() {
     expect_no_violation_in([
         three(&["cancel"]).in_a_copy(),

@@ -40,6 +40,7 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     let budget = Budget {
         cancels: rng.zero_or_up_to(6),
         disconnects: rng.zero_or_up_to(8),
+        retakes: 0,
         throttles: rng.zero_or_up_to(4),
         denials: rng.zero_or_up_to(3),
         lags: rng.zero_or_up_to(8),

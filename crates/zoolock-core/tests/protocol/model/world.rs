@@ -55,6 +55,13 @@ pub(crate) struct Client {
     /// Writes that were sent on a connection that was lost. Each of them can still arrive, until
     /// the session's next write arrives.
     pub(crate) late: Vec<Sent>,
+    /// Writes of lost connections that the leader refuses, because another server owns the session now. After a `retake`
+    /// they can arrive.
+    pub(crate) refused: Vec<Sent>,
+    /// Set if a server has owned the session again, so that the session looks for strays.
+    pub(crate) retaken: bool,
+    /// The znodes of which the current acquisition has been told. Recorded only if the scenario has retakes.
+    pub(crate) registered: Vec<i64>,
     /// The follower to which the client is connected. `None` if that follower does not lag.
     pub(crate) follower: Option<Follower>,
     pub(crate) ghost: Ghost,
@@ -149,6 +156,9 @@ impl Client {
             timers: Vec::new(),
             watches: Vec::new(),
             late: Vec::new(),
+            refused: Vec::new(),
+            retaken: false,
+            registered: Vec::new(),
             follower: None,
             ghost: Ghost::default(),
         }
@@ -361,6 +371,7 @@ impl World {
         let client = &mut *self.clients[i];
         client.stage = Stage::Done;
         client.ghost = Ghost::default();
+        client.registered.clear();
         self.drop_pending(i);
         let client = &mut *self.clients[i];
         let begins_by_itself = scenario.plans[i].begins_by_itself();
@@ -384,6 +395,14 @@ impl World {
         let event = match client.inbox.remove(0) {
             Inbound::Answer { at, id, outcome, about, known_to_exist, .. } => {
                 client.ghost.on_answer(at, &outcome, about, known_to_exist, &scenario.wants[i]);
+                if scenario.budget.retakes > 0 {
+                    let nodes = match &outcome {
+                        Ok(Reply::Joined(node)) => std::slice::from_ref(node),
+                        Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
+                        _ => &[],
+                    };
+                    client.registered.extend(nodes.iter().map(|node| node.czxid.0));
+                }
                 Event::Answer(id, outcome)
             }
             Inbound::Fired { watch, deleted } => {
