@@ -12,7 +12,7 @@
 //!   does not measure a session's silence from the requests that it confirms, but from the reports
 //!   of the server to which the client is connected. That server answers the leader's pings, and
 //!   each answer reports the sessions from which the server has received requests.
-//! * T/12 allows for the drift of the clocks.
+//! * T/12 allows for the drift of the clocks ([`DRIFT_MARGIN`]).
 //!
 //! Three answered requests prove that the leader was told of the first one:
 //!
@@ -34,7 +34,17 @@ pub use zoolock_wire::Instant;
 
 /// Number of beats in a session timeout. A session that holds a lock sends a request at each beat. Every second request is
 /// a write.
+///
+/// Twelve is the smallest number for which every lease has time to spare, and no lease is lost while every answer comes
+/// within an eighth of the timeout (tests `every_lease_has_time_to_spare` and `lease_survives_answers_late_by_an_eighth`).
 pub const BEATS: u32 = 12;
+
+/// The session timeout T divided by the part of it that allows for the drift of the clocks.
+///
+/// A holder relies on its lock for at most 11/12 T by its own clock, and the leader keeps the session for T by the leader's
+/// clock. So the holder stops in time if its clock runs at 11/12 of the rate of the leader's clock, or faster. This holds
+/// if the rate of each clock is right to within 1/24, because 23/25 is more than 11/12.
+pub const DRIFT_MARGIN: u32 = 12;
 
 /// Returns the report interval. If a request is sent this long after the answer to an earlier one, the leader has sent a
 /// ping in between. The leader pings every half tick. The interval is three quarters of a tick, because a ping may be late.
@@ -56,7 +66,7 @@ pub fn steady_length(timeout: Duration, tick: Option<Duration>) -> Duration {
     let before_second = report_interval(timeout, tick).as_nanos() / beat.as_nanos() + 1;
     // The third request is one beat after the second. Every second request is a write.
     let beats = u32::try_from(before_second + 1).unwrap_or(u32::MAX).max(2);
-    timeout.saturating_sub(timeout / BEATS).saturating_sub(beat.saturating_mul(beats))
+    timeout.saturating_sub(timeout / DRIFT_MARGIN).saturating_sub(beat.saturating_mul(beats))
 }
 
 /// Returns the time that is left of a steady lease after a third of the timeout without an answer.
@@ -241,7 +251,7 @@ impl Lease {
 
     /// Returns how long the session surely lives after a request of which the leader was told.
     fn lifetime_after_report(&self) -> Duration {
-        self.timeout - self.timeout / BEATS
+        self.timeout - self.timeout / DRIFT_MARGIN
     }
 }
 
@@ -548,6 +558,23 @@ mod tests {
                 lease.record_confirmed_write(at(100), at(100));
                 lease.is_low(at(100));
             }
+        }
+    }
+
+    /// The lease of a holder with the slowest clock ends when the leader may expire the session.
+    #[test]
+    fn margin_covers_the_promised_drift() {
+        let mut lease = lease();
+        for second in [100, 102, 103] {
+            lease.record_confirmed_write(at(second), at(second));
+        }
+        let own = at(100).until(lease.valid_until().expect("lease is confirmed"));
+        // The rates of the holder's and of the leader's clock, in parts of the true rate.
+        for (holder, leader, is_covered) in
+            [(11, 12, true), (23, 25, true), (22, 23, true), (19, 21, false), (10, 11, false)]
+        {
+            let by_leader = own * leader / holder;
+            assert_eq!(by_leader <= T, is_covered, "{holder}/{leader}: {by_leader:?}");
         }
     }
 

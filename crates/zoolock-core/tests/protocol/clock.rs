@@ -7,8 +7,8 @@
 //! server forwards to the leader is no such report (`LearnerHandler` touches sessions for pings
 //! only). The leader expires the session exactly one session timeout after the last report, and
 //! then a rival acquires the lock. The checked property: from then on, the holder does not rely on
-//! the lock. The holder's clock runs up to 5 % faster or slower than the leader's. When the holder
-//! reconnects, the server can grant half of the session timeout.
+//! the lock. The holder's clock runs up to a twelfth faster or slower than the leader's, which is the
+//! margin of the lease. When the holder reconnects, the server can grant half of the session timeout.
 //!
 //! In the last tests, messages take longer and the holder's computer sleeps. Meanwhile the leader
 //! gets no report. [`with_a_connection`] also models the connection between the server and the
@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use stateright::{Model, Property};
+use zoolock_core::lease::DRIFT_MARGIN;
 use zoolock_core::pace::Pace;
 use zoolock_core::{Instant, Lease};
 
@@ -29,10 +30,11 @@ const TICK: u32 = 2;
 /// The session timeout, in steps.
 const TIMEOUT: u32 = 24;
 /// Units of the holder's clock per step, if it is as fast as the leader's.
-const UNITS: u32 = 20;
+const UNITS: u32 = 24;
 /// Number of ticks after which a deposed leader notices that it has lost its quorum.
 const SYNC_LIMIT: u32 = 5;
-const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
+/// The rates of the holder's clock. The slowest is the slowest for which the lease has a margin.
+const RATES: [u32; 3] = [UNITS - UNITS / DRIFT_MARGIN, UNITS, UNITS + UNITS / DRIFT_MARGIN];
 
 /// The rule by which a holder decides whether it still holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
