@@ -77,10 +77,15 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         // names as text, so their order may be wrong.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
-        CuratorLease => false,
+        // Curator's LeaderLatch compares the text after the last `latch-`, and of a name without
+        // `latch-` the whole name. Its own text begins with a digit, so it sorts all these names
+        // behind its own, and leads at once.
+        CuratorLease | CuratorLatch => false,
         Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock | UnknownLock),
         // WriteLock orders names by the number after the last dash.
-        WriteLock => matches!(other.spelling, Lock | CuratorLock | Aiozk | UnknownLock | UnknownDash),
+        WriteLock => {
+            matches!(other.spelling, Lock | CuratorLock | CuratorLatch | Aiozk | UnknownLock | UnknownDash)
+        }
         // A writer of zk-ruby waits for all names that end in digits, a reader only for zk-ruby's writers.
         Ruby => viewer.role == Role::Exclusive,
         DotNet => false,
@@ -195,6 +200,19 @@ mod tests {
             let clash = clash(&others, "lock-0000000010", true).expect("clash is found");
             assert!([clash.viewer, clash.ignored].contains(&name(&curator(4))), "{clash:?}");
         }
+    }
+
+    #[test]
+    fn leader_latch_clashes_with_every_lock() {
+        let (latch, curator) = (format!("{UUID}-latch-0000000004"), format!("{UUID}-lock-0000000007"));
+        for me in ["lock-0000000007", "__READ__0000000007", "permit-1-0000000007", &curator] {
+            let clash = clash(&[&latch], me, true).expect("clash is found");
+            assert_eq!((clash.viewer, clash.ours, clash.remedy), (name(&latch), true, None), "{me}");
+        }
+        let two_latches = [latch.as_str(), &format!("{UUID}-latch-0000000005")].map(name);
+        assert_eq!(census(two_latches.into_iter(), None, Names::default()), None);
+        let beside_curator = clash(&[&latch, &curator], "lock-0000000008", false).expect("clash is found");
+        assert!(!beside_curator.ours, "{beside_curator:?}");
     }
 
     #[test]

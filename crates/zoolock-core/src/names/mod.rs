@@ -53,6 +53,8 @@ pub enum Spelling {
     CuratorMarked,
     /// `_c_<uuid>-lease-S`.
     CuratorLease,
+    /// `_c_<uuid>-latch-S`: Curator's LeaderLatch.
+    CuratorLatch,
     /// `<hex32>__lock__S`, `<hex32>__rlock__S`.
     Kazoo,
     /// `x-<session>-S`.
@@ -78,7 +80,10 @@ impl Spelling {
     pub fn family(self) -> Family {
         match self {
             Spelling::Lock | Spelling::Marked | Spelling::Own => Family::Native,
-            Spelling::CuratorLock | Spelling::CuratorMarked | Spelling::CuratorLease => Family::Curator,
+            Spelling::CuratorLock
+            | Spelling::CuratorMarked
+            | Spelling::CuratorLease
+            | Spelling::CuratorLatch => Family::Curator,
             Spelling::Kazoo => Family::Kazoo,
             Spelling::WriteLock => Family::WriteLock,
             Spelling::Ruby => Family::Ruby,
@@ -178,6 +183,7 @@ fn parse_curator(name: &str) -> Option<Name> {
         ("-__WRIT__", Role::Exclusive, Spelling::CuratorMarked),
         ("-__READ__", Role::Shared, Spelling::CuratorMarked),
         ("-lease-", Role::Permit, Spelling::CuratorLease),
+        ("-latch-", Role::Exclusive, Spelling::CuratorLatch),
     ]
     .into_iter()
     .filter_map(|(word, role, spelling)| name.rfind(word).map(|at| (word, role, spelling, at)))
@@ -355,8 +361,8 @@ mod tests {
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
         use Role::{Exclusive, Permit, Shared, Upgradable};
         use Spelling::{
-            Aiozk, AiozkMarked, CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock, Marked, Own,
-            Ruby, WriteLock,
+            Aiozk, AiozkMarked, CuratorLatch, CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock,
+            Marked, Own, Ruby, WriteLock,
         };
         for (name, spelling, role, number) in [
             ("lock-0000000007".to_owned(), Lock, Exclusive, 7),
@@ -373,6 +379,8 @@ mod tests {
             (format!("{uuid}-__READ__0000000007"), CuratorMarked, Shared, 7),
             (format!("{uuid}-__WRIT__0000000007"), CuratorMarked, Exclusive, 7),
             (format!("{uuid}-lease-0000000007"), CuratorLease, Permit, 7),
+            (format!("{uuid}-latch-0000000007"), CuratorLatch, Exclusive, 7),
+            (format!("{uuid}-latch--000000005"), CuratorLatch, Exclusive, -5),
             (format!("_c_{hex}-lock-0000000007"), CuratorLock, Exclusive, 7),
             (format!("{hex}__lock__0000000007"), Kazoo, Exclusive, 7),
             (format!("{hex}__rlock__0000000007"), Kazoo, Shared, 7),

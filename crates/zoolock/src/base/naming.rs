@@ -112,6 +112,7 @@ pub(crate) fn describe(name: &Name) -> String {
         (Spelling::CuratorMarked, Role::Shared) => "a reader of Curator",
         (Spelling::CuratorMarked, _) => "a writer of Curator",
         (Spelling::CuratorLease, _) => "a semaphore's user of Curator",
+        (Spelling::CuratorLatch, _) => "a LeaderLatch of Curator",
         (Spelling::Kazoo, Role::Shared) => "a reader of kazoo",
         (Spelling::Kazoo, _) => "a lock of kazoo",
         (Spelling::WriteLock, _) => "a WriteLock of ZooKeeper's recipes",

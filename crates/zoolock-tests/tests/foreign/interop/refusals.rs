@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use zoolock::{Builder, Error, Naming};
+use tokio::time::timeout;
+use zoolock::{Builder, Error, LockEvent, Naming};
 use zoolock_tests::locks::settings;
 use zoolock_tests::{Place, on_both_servers, tree};
 
@@ -63,4 +64,49 @@ on_both_servers!(queue_with_unseen_contenders_is_refused, |place| async move {
     }
     let message = refusal(&place, settings().kazoo_pattern()).await;
     assert!(message.contains("ignore each other's znodes"), "{message}");
+});
+
+on_both_servers!(queue_with_leader_latch_is_refused, |place| async move {
+    if !Library::Java.or_skip(&place) {
+        return;
+    }
+    create_lock_directory(&place).await;
+    let latch = Client::start(Library::Java, &place).await.hold("curator-latch", LOCK).await;
+    for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
+        let message = refusal(&place, settings().naming(naming)).await;
+        assert!(message.contains("a LeaderLatch of Curator (number 0000000000)"), "{naming}: {message}");
+        assert!(message.ends_with("use another lock"), "{naming}: {message}");
+    }
+    latch.close().await.expect("the session is closed");
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
+});
+
+// A latch that joins later leads at once. Only a report is left.
+on_both_servers!(leader_latch_beside_holder_is_reported, |place| async move {
+    if !Library::Java.or_skip(&place) {
+        return;
+    }
+    let zl = settings().connect(&place.connect_string()).await.expect("connected");
+    let mutex = zl.mutex(LOCK);
+    let mut events = mutex.events();
+    let guard = mutex.lock_timeout(BOUND).await.expect("lock granted");
+    let latch = Client::start(Library::Java, &place).await.hold("curator-latch", LOCK).await;
+    let foreign = async {
+        loop {
+            match events.next().await.expect("the handle sends events") {
+                LockEvent::ForeignContender(ticket, message) => return (ticket, message),
+                _ => continue,
+            }
+        }
+    };
+    let (ticket, message) = timeout(BOUND, foreign).await.expect("the latch is reported");
+    assert_eq!(ticket, guard.ticket());
+    assert!(message.contains("a LeaderLatch of Curator"), "{message}");
+    let clash =
+        mutex.snapshot().await.expect("the queue is readable").clash.expect("show has a line `danger`");
+    assert!(clash.contains("a LeaderLatch of Curator"), "{clash}");
+    guard.release().await.expect("release succeeds");
+    latch.close().await.expect("the session is closed");
+    zl.close().await;
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
 });

@@ -16,7 +16,7 @@ use crate::clients::{Client, Library};
 use crate::interop::contenders::create_parent;
 
 /// Names of znode families, and the prefixes of their znodes.
-const FAMILIES: [(&str, &str); 17] = [
+const FAMILIES: [(&str, &str); 18] = [
     ("ours", "lock-"),
     ("our-reader", "__READ__"),
     ("our-writer", "__WRIT__"),
@@ -30,6 +30,7 @@ const FAMILIES: [(&str, &str); 17] = [
     ("write-lock", "x-72057594037927936-"),
     ("c", "x-0100007fb5e20001-"),
     ("go", "_c_3f2504e04f8911d39a0c0305e82c3301-lock-"),
+    ("curator-latch", "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-latch-"),
     ("ruby", "ex"),
     ("ruby-reader", "sh"),
     ("dot-net-reader", "read-"),
@@ -96,17 +97,19 @@ async fn watches(place: &Place) -> usize {
 }
 
 on_both_servers!(private java_clients_ignore_these_families, |place| async move {
-    let kinds = ["curator-mutex", "curator-read", "curator-write", "write-lock"];
+    let kinds = ["curator-mutex", "curator-read", "curator-write", "curator-latch", "write-lock"];
     if !Library::Java.or_skip(&place) {
         return;
     }
     let expected = [
         "curator-mutex: our-reader our-writer our-upgradable-reader our-permit curator-reader curator-writer kazoo \
-         kazoo-reader write-lock c ruby ruby-reader dot-net-reader dot-net-writer",
+         kazoo-reader write-lock c curator-latch ruby ruby-reader dot-net-reader dot-net-writer",
         "curator-read: ours our-reader our-upgradable-reader our-permit curator curator-reader kazoo kazoo-reader \
-         write-lock c go ruby ruby-reader dot-net-reader dot-net-writer",
-        "curator-write: ours our-upgradable-reader our-permit curator kazoo kazoo-reader write-lock c go ruby \
-         ruby-reader dot-net-reader dot-net-writer",
+         write-lock c go curator-latch ruby ruby-reader dot-net-reader dot-net-writer",
+        "curator-write: ours our-upgradable-reader our-permit curator kazoo kazoo-reader write-lock c go curator-latch \
+         ruby ruby-reader dot-net-reader dot-net-writer",
+        "curator-latch: ours our-reader our-writer our-upgradable-reader our-permit curator curator-reader \
+         curator-writer kazoo kazoo-reader write-lock c go ruby ruby-reader dot-net-reader dot-net-writer",
         "write-lock: our-reader our-writer curator-reader curator-writer kazoo kazoo-reader ruby ruby-reader",
     ];
     assert_eq!(ignored_families(&place, Library::Java, &kinds).await, expected);
@@ -119,11 +122,11 @@ on_both_servers!(private kazoo_ignores_these_families, |place| async move {
     }
     let expected = [
         "lock: ours our-reader our-writer our-upgradable-reader our-permit curator curator-reader curator-writer \
-         kazoo-reader write-lock c go ruby ruby-reader dot-net-reader dot-net-writer",
+         kazoo-reader write-lock c go curator-latch ruby ruby-reader dot-net-reader dot-net-writer",
         "lock-pattern: our-reader our-writer our-upgradable-reader our-permit curator-reader curator-writer \
-         kazoo-reader write-lock c ruby ruby-reader dot-net-reader dot-net-writer",
+         kazoo-reader write-lock c curator-latch ruby ruby-reader dot-net-reader dot-net-writer",
         "write: ours our-reader our-writer our-upgradable-reader our-permit curator curator-reader curator-writer \
-         write-lock c go ruby ruby-reader dot-net-reader dot-net-writer",
+         write-lock c go curator-latch ruby ruby-reader dot-net-reader dot-net-writer",
     ];
     assert_eq!(ignored_families(&place, Library::Kazoo, &kinds).await, expected);
 });
@@ -136,7 +139,7 @@ on_both_servers!(private aiozk_ignores_these_families, |place| async move {
     let expected = [
         "lock: ",
         "read: ours our-reader our-writer our-upgradable-reader our-permit curator curator-reader curator-writer kazoo \
-         kazoo-reader write-lock c go ruby ruby-reader dot-net-reader",
+         kazoo-reader write-lock c go curator-latch ruby ruby-reader dot-net-reader",
         "write: ",
     ];
     assert_eq!(ignored_families(&place, Library::Aiozk, &kinds).await, expected);

@@ -313,6 +313,8 @@ mod tests {
             (reason(&kazoo, b""), reason(&format!("_c_{HEX}-lock-0000000007"), b"")),
             (unread, unread)
         );
+        let latch = format!("_c_{}-latch-0000000007", uuid::Uuid::nil());
+        assert_eq!(reason(&latch, b""), unread, "a LeaderLatch never reads its data");
         let unknown = Some("its client library is not known");
         assert_eq!((reason("lock-0000000007", b""), reason("job-0000000007", b"")), (unknown, unknown));
     }

@@ -10,6 +10,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -130,6 +131,7 @@ public class LockClient {
                 case "curator-downgrade-read": return new WriteAndRead(client, path, true);
                 case "curator-semaphore":
                     return new Permits(client, path, Integer.parseInt(kind[1]), Integer.parseInt(kind[2]));
+                case "curator-latch": return new Latch(client, path);
                 case "write-lock": return new Recipe(client.getZookeeperClient().getZooKeeper(), path);
                 default: throw new IllegalArgumentException(kind[0]);
             }
@@ -200,6 +202,28 @@ public class LockClient {
 
         public void release() {
             semaphore.returnAll(leases);
+        }
+    }
+
+    /** Curator's election of a leader. The leader is the holder. */
+    static class Latch implements Lock {
+        final CuratorFramework client;
+        final String path;
+        LeaderLatch latch;
+
+        Latch(CuratorFramework client, String path) {
+            this.client = client;
+            this.path = path;
+        }
+
+        public void acquire() throws Exception {
+            latch = new LeaderLatch(client, path);
+            latch.start();
+            latch.await();
+        }
+
+        public void release() throws Exception {
+            latch.close();
         }
     }
 
