@@ -11,12 +11,19 @@ pub(crate) fn root() -> PathBuf {
     root.canonicalize().expect("the repository exists")
 }
 
-/// Returns the paths, relative to the root, of the Markdown pages in a directory.
+/// Returns the paths, relative to the root, of the Markdown pages in a directory and its subdirectories.
 pub(crate) fn pages_in(directory: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(root().join(directory)).expect("the directory is readable");
-    let names =
-        entries.map(|entry| entry.expect("readable entry").file_name().into_string().expect("UTF-8 name"));
-    names.filter(|name| name.ends_with(".md")).map(|name| format!("{directory}/{name}")).collect()
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(root().join(directory)).expect("the directory is readable") {
+        let entry = entry.expect("readable entry");
+        let path = format!("{directory}/{}", entry.file_name().into_string().expect("UTF-8 name"));
+        if entry.file_type().expect("readable entry").is_dir() {
+            pages.extend(pages_in(&path));
+        } else if path.ends_with(".md") {
+            pages.push(path);
+        }
+    }
+    pages
 }
 
 pub(crate) fn regex(pattern: &str) -> Regex {
