@@ -254,13 +254,14 @@ async fn serve_requests<S: ClientStream>(
         if ready {
             input.reserve(read_size);
         }
+        let mut took_turn = status.took_turn;
         tokio::select! {
             biased;
             written = write(&mut writer, &mut output, &mut unflushed), if output.is_writable() || unflushed => {
                 written?;
                 write_deadline = Instant::now() + WRITE_TIMEOUT;
             }
-            _ = std::future::ready(()), if ready && status.more => tokio::task::yield_now().await,
+            _ = std::future::ready(()), if ready && status.more => {}
             () = waker.notified() => {}
             read = reader.read_buf(&mut input), if ready && !status.holds_frame => {
                 let read = read?;
@@ -279,6 +280,12 @@ async fn serve_requests<S: ClientStream>(
             () = sleep_until(write_deadline), if output.is_writable() || unflushed => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its output"));
             }
+            // Polled last, and only if the task now waits.
+            () = std::future::poll_fn(|_| { took_turn = false; std::task::Poll::Pending }) => {}
+        }
+        // Otherwise a client that sends many requests would keep its thread for many turns.
+        if took_turn {
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -310,4 +317,146 @@ async fn wait_for_peer_close(socket: &mut impl ClientStream) -> io::Result<()> {
     let mut rest = vec![0; 4096];
     while socket.read(&mut rest).await? > 0 {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::future::poll_fn;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll};
+
+    use tokio::io::{DuplexStream, ReadBuf, duplex};
+    use zoolock_wire::{ConnectRequest, Request, RequestHeader, Writer};
+
+    use super::*;
+    use crate::access::Access;
+    use crate::serve::fuzzing::FuzzServer;
+
+    /// Maximum number of requests of a turn.
+    const TURN: u64 = 128;
+    const REQUESTS: usize = 2000;
+
+    /// A client that has sent all its requests already, and that reads all output at once.
+    struct Flood {
+        input: VecDeque<u8>,
+        /// Maximum number of bytes of one read.
+        chunk: usize,
+    }
+
+    impl Flood {
+        /// Creates a client that opens a session and sends the same request [`REQUESTS`] times.
+        fn new(request: &Request, chunk: usize) -> Self {
+            let mut input = BytesMut::new();
+            Writer::frame(&mut input, |writer| ConnectRequest::new_session(4000).encode(writer));
+            (0..REQUESTS).for_each(|_| input.extend_from_slice(&frame(request)));
+            Flood { input: input.to_vec().into(), chunk }
+        }
+    }
+
+    impl AsyncRead for Flood {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let len = self.chunk.min(buf.remaining()).min(self.input.len());
+            buf.put_slice(&self.input.drain(..len).collect::<Vec<u8>>());
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Flood {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(buf.len()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn frame(request: &Request) -> BytesMut {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, |writer| {
+            RequestHeader { xid: 1, op: request.op() }.encode(writer);
+            request.encode(writer);
+        });
+        frame
+    }
+
+    fn serve_stream<S: ClientStream>(server: &FuzzServer, stream: S) -> impl Future<Output = ()> + use<S> {
+        let (stop, stopped) = watch::channel(false);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let serving = serve_connection(Arc::clone(server.shared()), stream, peer, None, stopped);
+        async move {
+            serving.await;
+            drop(stop);
+        }
+    }
+
+    /// Polls a future to its end. Returns the largest number of requests that the server handled in one poll.
+    async fn most_requests_in_one_poll(server: &FuzzServer, serving: impl Future<Output = ()>) -> u64 {
+        let mut serving = pin!(serving);
+        let mut most = 0;
+        poll_fn(|context| {
+            let before = server.stats().received;
+            let polled = serving.as_mut().poll(context);
+            most = most.max(server.stats().received - before);
+            polled
+        })
+        .await;
+        most
+    }
+
+    #[tokio::test]
+    async fn one_poll_handles_one_turn() {
+        let read = Request::Exists { path: "/".into(), watch: false };
+        let write = Request::SetData { path: "/".into(), data: None, version: -1 };
+        for (request, chunk) in [
+            (&read, usize::MAX),
+            // Each read of the socket returns one request, a part of a request, or several requests.
+            (&read, frame(&read).len()),
+            (&read, 10),
+            (&read, 1000),
+            (&write, usize::MAX),
+            (&Request::Ping, usize::MAX),
+        ] {
+            let server = FuzzServer::new(Access::default()).expect("a thread");
+            let serving = serve_stream(&server, Flood::new(request, chunk));
+            let most = most_requests_in_one_poll(&server, serving).await;
+            assert_eq!(server.stats().received, REQUESTS as u64 + 1, "{request:?}");
+            assert!(most <= TURN + 1, "{most} requests in one poll: {request:?}, {chunk} bytes a read");
+        }
+    }
+
+    /// Sends a ping, and waits for its reply.
+    async fn ping(client: &mut DuplexStream) {
+        client.write_all(&frame(&Request::Ping)).await.expect("the server reads");
+        let len = client.read_u32().await.expect("a reply");
+        client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
+    }
+
+    #[tokio::test]
+    async fn others_are_served_between_turns() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let (mut client, stream) = duplex(1 << 16);
+        let mut connect = BytesMut::new();
+        Writer::frame(&mut connect, |writer| ConnectRequest::new_session(4000).encode(writer));
+        client.write_all(&connect).await.expect("the server reads");
+        let other = tokio::spawn(server.serve(stream));
+        let len = client.read_u32().await.expect("a reply");
+        client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
+        let before = server.stats().received;
+        let flood = Flood::new(&Request::Exists { path: "/".into(), watch: false }, usize::MAX);
+        let flood = tokio::spawn(serve_stream(&server, flood));
+        ping(&mut client).await;
+        let handled = server.stats().received - before;
+        assert!(handled <= 4 * TURN, "{handled} requests of another client were handled first");
+        drop(client);
+        flood.await.expect("no panic");
+        other.await.expect("no panic");
+    }
 }

@@ -16,11 +16,11 @@ use crate::txn::Password;
 /// fits, and so do credentials.
 pub(super) const MAX_GREETING: usize = 8192;
 
-/// Maximum number of frames that a task handles before it releases the core for other connections.
+/// Maximum number of frames of a turn. After each turn the task goes to the end of the run queue.
 const BATCH: usize = 128;
 /// Time after which a task ends a batch of frames early, because some requests cost more than
 /// others.
-const BATCH_TIME: Duration = Duration::from_millis(2);
+const BATCH_TIME: Duration = Duration::from_millis(1);
 
 /// A longer frame is decoded before the core is locked. Its request may take long.
 const LARGE_FRAME: usize = 8192;
@@ -42,6 +42,8 @@ pub(super) struct InputStatus {
     pub(super) is_unfinished: bool,
     /// Set if the connection has a long request that is not finished.
     pub(super) has_long_request: bool,
+    /// Set if the turn has handled requests, or the next turn should follow at once.
+    pub(super) took_turn: bool,
     /// Set if the turn took long.
     pub(super) took_long: bool,
     /// Set if the task must write the transactions of this turn ([`Journal::write_here`](super::Journal::write_here)).
@@ -156,6 +158,7 @@ impl SharedServer {
             holds_frame,
             is_unfinished,
             has_long_request,
+            took_turn: frames > 0 || more,
             took_long,
             must_write,
         }
