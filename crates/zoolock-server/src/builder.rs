@@ -213,8 +213,9 @@ impl Builder {
 
     /// Sets the maximum number of open connections. Further connections are closed at once. Default: 0, no limit.
     ///
-    /// One connection is reserved for each disconnected session with ephemeral znodes. A new session is refused if all
-    /// free connections are reserved.
+    /// One connection is reserved for each disconnected session with ephemeral znodes, and at most a quarter of all
+    /// connections. A new session is refused if all free connections are reserved: the server closes its connection without
+    /// an answer, and logs the reason.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self

@@ -85,7 +85,7 @@ pub struct CoreConfig {
     /// [`Core::continue_work`] and [`Core::advance`].
     pub slice_steps: usize,
     /// Maximum number of connections; 0: no limit. A new session is refused if all free connections
-    /// are reserved for sessions that own ephemerals and have no connection.
+    /// are reserved for sessions that own ephemerals and have no connection. At most a quarter is reserved.
     pub max_connections: usize,
     /// Maximum number of connections per client address; 0: no limit.
     pub max_connections_per_address: usize,
@@ -192,6 +192,8 @@ pub struct ServerStats {
     pub longest_turn: usize,
     /// Connections closed because the client did not read its output or watched too many paths.
     pub cut_off: u64,
+    /// New sessions refused because of a limit.
+    pub refused: u64,
 }
 
 /// The server without input and output.

@@ -34,16 +34,18 @@ impl Core {
             );
             return self.close(conn);
         }
-        if request.session == 0 && self.are_free_connections_reserved(conn) {
-            tracing::info!(
-                %conn,
-                "connections are reserved for sessions with ephemeral znodes; refusing a new session"
-            );
-            return self.close(conn);
-        }
         let max_sessions = self.config.max_sessions;
-        if request.session == 0 && max_sessions != 0 && self.state.sessions.len() >= max_sessions {
-            tracing::warn!(%conn, max_sessions, "too many sessions; refusing a new one");
+        let reason = match max_sessions != 0 && self.state.sessions.len() >= max_sessions {
+            _ if request.session != 0 => None,
+            true => Some("there are too many sessions"),
+            false if self.are_free_connections_reserved(conn) => {
+                Some("the free connections are reserved for holders")
+            }
+            false => None,
+        };
+        if let Some(reason) = reason {
+            tracing::warn!(%conn, reason, "refusing a new session");
+            self.totals.refused += 1;
             return self.close(conn);
         }
         let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
@@ -92,19 +94,19 @@ impl Core {
         let Some(peer) = self.conns.get(&conn).map(|conn| conn.peer) else { return false };
         let is_here = |address: Option<&IpAddr>| address.is_none_or(|address| *address == peer);
         let open = || self.conns.values().filter(|conn| !conn.closing);
-        let (mut all, mut here) = (open().count(), 0);
-        if per_address != 0 {
-            here = open().filter(|conn| conn.peer == peer).count();
-        }
+        let here = if per_address == 0 { 0 } else { open().filter(|conn| conn.peer == peer).count() };
+        let (mut reserved, mut reserved_here) = (0, 0);
         let detached =
             self.state.tree.sessions_with_ephemerals().filter(|session| {
                 !self.attached.contains_key(session) && !self.state.ending.contains(session)
             });
         for session in detached {
-            all += 1;
-            here += usize::from(is_here(self.last_addresses.get(&session)));
+            reserved += 1;
+            reserved_here += usize::from(is_here(self.last_addresses.get(&session)));
         }
-        (total != 0 && all > total) || (per_address != 0 && here > per_address)
+        // At most a quarter is reserved, because sessions that hang up could lock out new clients otherwise.
+        let is_full = |max: usize, open, kept: usize| max != 0 && open + kept.min(max.div_ceil(4)) > max;
+        is_full(total, open().count(), reserved) || is_full(per_address, here, reserved_here)
     }
 
     pub(super) fn begin_session(

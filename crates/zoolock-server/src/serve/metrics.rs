@@ -82,7 +82,7 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
         gauge("budget_http_connections", http as u64),
         gauge("budget_http_connections_limit", shared.timing.conf.max_http_connections as u64),
         gauge("budget_waiting_connections", stats.waiting as u64),
-        counter("connection_rejected", rejected),
+        counter("connection_rejected", rejected + stats.refused),
         counter("connection_request_count", opened),
         counter("connection_drop_count", stats.cut_off),
         counter("stale_sessions_expired", stats.expired),

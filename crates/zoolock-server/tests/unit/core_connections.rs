@@ -1,10 +1,11 @@
 //! Connections that the core closes or refuses.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 
 use bytes::BytesMut;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
-use zoolock_wire::{Acl, CreateRequest, Identity, Request, op, perms};
+use zoolock_wire::{Acl, ConnectRequest, CreateRequest, Hidden, Identity, Request, Writer, op, perms};
 
 use crate::core_client::{LOCALHOST, config, connect, connect_from, send_request};
 
@@ -57,47 +58,109 @@ fn hold_from(core: &mut Core, address: IpAddr, id: u64) -> ConnId {
     conn
 }
 
+/// Limits of 100 connections, in all or of one address. Of these, 25 can be reserved.
+fn limits() -> [CoreConfig; 2] {
+    [
+        CoreConfig { max_connections: 100, ..config() },
+        CoreConfig { max_connections_per_address: 100, ..config() },
+    ]
+}
+
+/// Opens sessions with an ephemeral znode, and ends their connections.
+fn leave_holders(core: &mut Core, address: IpAddr, ids: Range<u64>) {
+    for id in ids {
+        let holder = hold_from(core, address, id);
+        core.remove_connection(holder, NOW);
+    }
+}
+
+/// Opens new sessions until one is refused. Returns their connections.
+fn connect_newcomers(core: &mut Core, address: IpAddr) -> Vec<ConnId> {
+    let connect_next = |id| {
+        let conn = connect_from(core, address, id, NOW);
+        let is_admitted = core.is_admitted(conn);
+        if !is_admitted {
+            assert!(core.take_output(conn, &mut BytesMut::new()), "the connection is closed");
+            core.remove_connection(conn, NOW);
+        }
+        is_admitted.then_some(conn)
+    };
+    (10_000..10_200).map_while(connect_next).collect()
+}
+
 #[test]
 fn new_session_gets_no_reserved_connection() {
-    let limits = [
-        CoreConfig { max_connections: 3, ..config() },
-        CoreConfig { max_connections_per_address: 3, ..config() },
-    ];
-    for config in limits {
+    for config in limits() {
         let mut core = Core::new(config, 1);
-        let holders = [hold(&mut core, 1), hold(&mut core, 2)];
-        for holder in holders {
-            core.remove_connection(holder, NOW);
-        }
-        // The third connection is not reserved.
-        let first = connect(&mut core, 3, NOW);
-        assert!(core.is_admitted(first));
-        let second = connect(&mut core, 4, NOW);
-        assert!(!core.is_admitted(second));
-        assert!(core.take_output(second, &mut BytesMut::new()), "the connection is closed");
-        core.remove_connection(second, NOW);
-        // The sessions of the holders expire.
+        leave_holders(&mut core, LOCALHOST, 1..11);
+        assert_eq!(connect_newcomers(&mut core, LOCALHOST).len(), 90);
+        assert_eq!(core.stats().refused, 1);
+        // The sessions of the holders expire, and those of the newcomers.
         core.expire_due_sessions(Now { mono_ms: 60_000, ..NOW });
-        let third = connect(&mut core, 5, Now { mono_ms: 60_000, ..NOW });
-        assert!(core.is_admitted(third));
+        let later = connect(&mut core, 20_000, Now { mono_ms: 60_000, ..NOW });
+        assert!(core.is_admitted(later));
+    }
+}
+
+#[test]
+fn sessions_that_hang_up_leave_room_for_newcomers() {
+    for config in limits() {
+        let mut core = Core::new(config, 1);
+        leave_holders(&mut core, LOCALHOST, 1..301);
+        assert_eq!(connect_newcomers(&mut core, LOCALHOST).len(), 75);
+    }
+}
+
+#[test]
+fn holders_that_restart_together_all_connect() {
+    for config in limits() {
+        let mut core = Core::new(config, 1);
+        leave_holders(&mut core, LOCALHOST, 1..74);
+        let restarted: Vec<ConnId> = (101..174).map(|id| hold(&mut core, id)).collect();
+        assert!(restarted.iter().all(|&conn| core.is_admitted(conn)));
+    }
+}
+
+#[test]
+fn reserved_connections_are_left_for_holders() {
+    for config in limits() {
+        let mut core = Core::new(config, 1);
+        leave_holders(&mut core, LOCALHOST, 1..26);
+        let newcomers = connect_newcomers(&mut core, LOCALHOST);
+        let sessions: Vec<_> = core.state().sessions.keys().copied().collect();
+        let detached: Vec<_> = sessions
+            .into_iter()
+            .filter(|session| !core.state().tree.ephemerals(*session).is_empty())
+            .collect();
+        for session in &detached {
+            let conn = core.add_connection(LOCALHOST);
+            let password = Hidden(vec![9; 16]);
+            let request =
+                ConnectRequest { session: session.0, password, ..ConnectRequest::new_session(4000) };
+            let mut bytes = BytesMut::new();
+            request.encode(&mut Writer::new(&mut bytes));
+            core.receive(conn, &bytes, NOW, || unreachable!("the session exists"));
+            assert!(core.is_admitted(conn));
+        }
+        assert_eq!(newcomers.len() + detached.len(), 100);
     }
 }
 
 #[test]
 fn connections_are_reserved_per_client_address() {
     let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    let mut core = Core::new(CoreConfig { max_connections_per_address: 2, ..config() }, 1);
-    for id in 1..=2 {
-        let holder = hold_from(&mut core, other, id);
-        core.remove_connection(holder, NOW);
-    }
-    for id in 3..=4 {
-        let ours = connect(&mut core, id, NOW);
-        assert!(core.is_admitted(ours), "session {id} was refused");
-    }
-    // Both connections of the other address are reserved for its holders.
-    let newcomer = connect_from(&mut core, other, 5, NOW);
-    assert!(!core.is_admitted(newcomer));
+    let mut core = Core::new(CoreConfig { max_connections_per_address: 8, ..config() }, 1);
+    leave_holders(&mut core, other, 1..3);
+    assert_eq!(connect_newcomers(&mut core, LOCALHOST).len(), 8);
+    // Two connections of the other address are reserved for its holders.
+    assert_eq!(connect_newcomers(&mut core, other).len(), 6);
+}
+
+#[test]
+fn refused_sessions_are_counted() {
+    let mut core = Core::new(CoreConfig { max_sessions: 2, ..config() }, 1);
+    assert_eq!(connect_newcomers(&mut core, LOCALHOST).len(), 2);
+    assert_eq!(core.stats().refused, 1);
 }
 
 #[test]

@@ -148,7 +148,7 @@ async fn diagnose_socket(path: &std::path::Path) -> HostDiagnosis {
 fn describe_answer(answer: std::io::Result<ServerGreeting>, hang_up: &str) -> HostDiagnosis {
     match answer {
         Ok(ServerGreeting::ZooKeeper) => {
-            HostDiagnosis::running("speaks ZooKeeper, but opened no session in time")
+            HostDiagnosis::running("speaks ZooKeeper, but opened no session in time; see its log")
         }
         Ok(ServerGreeting::Other) => HostDiagnosis::new("something answers, but it does not speak ZooKeeper"),
         Err(error) => HostDiagnosis::running(format!(

@@ -37,7 +37,7 @@ pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: Tc
         // ended for the client.
         Ok(mut stream) => match probe_zookeeper(&mut stream).await {
             Ok(ServerGreeting::ZooKeeper) => {
-                TlsFinding::Other("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
+                TlsFinding::Other("speaks ZooKeeper over TLS, but opened no session; see its log".to_owned())
             }
             Ok(ServerGreeting::Other) => {
                 TlsFinding::Other("something answers over TLS, but it does not speak ZooKeeper".to_owned())
