@@ -230,8 +230,10 @@ pub struct Core {
     deliveries: Deliveries,
     round: DeliveryRound,
     listings: Listings,
-    /// Last transaction that was not refused. Refused writes change nothing but the zxid.
+    /// Last transaction that changed the state. Refused writes and checks change nothing but the zxid.
     last_change: Zxid,
+    /// Last transaction that wrote an access list of an existing znode.
+    last_acl_change: Zxid,
     /// Counters for [`Core::stats`]. Counts that are derived from other fields are zero here.
     totals: ServerStats,
 }
@@ -256,6 +258,7 @@ impl Core {
             turn_steps: config.slice_steps,
             config,
             last_change,
+            last_acl_change: last_change,
             state,
             watches: Watches::default(),
             conns: BTreeMap::new(),
@@ -381,10 +384,16 @@ impl Core {
         conn.unwritten = unwritten;
     }
 
+    /// Returns the last transaction that the output of a connection may show. The output must wait until it is on disk.
+    pub fn last_shown(&self, conn: ConnId) -> Zxid {
+        self.conns.get(&conn).map_or(Zxid(0), |conn| conn.shown)
+    }
+
     /// Moves a connection's output to `out`. Returns true if the connection must be closed after this output.
     pub fn take_output(&mut self, conn: ConnId, out: &mut BytesMut) -> bool {
         let Some(conn) = self.conns.get_mut(&conn) else { return true };
         conn.woken = false;
+        conn.shown = Zxid(0);
         self.totals.queued -= conn.output.len() + conn.unwritten;
         if out.is_empty() {
             std::mem::swap(out, &mut conn.output);
@@ -411,8 +420,8 @@ impl Core {
     }
 
     /// Returns the decided transactions, in order. The caller removes them from the vector and
-    /// writes them to the log. Refused writes are not included, because they change nothing but the
-    /// zxid. Output of [`Core::take_output`] may be sent only when all of these transactions are on
+    /// writes them to the log. Refused writes and checks are not included, because they change nothing but the
+    /// zxid. Output of [`Core::take_output`] may be sent only when the transactions up to [`Core::last_shown`] are on
     /// disk.
     pub fn decided_mut(&mut self) -> &mut Vec<Txn> {
         &mut self.decided
@@ -511,13 +520,20 @@ impl Core {
         };
         let txn = Txn { zxid, session, time: now.wall_ms, change };
         let Committed { reply, events } = commit(&txn, &mut self.state);
-        self.fire_watches(events);
-        if !matches!(txn.change, Change::Refused(_)) {
+        let changes = match &txn.change {
+            Change::Multi(changes) => changes.as_slice(),
+            change => std::slice::from_ref(change),
+        };
+        if changes.iter().any(|change| !matches!(change, Change::Check | Change::Refused(_))) {
             self.last_change = zxid;
+            if changes.iter().any(|change| matches!(change, Change::SetAcl { .. })) {
+                self.last_acl_change = zxid;
+            }
             if self.config.journal {
                 self.decided.push(txn);
             }
         }
+        self.fire_watches(events);
         reply
     }
 }

@@ -96,6 +96,17 @@ impl Tree {
         self.arena.find(path::normalize(path)).map(|id| self.at(id))
     }
 
+    /// Returns the last transaction that changed what a read of this path shows, except access lists, if the tree has it.
+    pub(crate) fn last_change(&self, path: &str) -> Option<Zxid> {
+        match self.get(path) {
+            // At the end of the sequence numbers, a create does not change pzxid.
+            Some(node) if node.created_children() == i32::MAX => None,
+            Some(node) => Some(node.mzxid().max(node.pzxid())),
+            // If the znode was deleted, its parent znode has the transaction.
+            None => self.get(path::parent(path).ok()?).map(Znode::pzxid),
+        }
+    }
+
     fn at(&self, id: u32) -> Znode<'_> {
         Znode { tree: self, id, node: self.arena.node(id) }
     }

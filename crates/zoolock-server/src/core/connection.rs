@@ -5,8 +5,9 @@ use zoolock_wire::{Identity, RequestHeader};
 
 use super::jobs::Job;
 
+use super::output::NOTHING;
 use crate::client::Client;
-use crate::ids::SessionId;
+use crate::ids::{SessionId, Zxid};
 
 #[derive(Debug)]
 pub(super) struct Conn {
@@ -15,6 +16,8 @@ pub(super) struct Conn {
     pub(super) peer: IpAddr,
     pub(super) client: Client,
     pub(super) output: BytesMut,
+    /// The last transaction whose effects `output` may show.
+    pub(super) shown: Zxid,
     /// Number of bytes in the buffer of the connection's task when the task last took `output`. The
     /// taken bytes are included.
     pub(super) unwritten: usize,
@@ -124,6 +127,7 @@ impl Conn {
             )
             .with_max_steps(max_steps),
             output: BytesMut::new(),
+            shown: NOTHING,
             unwritten: 0,
             counts: ConnectionCounts::default(),
             closing: false,

@@ -12,6 +12,7 @@ use zoolock_wire::{Code, ReplyHeader, Writer, perms};
 use super::Core;
 use super::connection::Conn;
 use super::jobs::{CompleteListing, Job, Listing, Readiness};
+use super::output::EVERYTHING;
 use crate::ids::ConnId;
 use crate::watches::{PathHasher, WatchKinds};
 
@@ -192,7 +193,7 @@ impl Core {
         let Some(CompleteListing { stat, zxid, kept, events, .. }) = complete else {
             return Readiness::Ready;
         };
-        self.send(conn, |writer| {
+        self.send(conn, EVERYTHING, |writer| {
             ReplyHeader { xid, zxid, err: 0 }.encode(writer);
             writer.count(kept);
             writer.raw(&names);
@@ -202,7 +203,7 @@ impl Core {
         });
         if let Some(state) = self.conns.get_mut(&conn).filter(|_| !events.is_empty()) {
             state.output.extend_from_slice(&events);
-            self.record_sent(conn, events.len());
+            self.record_sent(conn, EVERYTHING, events.len());
         }
         Readiness::Ready
     }
@@ -260,7 +261,7 @@ impl Core {
 
     fn fail_listing(&mut self, conn: ConnId, listing: &Listing, code: Code) -> Readiness {
         self.forget_listing(conn, listing);
-        self.reply(conn, listing.xid, Err(code));
+        self.reply(conn, listing.xid, EVERYTHING, Err(code));
         Readiness::Ready
     }
 

@@ -7,10 +7,15 @@ use super::Core;
 use super::connection::Conn;
 use super::deliveries::encode_event_frame;
 use super::jobs::Job;
-use crate::ids::ConnId;
+use crate::ids::{ConnId, Zxid};
 
 /// Maximum number of bytes of the events that follow a list of children. Above it the connection is closed.
 const MAX_LATER_EVENTS: usize = 1 << 20;
+
+/// The mark of output that shows no transaction. It does not wait for the log.
+pub(super) const NOTHING: Zxid = Zxid(0);
+/// The mark of output that may show all transactions up to the present one.
+pub(super) const EVERYTHING: Zxid = Zxid(i64::MAX);
 
 impl Core {
     pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {
@@ -37,7 +42,7 @@ impl Core {
             }
             None => state.output.extend_from_slice(frame),
         }
-        self.record_sent(conn, frame.len());
+        self.record_sent(conn, EVERYTHING, frame.len());
         if let Some(state) = self.conns.get_mut(&conn)
             && state.output.len() > self.config.max_output
         {
@@ -72,7 +77,8 @@ impl Core {
         self.conns.get(&conn).is_none_or(|state| state.cut_off)
     }
 
-    pub(super) fn send(&mut self, conn: ConnId, body: impl FnOnce(&mut Writer<'_>)) {
+    /// Sends a frame that may show the effects of transactions up to `shown`.
+    pub(super) fn send(&mut self, conn: ConnId, shown: Zxid, body: impl FnOnce(&mut Writer<'_>)) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if state.closing {
             return;
@@ -80,7 +86,7 @@ impl Core {
         let before = state.output.len();
         Writer::frame(&mut state.output, body);
         let added = state.output.len() - before;
-        self.record_sent(conn, added);
+        self.record_sent(conn, shown, added);
     }
 
     pub(super) fn record_received(&mut self, conn: ConnId, len: usize) {
@@ -90,8 +96,9 @@ impl Core {
         self.totals.bytes_received += len as u64 + 4;
     }
 
-    pub(super) fn record_sent(&mut self, conn: ConnId, added: usize) {
+    pub(super) fn record_sent(&mut self, conn: ConnId, shown: Zxid, added: usize) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
+        state.shown = state.shown.max(shown.min(self.last_change));
         state.counts.sent += 1;
         state.counts.last_zxid = self.state.zxid.0;
         self.totals.sent += 1;

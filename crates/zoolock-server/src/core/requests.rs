@@ -6,11 +6,10 @@ use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader
 use super::connection::HandshakePhase;
 use super::jobs::WatchesToSet;
 use super::listing::LISTED;
-use super::output::encode_reply;
+use super::output::{EVERYTHING, NOTHING, encode_reply};
 use super::{Core, Now};
 use crate::acl::{self, stored_bytes};
-use crate::ids::ConnId;
-use crate::ids::SessionId;
+use crate::ids::{ConnId, SessionId, Zxid};
 use crate::prepare::{Requester, prepare};
 use crate::query::query;
 use crate::txn::{Change, WriteRefusal};
@@ -74,7 +73,7 @@ impl Core {
         }
         if !self.may_request(conn, header.op) {
             tracing::info!(%conn, "request before authentication; closing the connection");
-            self.reply(conn, header.xid, Err(Code::SessionClosedRequireAuth));
+            self.reply(conn, header.xid, NOTHING, Err(Code::SessionClosedRequireAuth));
             return self.reject_unauthenticated(conn, now);
         }
         let request = match request {
@@ -86,11 +85,12 @@ impl Core {
                     let change = Change::Refused(WriteRefusal::One(Code::MarshallingError));
                     result = self.commit_change(session, change, now);
                 }
-                return self.reply(conn, header.xid, result);
+                return self.reply(conn, header.xid, NOTHING, result);
             }
         };
+        let shown = self.shown_by_reply(&request);
         match request {
-            Request::Ping => self.reply(conn, header.xid, Ok(Reply::Empty)),
+            Request::Ping => self.reply(conn, header.xid, NOTHING, Ok(Reply::Empty)),
             Request::Auth { scheme, credentials, .. } => {
                 self.authenticate(conn, header.xid, &scheme, &credentials.0, now);
             }
@@ -122,11 +122,11 @@ impl Core {
                 };
                 self.steps += requester.client.steps();
                 let result = self.commit_change(session, change, now);
-                self.reply_to_write(conn, header.xid, result);
+                self.answer_write(conn, header.xid, shown, result);
             }
             Request::Sasl { .. } => {
                 // Replies like an Apache ZooKeeper without SASL. The connection gets no identity.
-                self.send(conn, |writer| {
+                self.send(conn, NOTHING, |writer| {
                     ReplyHeader { xid: header.xid, zxid: 0, err: 0 }.encode(writer);
                     Reply::Token(None).encode(writer);
                 });
@@ -144,15 +144,15 @@ impl Core {
                     }
                     None => Err(Code::MarshallingError),
                 };
-                self.reply(conn, header.xid, result);
+                self.reply(conn, header.xid, NOTHING, result);
             }
             Request::CheckWatches { path, kind } => {
                 let result = Self::watcher_result(kind, |kinds| self.watches.contains(&path, conn, kinds));
-                self.reply(conn, header.xid, result);
+                self.reply(conn, header.xid, NOTHING, result);
             }
             Request::RemoveWatches { path, kind } => {
                 let result = Self::watcher_result(kind, |kinds| self.watches.remove(&path, conn, kinds));
-                self.reply(conn, header.xid, result);
+                self.reply(conn, header.xid, NOTHING, result);
             }
             request => {
                 let Some(requester) = self.requester(conn, session) else { return };
@@ -162,14 +162,34 @@ impl Core {
                 let result = query(&request, &self.state, requester);
                 self.steps += requester.client.steps();
                 self.set_requested_watch(conn, &request, &result);
-                self.reply(conn, header.xid, result);
+                self.reply(conn, header.xid, shown, result);
             }
         }
     }
 
-    pub(super) fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
+    /// Sends a reply that may show the effects of transactions up to `shown`.
+    pub(super) fn reply(&mut self, conn: ConnId, xid: i32, shown: Zxid, result: Result<Reply, Code>) {
         let zxid = self.state.zxid.0;
-        self.send(conn, |writer| encode_reply(xid, zxid, result, writer));
+        self.send(conn, shown, |writer| encode_reply(xid, zxid, result, writer));
+    }
+
+    /// Returns the last transaction whose effects the reply to a request may show.
+    fn shown_by_reply(&self, request: &Request) -> Zxid {
+        match request {
+            Request::Sync { .. } | Request::WhoAmI => NOTHING,
+            Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::GetAcl { path }
+            | Request::GetChildren { path, .. }
+            | Request::GetChildren2 { path, .. }
+            | Request::Check { path, .. } => {
+                self.state.tree.last_change(path).map_or(EVERYTHING, |zxid| zxid.max(self.last_acl_change))
+            }
+            Request::Multi(ops) | Request::MultiRead(ops) => {
+                ops.iter().map(|op| self.shown_by_reply(op)).max().unwrap_or(NOTHING)
+            }
+            _ => EVERYTHING,
+        }
     }
 
     fn is_out_of_memory(&self) -> bool {
@@ -230,11 +250,11 @@ impl Core {
             self.totals.auth_failures += 1;
             tracing::info!(%conn, scheme, "authentication failed; closing the connection");
             let err = Code::AuthFailed.number();
-            self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
+            self.send(conn, NOTHING, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
             return self.reject_unauthenticated(conn, now);
         }
         // As in ZooKeeper, replies to `auth` requests always contain zxid 0.
-        self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
+        self.send(conn, NOTHING, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
     }
 
     /// Sets the watch that a read requested. A failed read sets no watch, except `exists` of a

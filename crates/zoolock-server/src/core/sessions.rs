@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
 use super::connection::{Conn, HandshakePhase};
+use super::output::{EVERYTHING, NOTHING};
 use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
@@ -71,7 +72,9 @@ impl Core {
         if !refused {
             self.attach(conn, session, timeout_ms, request.session == 0, now);
         }
-        self.send(conn, |writer| response.encode(writer));
+        // A client knows the password of its session from an answer that has waited for the log.
+        let shown = if request.session == 0 || refused { EVERYTHING } else { NOTHING };
+        self.send(conn, shown, |writer| response.encode(writer));
         if refused {
             tracing::info!(
                 %conn,

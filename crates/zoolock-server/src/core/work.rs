@@ -16,11 +16,11 @@ use bytes::BytesMut;
 use zoolock_wire::{Code, EventKind, Reply, Writer, perms};
 
 use super::jobs::{Job, Readiness, SessionEnd, SetWatch, WatchesToSet};
-use super::output::encode_reply;
+use super::output::{EVERYTHING, NOTHING, encode_reply};
 use super::{Core, Now};
 use crate::acl::AclList;
 use crate::client::path_steps;
-use crate::ids::{ConnId, SessionId};
+use crate::ids::{ConnId, SessionId, Zxid};
 use crate::prepare::decide_removal;
 use crate::txn::Change;
 use crate::watches::WatchKinds;
@@ -165,7 +165,7 @@ impl Core {
                     // The client has asked to end its session. Events that take long to deliver are dropped.
                     self.catch_up(conn, DELIVERY_STEPS);
                     self.end_watches(conn);
-                    self.reply(conn, xid, result);
+                    self.reply(conn, xid, EVERYTHING, result);
                     self.close(conn);
                 }
                 failed.map_or(Ok(()), Err)
@@ -414,15 +414,15 @@ impl Core {
     fn send_waiting(&mut self, conn: ConnId, reply: &[u8]) {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.output.extend_from_slice(reply);
-            self.record_sent(conn, reply.len());
+            self.record_sent(conn, EVERYTHING, reply.len());
         }
     }
 
     /// Replies to a write after the events of the write.
-    pub(super) fn reply_to_write(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
+    pub(super) fn answer_write(&mut self, conn: ConnId, xid: i32, shown: Zxid, result: Result<Reply, Code>) {
         let is_late = self.is_lagging(conn) && (self.is_turn_over() || !self.catch_up(conn, DELIVERY_STEPS));
         if !is_late {
-            return self.reply(conn, xid, result);
+            return self.reply(conn, xid, shown, result);
         }
         let mut reply = BytesMut::new();
         let zxid = self.state.zxid.0;
@@ -448,7 +448,7 @@ impl Core {
                 return Readiness::Busy;
             }
         }
-        self.reply(conn, watches.xid, Ok(Reply::Empty));
+        self.reply(conn, watches.xid, NOTHING, Ok(Reply::Empty));
         Readiness::Ready
     }
 

@@ -136,8 +136,8 @@ impl SharedServer {
             self.end_turn(&mut inner, Some(conn));
             return InputStatus { closing: true, holds_frame, ..InputStatus::default() };
         }
-        let last_change = inner.core.last_change();
-        let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
+        let shown = inner.core.last_shown(conn);
+        let closing = output.fill(shown, |bytes| inner.core.take_output(conn, bytes)) || broken;
         let was_active = inner.last_active == Some(conn);
         if frames > 0 {
             inner.last_active = Some(conn);

@@ -22,22 +22,25 @@ pub(super) struct OutputBuffer {
 }
 
 impl OutputBuffer {
-    /// Lets `take` append bytes, which may show the effects of transactions up to `last_change`.
-    pub(super) fn fill<T>(&mut self, last_change: Zxid, take: impl FnOnce(&mut BytesMut) -> T) -> T {
+    /// Lets `take` append bytes, which may show the effects of transactions up to `shown`.
+    pub(super) fn fill<T>(&mut self, shown: Zxid, take: impl FnOnce(&mut BytesMut) -> T) -> T {
         let before = self.bytes.len();
         let result = take(&mut self.bytes);
         let added = self.bytes.len() - before;
         match self.unsynced.back_mut() {
             _ if added == 0 => {}
-            Some((bytes, zxid)) if *zxid == last_change => *bytes += added,
-            _ => self.unsynced.push_back((added, last_change)),
+            Some((bytes, zxid)) if *zxid >= shown => *bytes += added,
+            _ => self.unsynced.push_back((added, shown)),
         }
         result
     }
 
     /// Marks bytes as writable if their transactions are on disk. Registers `waker` for the first
-    /// transaction that is not on disk.
+    /// transaction that is not on disk. After the log has failed, marks no bytes.
     pub(super) fn release_synced(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
+        if journal.is_some_and(|journal| journal.failure().is_some()) {
+            return;
+        }
         while let Some(&(bytes, zxid)) = self.unsynced.front() {
             // `register_waker` returns false if the transaction is on disk by now.
             if let Some(journal) = journal

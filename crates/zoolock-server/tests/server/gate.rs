@@ -9,10 +9,11 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::{sleep, timeout};
 use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
 use zoolock_server::{Builder, Limits, ServerHandle};
-use zoolock_wire::{EventKind, Reply, Request, op};
+use zoolock_wire::{Acl, Code, ConnectRequest, EventKind, Reply, Request, SetWatches, op, perms};
 
 use crate::common::{
-    RawClient, Received, builder, connect_request, create, exists, finish_in_time, get, set,
+    RawClient, Received, auth, builder, check, children, connect_request, create, delete, exists,
+    finish_in_time, get, set,
 };
 
 /// Time within which a server sends replies that do not wait for a sync.
@@ -214,6 +215,147 @@ async fn only_lone_connection_syncs() {
         writer.call_ok(set("/a", "new", -1)).await;
     }
     assert_eq!(gate.lock().by_connections, 0, "the runtime may serve others");
+    server.shutdown().await;
+}
+
+/// Requests whose replies show no transaction that waits for the disk are answered while the disk hangs.
+#[tokio::test]
+async fn durable_reads_and_pings_do_not_wait_for_the_disk() {
+    let (server, gate, _dir) = start(builder()).await;
+    // The guard is declared after the server, and so dropped before it.
+    let _open = OpenAtEnd(Arc::clone(&gate));
+    let addr = server.local_addr();
+    let (mut writer, mut holder) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
+    for path in ["/locks", "/busy"] {
+        writer.call_ok(create(path, 0)).await;
+    }
+    holder.call_ok(create("/locks/held", 1)).await;
+    gate.set(Syncs::Wait);
+    writer.send(&create("/busy/new", 0)).await;
+    finish_in_time(gate.wait_for_sync()).await;
+    let path = || "/locks/held".to_owned();
+    // The renewals of a lease are a ping, a check and a sync.
+    let requests = [
+        Request::Ping,
+        Request::Multi(vec![check("/locks", -1)]),
+        Request::Multi(vec![check("/locks", -1), check("/locks/held", 0)]),
+        check("/locks", -1),
+        Request::Sync { path: path() },
+        exists("/locks/held", true),
+        get("/locks/held", true),
+        children("/locks", true),
+        Request::GetChildren { path: "/locks".to_owned(), watch: false },
+        Request::GetAcl { path: path() },
+        Request::MultiRead(vec![get("/locks/held", false)]),
+        Request::AddWatch { path: path(), mode: 0 },
+        Request::RemoveWatches { path: path(), kind: 2 },
+        Request::WhoAmI,
+        auth("digest", "me:pw"),
+    ];
+    for request in requests {
+        holder.call_ok(request).await;
+    }
+    assert_eq!(holder.call_error(exists("/locks/gone", true)).await, Code::NoNode.number());
+    assert_eq!(holder.call_error(Request::Multi(vec![check("/locks", 7)])).await, 0, "a refused check");
+    let again = ConnectRequest {
+        session: holder.granted.session,
+        password: holder.granted.password.clone(),
+        ..connect_request()
+    };
+    let mut holder = RawClient::connect_with(addr, &again).await.expect("an answer");
+    assert_eq!(holder.granted.session, again.session);
+    let set = SetWatches {
+        relative_zxid: i64::MAX,
+        data: vec![path()],
+        exist: Vec::new(),
+        child: Vec::new(),
+        persistent: None,
+        recursive: None,
+    };
+    holder.call_ok(Request::SetWatches(set)).await;
+    holder.call_ok(get("/locks/held", false)).await;
+    gate.set(Syncs::Succeed);
+    assert!(matches!(writer.receive(op::CREATE).await, Received::Reply(header, _) if header.err == 0));
+    server.shutdown().await;
+}
+
+/// Replies to all kinds of requests wait until the disk has the transactions that they show. Later replies of the same
+/// connection wait behind them.
+#[tokio::test]
+async fn reads_of_unsynced_changes_wait_for_the_disk() {
+    let (server, gate, _dir) = start(builder()).await;
+    // The guard is declared after the server, and so dropped before it.
+    let _open = OpenAtEnd(Arc::clone(&gate));
+    let addr = server.local_addr();
+    let mut writer = RawClient::connect(addr).await;
+    for path in ["/set", "/parent", "/parent/deleted", "/acl", "/full"] {
+        writer.call_ok(create(path, 0)).await;
+    }
+    assert!(server.set_child_counter("/full", i32::MAX));
+    let acl = vec![Acl::anyone(perms::ALL)];
+    let rows = [
+        (
+            set("/set", "new", -1),
+            vec![
+                get("/set", false),
+                exists("/set", false),
+                Request::Multi(vec![check("/set", -1)]),
+                Request::MultiRead(vec![get("/set", false)]),
+            ],
+        ),
+        (
+            delete("/parent/deleted", -1),
+            vec![
+                exists("/parent/deleted", false),
+                exists("/parent/deleted/child", false),
+                children("/parent", false),
+            ],
+        ),
+        (
+            create("/created", 1),
+            vec![
+                exists("/created", false),
+                Request::GetAllChildrenNumber { path: "/".to_owned() },
+                Request::GetEphemerals { prefix: "/".to_owned() },
+            ],
+        ),
+        (create("/full/child", 0), vec![children("/full", false), exists("/full", false)]),
+        (
+            Request::SetAcl { path: "/acl".to_owned(), acl, version: -1 },
+            vec![Request::GetAcl { path: "/acl".to_owned() }, get("/acl", false)],
+        ),
+    ];
+    for (write, reads) in rows {
+        let mut readers = Vec::new();
+        for _ in &reads {
+            readers.push(RawClient::connect(addr).await);
+        }
+        gate.set(Syncs::Wait);
+        let received = server.stats().received;
+        writer.send(&write).await;
+        finish_in_time(gate.wait_for_sync()).await;
+        for (reader, read) in readers.iter_mut().zip(&reads) {
+            reader.send(read).await;
+            reader.send(&Request::Ping).await;
+        }
+        finish_in_time(async {
+            while server.stats().received < received + 1 + 2 * reads.len() as u64 {
+                sleep(Duration::from_millis(5)).await
+            }
+        })
+        .await;
+        sleep(PAUSE).await;
+        for (reader, read) in readers.iter_mut().zip(&reads) {
+            let early = timeout(Duration::from_millis(10), reader.frame()).await;
+            assert!(early.is_err(), "sent before the sync: {read:?}");
+        }
+        gate.set(Syncs::Succeed);
+        writer.receive(write.op()).await;
+        for (mut reader, read) in readers.into_iter().zip(&reads) {
+            assert!(matches!(reader.receive(read.op()).await, Received::Reply(..)), "{read:?}");
+            assert!(matches!(reader.receive(op::PING).await, Received::Reply(..)));
+        }
+    }
     server.shutdown().await;
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness, SessionSeed};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::ZnodeOwner;
-use zoolock_server::{State, txn};
+use zoolock_server::{State, Zxid, txn};
 use zoolock_wire::{
     Acl, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
 };
@@ -161,7 +161,74 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn read() -> impl Strategy<Value = Request> {
+    (path(), 0..10).prop_map(|(path, kind)| {
+        let check = Request::Check { path: path.clone(), version: 0 };
+        match kind {
+            0 => Request::Exists { path, watch: false },
+            1 => Request::GetData { path, watch: false },
+            2 => Request::GetChildren { path, watch: false },
+            3 => Request::GetChildren2 { path, watch: false },
+            4 => Request::GetAcl { path },
+            5 => Request::GetAllChildrenNumber { path },
+            6 => check,
+            7 => Request::Multi(vec![check, Request::Check { path: "/a".into(), version: -1 }]),
+            8 => Request::MultiRead(vec![Request::GetData { path, watch: false }]),
+            _ => Request::Sync { path },
+        }
+    })
+}
+
+/// Sends a read. Returns its error code with its body, and the last transaction whose effects it may show.
+fn ask(core: &mut Core, conn: ConnId, read: &Request) -> (i32, Vec<u8>, Zxid) {
+    send_request(core, conn, read, START);
+    let shown = core.last_shown(conn);
+    let mut out = BytesMut::new();
+    core.take_output(conn, &mut out);
+    let mut reader = Reader::new(&out[4..]);
+    let header = ReplyHeader::decode(&mut reader).expect("a reply header");
+    (header.err, out[20..].to_vec(), shown)
+}
+
 proptest! {
+    /// A reply that needs the log up to a transaction is the same in each state from that transaction on. So a crash that
+    /// undoes later transactions does not take back what the client has seen.
+    #[test]
+    fn replies_show_only_transactions_that_they_wait_for(
+        steps in vec((step(), read()), 1..40),
+        is_full in any::<bool>(),
+    ) {
+        let mut core = Core::new(CoreConfig { journal: true, ..config() }, 1);
+        let mut seed = 0;
+        let reader = next_connection(&mut core, START, &mut seed);
+        let writer = next_connection(&mut core, START, &mut seed);
+        let acl = vec![Acl::anyone(perms::ALL)];
+        let create = CreateRequest { op: op::CREATE, path: "/a".into(), data: None, acl, flags: 0, ttl: 0 };
+        send_request(&mut core, writer, &Request::Create(create), START);
+        // At the end of the sequence numbers, creates do not change the parent znode.
+        prop_assert!(!is_full || core.set_child_counter("/a", i32::MAX));
+        let mut states = vec![core.state().clone()];
+        for (step, read) in steps {
+            if let Step::Ask(_, request) = step
+                && core.advance(writer) == Readiness::Ready
+                && request != Request::CloseSession
+            {
+                let before = core.last_change();
+                send_request(&mut core, writer, &request, START);
+                if core.last_change() != before {
+                    states.push(core.state().clone());
+                }
+            }
+            let (err, body, shown) = ask(&mut core, reader, &read);
+            for state in states.iter().rev().take_while(|state| state.zxid >= shown) {
+                let mut earlier = Core::restore(config(), state.clone(), 2, START);
+                let conn = next_connection(&mut earlier, START, &mut seed);
+                let (known_err, known_body, _) = ask(&mut earlier, conn, &read);
+                prop_assert_eq!((err, &body), (known_err, &known_body), "{:?} at {}", read, state.zxid);
+            }
+        }
+    }
+
     #[test]
     fn tree_stays_consistent_and_replay_restores_it(
         steps in vec(step(), 0..60),

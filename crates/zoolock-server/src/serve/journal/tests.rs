@@ -3,6 +3,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::ids::SessionId;
+use crate::serve::outbox::OutputBuffer;
 
 /// A sink whose syncs wait for a result from the test.
 struct SlowSink {
@@ -80,6 +81,11 @@ async fn failed_sync_ends_the_journal() {
     journal.stop();
     assert!(written.try_recv().is_err(), "a batch was written after the failure");
     assert!(!journal.is_synced(zxid(1)));
+    // Output that shows no transaction is not sent either.
+    let mut output = OutputBuffer::default();
+    output.fill(zxid(0), |bytes| bytes.extend_from_slice(b"reply"));
+    output.release_synced(Some(&journal), &Arc::new(Notify::new()));
+    assert!(!output.is_writable());
 }
 
 #[tokio::test]
