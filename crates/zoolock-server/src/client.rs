@@ -11,10 +11,14 @@ use crate::acl::{AclList, identity_key};
 /// Maximum number of verdicts that a client keeps. At this number all of them are dropped.
 const MAX_VERDICTS: usize = 256;
 
+/// Maximum size in bytes of the data, names and paths in one reply.
+const MAX_REPLY: usize = 6 << 20;
+/// Number of bytes that each piece of data, name and path counts more than its length, for the memory around it.
+const ITEM_BYTES: usize = 32;
+
 /// A client, as access lists and work limits see it.
 ///
-/// Work is counted in steps. A step takes about eight nanoseconds of a release build. A request fails when it has used up
-/// its limit.
+/// Work is counted in steps. A step takes about eight nanoseconds of a release build.
 #[derive(Debug)]
 pub struct Client {
     identities: Vec<Identity>,
@@ -27,8 +31,8 @@ pub struct Client {
     verdicts: RefCell<HashMap<u64, i32>>,
     /// Number of steps that the current request has taken.
     steps: Cell<usize>,
-    /// Maximum number of steps of a request.
-    max_steps: usize,
+    /// Number of bytes in the reply to the current request ([`Client::charge_reply`]).
+    reply_bytes: Cell<usize>,
 }
 
 /// Returns the number of steps that a walk along a path takes. The ancestors of a deep znode are rarely in the cache of
@@ -39,7 +43,7 @@ pub(crate) fn path_steps(path: &str) -> usize {
 }
 
 impl Client {
-    /// Creates a client whose requests have no work limit.
+    /// Creates a client with these identities.
     pub fn new(identities: Vec<Identity>) -> Self {
         let mut client = Client {
             identities: Vec::with_capacity(identities.len()),
@@ -48,16 +52,10 @@ impl Client {
             is_super: false,
             verdicts: RefCell::default(),
             steps: Cell::new(0),
-            max_steps: usize::MAX,
+            reply_bytes: Cell::new(0),
         };
         identities.into_iter().for_each(|identity| client.add_identity(identity));
         client
-    }
-
-    /// Limits the work of each request to this number of steps.
-    #[must_use]
-    pub fn with_max_steps(self, max_steps: usize) -> Self {
-        Client { max_steps, ..self }
     }
 
     /// Returns the identities.
@@ -108,6 +106,7 @@ impl Client {
     /// Begins the count of a request.
     pub(crate) fn begin_request(&self) {
         self.steps.set(0);
+        self.reply_bytes.set(0);
     }
 
     /// Returns the number of steps that the current request has taken.
@@ -115,17 +114,17 @@ impl Client {
         self.steps.get()
     }
 
-    /// Adds steps to the current request. They count at the next [`Client::charge`].
+    /// Adds steps to the current request.
     pub(crate) fn add_steps(&self, steps: usize) {
         self.steps.set(self.steps.get().saturating_add(steps));
     }
 
-    /// Adds steps to the current request.
+    /// Adds a piece of data, a name or a path of this length to the reply to the current request.
     ///
     /// # Errors
-    /// [`Code::QuotaExceeded`] if the request has taken more steps than it may.
-    pub(crate) fn charge(&self, steps: usize) -> Result<(), Code> {
-        self.add_steps(steps);
-        if self.steps.get() <= self.max_steps { Ok(()) } else { Err(Code::QuotaExceeded) }
+    /// [`Code::QuotaExceeded`] if the reply is then larger than 6 MiB.
+    pub(crate) fn charge_reply(&self, len: usize) -> Result<(), Code> {
+        self.reply_bytes.set(self.reply_bytes.get() + len + ITEM_BYTES);
+        if self.reply_bytes.get() <= MAX_REPLY { Ok(()) } else { Err(Code::QuotaExceeded) }
     }
 }

@@ -79,9 +79,7 @@ pub struct CoreConfig {
     pub max_znode_memory: usize,
     /// Maximum number of sessions; 0: no limit. Above the limit, new sessions are refused.
     pub max_sessions: usize,
-    /// Maximum number of steps of one request (see [`Client`](crate::Client)). A request that needs more is refused.
-    pub max_request_steps: usize,
-    /// Approximate maximum number of steps that long work takes at once. The rest of the work is left for
+    /// Approximate maximum number of steps (see [`Client`](crate::Client)) that long work takes at once. The rest of the work is left for
     /// [`Core::continue_work`] and [`Core::advance`].
     pub slice_steps: usize,
     /// Maximum number of connections; 0: no limit. A new session is refused if all free connections
@@ -110,7 +108,6 @@ impl Default for CoreConfig {
             max_undelivered: 0,
             max_znode_memory: 0,
             max_sessions: 0,
-            max_request_steps: usize::MAX,
             slice_steps: usize::MAX,
             max_connections: 0,
             max_connections_per_address: 0,
@@ -292,7 +289,7 @@ impl Core {
     pub fn add_authenticated_connection(&mut self, peer: IpAddr, identity: Option<Identity>) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        self.conns.insert(id, Conn::new(peer, identity, self.config.max_request_steps));
+        self.conns.insert(id, Conn::new(peer, identity));
         id
     }
 

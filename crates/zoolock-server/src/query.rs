@@ -5,7 +5,7 @@ use zoolock_wire::{Code, OpResult, Reply, Request, perms};
 
 use crate::acl;
 use crate::client::path_steps;
-use crate::prepare::Requester;
+use crate::prepare::{Requester, check_operations};
 use crate::state::State;
 use crate::tree::Znode;
 
@@ -22,7 +22,7 @@ const EPHEMERAL_STEPS: usize = 20;
 /// Returns the code for the reply header.
 pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<Reply, Code> {
     let readable = |path: &str| -> Result<Znode<'_>, Code> {
-        asker.client.charge(READ_STEPS + path_steps(path))?;
+        asker.client.add_steps(READ_STEPS + path_steps(path));
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
         asker.client.check_permission(node.acl(), perms::READ)?;
         Ok(node)
@@ -34,7 +34,9 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetData { path, .. } => {
             let node = readable(path)?;
-            asker.client.charge(node.data().map_or(0, <[u8]>::len) / 32)?;
+            let len = node.data().map_or(0, <[u8]>::len);
+            asker.client.add_steps(len / 32);
+            asker.client.charge_reply(len)?;
             Ok(Reply::Data { data: node.data().map(Bytes::copy_from_slice), stat: node.stat() })
         }
         Request::GetChildren { path, .. } => {
@@ -55,7 +57,9 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             let all = matches!(prefix.trim(), "" | "/");
             let mut paths = Vec::new();
             for path in state.tree.ephemerals_unsorted(asker.session) {
-                asker.client.charge(EPHEMERAL_STEPS + path_steps(&path))?;
+                asker.client.add_steps(EPHEMERAL_STEPS + path_steps(&path));
+                // Each path is built before it is compared, so each one counts.
+                asker.client.charge_reply(path.len())?;
                 if all || path.starts_with(prefix.as_str()) {
                     paths.push(path);
                 }
@@ -64,10 +68,10 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             Ok(Reply::Children(paths))
         }
         Request::GetAcl { path } => {
-            asker.client.charge(READ_STEPS + path_steps(path))?;
+            asker.client.add_steps(READ_STEPS + path_steps(path));
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
             asker.client.check_permission(node.acl(), perms::READ | perms::ADMIN)?;
-            asker.client.charge(node.acl().copy_steps())?;
+            asker.client.add_steps(node.acl().copy_steps());
             let acl = match asker.client.check_permission(node.acl(), perms::ADMIN) {
                 Ok(()) => node.acl().to_vec(),
                 Err(_) => acl::mask_digests(node.acl()),
@@ -75,6 +79,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             Ok(Reply::AclStat { acl, stat: node.stat() })
         }
         Request::MultiRead(reads) => {
+            check_operations(reads)?;
             let answer = |read: &Request| match read {
                 Request::GetData { .. } | Request::GetChildren { .. } => match query(read, state, asker) {
                     Ok(Reply::Data { data, stat }) => Ok(OpResult::GetData { data, stat }),
@@ -103,7 +108,8 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
 
 fn list_children(node: Znode<'_>, asker: Requester<'_>) -> Result<Vec<String>, Code> {
     let charged = |name: &str| {
-        asker.client.charge(NAME_STEPS + name.len() / 16)?;
+        asker.client.add_steps(NAME_STEPS + name.len() / 16);
+        asker.client.charge_reply(name.len())?;
         Ok(name.to_owned())
     };
     node.children().map(charged).collect()

@@ -24,17 +24,16 @@ pub(crate) const MAX_MULTI_BYTES: usize = 2 << 20;
 const ENTRY_STEPS: usize = 40;
 
 /// Converts a list from a client to the list to store. Removes duplicates, and replaces an `auth`
-/// entry by entries for the client's authenticated identities. Charges the client for each entry.
+/// entry by entries for the client's authenticated identities. Counts the steps for each entry.
 ///
 /// # Errors
-/// Returns [`Code::QuotaExceeded`] if the client has used up its steps.
 /// Returns [`Code::InvalidAcl`] if the list is empty or too long, or an entry is invalid. An entry
 /// is invalid if its scheme is unknown or does not allow its id. An `auth` entry is also invalid if
 /// the client has not authenticated.
 pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
-    // An `auth` entry is charged when it is replaced.
+    // The steps of an `auth` entry are counted when it is replaced.
     let entries = sent.iter().filter(|acl| acl.identity.scheme != "auth");
-    client.charge(entries.map(|acl| entry_steps(&acl.identity)).sum())?;
+    client.add_steps(entries.map(|acl| entry_steps(&acl.identity)).sum());
     if let [only] = sent.as_slice()
         && only == &open_list()[0]
     {
@@ -62,7 +61,7 @@ pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
                 if added == 0 || added_bytes > MAX_BYTES {
                     return Err(Code::InvalidAcl);
                 }
-                client.charge(authenticated.clone().map(entry_steps).sum())?;
+                client.add_steps(authenticated.clone().map(entry_steps).sum());
                 stored.extend(
                     authenticated.map(|identity| Acl { perms: acl.perms, identity: identity.clone() }),
                 );

@@ -114,7 +114,7 @@ pub(super) enum HandshakePhase {
 }
 
 impl Conn {
-    pub(super) fn new(peer: IpAddr, identity: Option<Identity>, max_steps: usize) -> Self {
+    pub(super) fn new(peer: IpAddr, identity: Option<Identity>) -> Self {
         // On an IPv6 listener, an IPv4 client has an IPv4-mapped IPv6 address. An IPv4 address in
         // an access list does not match such an address, so the address is converted to IPv4.
         let peer = peer.to_canonical();
@@ -124,8 +124,7 @@ impl Conn {
             // Every connection has an identity of the scheme `ip`.
             client: Client::new(
                 std::iter::once(Identity::new("ip", peer.to_string())).chain(identity).collect(),
-            )
-            .with_max_steps(max_steps),
+            ),
             output: BytesMut::new(),
             shown: NOTHING,
             unwritten: 0,

@@ -14,13 +14,9 @@ use super::{SharedServer, wait_until_stopped};
 /// Number of steps of long work in one turn with the core.
 pub(crate) const SLICE_STEPS: usize = 100_000;
 
-/// Maximum number of steps of a request that must be done at once. The transaction that it decides takes about as many
-/// steps again.
-pub(crate) const MAX_REQUEST_STEPS: usize = 200_000;
-
 /// The largest number of steps of a turn with the core: those of a request, with its transaction, and those of the events
-/// before it. Tests check that no request takes more than 500,000.
-pub(crate) const MAX_TURN_STEPS: usize = 500_000 + SLICE_STEPS;
+/// before it. Tests check that no request of a frame of 1 MiB takes more than 30,000,000.
+pub(crate) const MAX_TURN_STEPS: usize = 30_000_000 + SLICE_STEPS;
 
 /// Number of steps after which a connection's turn ends, even if it has more requests.
 pub(super) const TURN_STEPS: usize = 20_000;

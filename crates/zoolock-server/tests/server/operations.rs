@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use zoolock_server::Limits;
+use zoolock_tests::{Apache, ServerOptions, apache};
 use zoolock_wire::{Acl, EventKind, Identity, OpResult, Reply, Request, op, perms};
 
 use crate::common::{
@@ -163,4 +164,32 @@ async fn multi_read_sets_no_watch_and_takes_no_zxid() {
     let (mixed, ..) = raw.call(Request::MultiRead(vec![delete("/a", -1)])).await;
     assert_eq!((mixed.err, mixed.zxid), (-5, header.zxid + 1));
     server.shutdown().await;
+}
+
+/// Creates as many znodes in one multi as Curator's tests do, and the most that this server accepts.
+async fn create_many(addr: std::net::SocketAddr) {
+    let mut client = RawClient::connect(addr).await;
+    for (parent, count) in [("/curator", 10_001), ("/most", 16_384)] {
+        client.call_ok(create(parent, 0)).await;
+        let creates = (0..count).map(|number| create(&format!("{parent}/{number}"), 0));
+        let reply = client.call_ok(Request::Multi(creates.collect())).await;
+        assert!(matches!(reply, Reply::Multi(results) if results.len() == count), "{parent}");
+        assert_eq!(
+            client.call_ok(Request::GetAllChildrenNumber { path: parent.into() }).await,
+            Reply::Number(count as i32)
+        );
+    }
+}
+
+#[tokio::test]
+async fn large_multis_are_accepted_by_both_servers() {
+    let server = server().await;
+    create_many(server.local_addr()).await;
+    server.shutdown().await;
+    if !apache::availability().or_skip("large_multis_are_accepted_by_both_servers") {
+        return;
+    }
+    let apache =
+        Apache::start(ServerOptions { fsync: false, ..Default::default() }).await.expect("it starts");
+    create_many(apache.socket_addr()).await;
 }

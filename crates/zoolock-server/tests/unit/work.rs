@@ -16,13 +16,11 @@ use crate::core_client::{config, connect, frame};
 const NOW: Now = Now { mono_ms: 0, wall_ms: 1_000_000 };
 /// Maximum number of steps of a slice of work, as in the server.
 const SLICE: usize = 100_000;
-/// Maximum number of steps of a request, as in the server.
-const REQUEST: usize = 200_000;
-/// Maximum number of steps of one request or slice, which are about four milliseconds of a release build.
-pub(crate) const TURN: usize = 500_000;
+/// Maximum number of steps of one request of 1 MiB or one slice.
+pub(crate) const TURN: usize = 30_000_000;
 
 pub(crate) fn small_turns() -> CoreConfig {
-    CoreConfig { slice_steps: SLICE, max_request_steps: REQUEST, max_output: 64 << 20, ..config() }
+    CoreConfig { slice_steps: SLICE, max_output: 64 << 20, ..config() }
 }
 
 /// A core whose turns are measured.
@@ -423,16 +421,82 @@ proptest! {
     }
 }
 
+/// Returns a multi of creates below a znode of this depth, which exists.
+fn creates(core: &mut Measured, client: ConnId, count: usize, depth: usize) -> Request {
+    let mut path = String::new();
+    for level in 1..depth {
+        path.push_str("/a");
+        core.call(client, &open(path.clone()));
+        assert!(core.core.state().tree.get(&path).is_some(), "level {level} exists");
+    }
+    Request::Multi((0..count).map(|number| open(format!("{path}/{number}"))).collect())
+}
+
 #[test]
-fn refused_request_says_that_it_is_too_much() {
+fn multi_is_limited_by_its_operations_alone() {
+    for (count, depth, accepted) in [
+        (16_384, 1, true),
+        (16_385, 1, false),
+        // Curator's tests send as many.
+        (10_001, 4, true),
+        (6000, 60, true),
+        (500, 1000, true),
+    ] {
+        let mut core = Measured::new(small_turns());
+        let client = core.connect();
+        let request = creates(&mut core, client, count, depth);
+        let before = core.core.stats().znodes;
+        let err = core.call(client, &request);
+        let created = core.core.stats().znodes - before;
+        let expected = if accepted { (0, count) } else { (Code::QuotaExceeded.number(), 0) };
+        assert_eq!((err, created), expected, "{count} creates at depth {depth}");
+        core.check_turns();
+    }
+}
+
+#[test]
+fn reads_are_limited_by_operations_and_size_of_reply() {
     let mut core = Measured::new(small_turns());
     let client = core.connect();
-    let checks = (0..50_000).map(|_| Request::Check { path: "/".into(), version: -1 }).collect();
-    core.send(client, &Request::Multi(checks));
-    let output = core.take(client);
-    let (_, body) = output.replies.first().expect("a reply");
-    assert!(body.windows(4).any(|number| number == Code::QuotaExceeded.number().to_be_bytes()));
-    assert_eq!(core.call(client, &Request::Ping), 0);
+    for (path, len) in [("/small", 10), ("/large", 400 << 10)] {
+        core.call(client, &open(path));
+        let data = Some(Bytes::from(vec![7; len]));
+        assert_eq!(core.call(client, &Request::SetData { path: path.into(), data, version: -1 }), 0);
+    }
+    let read = |path: &str| Request::GetData { path: path.into(), watch: false };
+    let too_much = Code::QuotaExceeded.number();
+    for (path, count, err) in
+        [("/small", 16_384, 0), ("/small", 16_385, too_much), ("/large", 15, 0), ("/large", 16, too_much)]
+    {
+        let request = Request::MultiRead(vec![read(path); count]);
+        assert_eq!(core.call(client, &request), err, "{count} reads of {path}");
+    }
+}
+
+#[test]
+fn list_of_ephemerals_is_limited_by_its_size() {
+    let mut core = Measured::new(small_turns());
+    let client = core.connect();
+    let long = format!("/{}", "n".repeat(100_000));
+    for parent in ["/locks", &long] {
+        core.call(client, &open(parent));
+    }
+    let list = |prefix: &str| Request::GetEphemerals { prefix: prefix.into() };
+    for number in 0..40_000 {
+        core.call(client, &ephemeral(format!("/locks/lock-{number:010}")));
+    }
+    for (prefix, len) in [("/", 40_000), ("/locks/lock-000003", 10_000)] {
+        core.send(client, &list(prefix));
+        let output = core.take(client);
+        let (err, body) = &output.replies[0];
+        let listed = body.first_chunk().map(|len| u32::from_be_bytes(*len));
+        assert_eq!((*err, listed), (0, Some(len)), "{prefix}");
+    }
+    for number in 0..60 {
+        core.call(client, &ephemeral(format!("{long}/{number}")));
+    }
+    // Paths that do not match cost as much as others.
+    assert_eq!(core.call(client, &list("/locks")), Code::QuotaExceeded.number());
     core.check_turns();
 }
 
