@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `mod.rs` | the session: its requests, the network, its timers and its end |
 //! | `types.rs` | the public types of settings, outputs and errors |
-//! | `dialing.rs` | how a session finds, changes and loses its connection |
+//! | `dialing.rs` | how a session finds, changes and loses its connection, with the time spans of moves |
 //! | `connection.rs` | one connection: its handshake, the requests in flight, bytes in and out |
 //! | `replies.rs` | handling of connect responses, replies and watch events |
-//! | `pace.rs` | every time span: keep-alive, silence, retries |
+//! | `pace.rs` | the time spans of dials, attaches, pauses and silence |
 //!
 //! A dial is an attempt to connect to a server. A session has at most one connection on which it is
 //! attached, and at most one dial under way. A dial that succeeds replaces the connection: first

@@ -1,4 +1,4 @@
-//! Every time span of a session, as a share of its timeout.
+//! The time spans of dials, attaches, pauses and silence, as shares of the session timeout.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -121,6 +121,22 @@ fn files_are_short() {
     assert!(long.is_empty(), "files of more than {MAX_LINES} lines: {long:#?}");
 }
 
+#[test]
+fn docs_name_the_files_of_time_spans() {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a file can be read");
+    let docs = read(&repository().join("docs/CLIENT.md"));
+    for file in std::fs::read_dir(repository().join("crates/zoolock-client/src/session")).expect("a folder") {
+        let file = file.expect("a file");
+        if !file.file_type().expect("a type").is_file() {
+            continue;
+        }
+        let start = format!("| `session/{}` |", file.file_name().to_string_lossy());
+        let row = docs.lines().find(|line| line.starts_with(&start));
+        let is_named = row.expect("docs/CLIENT.md lists the file").contains("time spans");
+        assert_eq!(is_named, read(&file.path()).contains("timeout / "), "{row:?}");
+    }
+}
+
 /// Tests the functions of this file: they must find the imports of a module, and circles.
 #[test]
 fn imports_are_found() {
