@@ -1,6 +1,7 @@
 //! The address of a server, and the kinds of failures to reach it.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// The address of one server.
@@ -37,10 +38,29 @@ impl fmt::Display for Host {
     }
 }
 
+/// One address of a host. A name may have several addresses, and each may be another server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The host. TLS and SASL check the name of the host, and not its address.
+    pub host: Host,
+    /// The address. `None` for a Unix socket, and for a name that did not resolve.
+    pub address: Option<SocketAddr>,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.host.fmt(f)?;
+        match self.address.filter(|_| self.host.name().parse::<IpAddr>().is_err()) {
+            Some(address) => write!(f, " ({})", address.ip()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The kind of a failed dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialFailure {
-    /// No connection was made: the name has no address, or the server does not accept a connection
+    /// No connection was made: the name did not resolve, or the server does not accept a connection
     /// in time.
     NotConnected,
     /// The server accepted the connection, and closed it at once.
@@ -59,5 +79,17 @@ mod tests {
         assert_eq!(shown(Host::Tcp { name: "::1".to_owned(), port: 2181 }), "[::1]:2181");
         assert_eq!(shown(Host::Tcp { name: "zk".to_owned(), port: 2181 }), "zk:2181");
         assert_eq!(shown(Host::Unix("/run/zk".into())), "unix:/run/zk");
+    }
+
+    #[test]
+    fn endpoint_of_name_displays_its_address() {
+        let shown = |name: &str, address: &str| {
+            let host = Host::Tcp { name: name.to_owned(), port: 2181 };
+            Endpoint { host, address: address.parse().ok() }.to_string()
+        };
+        assert_eq!(shown("zk", "10.0.0.7:2181"), "zk:2181 (10.0.0.7)");
+        assert_eq!(shown("zk", "[fd00::7]:2181"), "zk:2181 (fd00::7)");
+        assert_eq!(shown("10.0.0.7", "10.0.0.7:2181"), "10.0.0.7:2181");
+        assert_eq!(shown("zk", "no address"), "zk:2181");
     }
 }

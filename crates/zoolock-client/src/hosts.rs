@@ -1,22 +1,27 @@
 //! The servers of an ensemble, and the order in which a session dials them.
+//!
+//! The addresses of one name may be different servers, as those of a headless service in Kubernetes. So a session dials
+//! endpoints, each a host with one address: a server that is silent or hangs up does not hide others of its name.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use crate::SaslStep;
-use crate::host::{DialFailure, Host};
-use crate::platform::{ConnectError, Platform, Stream};
+use crate::host::{DialFailure, Endpoint, Host};
+use crate::platform::{ConnectError, LookupFuture, Platform, Stream};
 use crate::race::race;
 use crate::sasl::{SaslClient, SaslExchange};
 
 /// The reason why a server could not be reached.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{host}: {message}")]
+#[error("{endpoint}: {message}")]
 pub struct DialError {
-    /// The server.
-    pub host: Host,
+    /// The server, or the name that did not resolve.
+    pub endpoint: Endpoint,
     /// The kind of the failure.
     pub failure: DialFailure,
     /// The problem, in lower case.
@@ -42,89 +47,171 @@ impl Security {
     }
 }
 
-/// The servers, in a random order that is fixed when the session starts.
-#[derive(Debug, Clone)]
+/// The endpoints of an ensemble, in the order in which they were tried. The driver and its dial share them.
+///
+/// Each dial looks up all hosts. A look-up goes on after the end of its dial, so that a later dial gets the answer of a
+/// slow name server. Until then, the addresses of the last look-up stay known.
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
-    /// The position of the server to try first, unless that server was reached last.
-    next: usize,
-    /// The position of the server that was reached last.
-    last_reached: Option<usize>,
+    platform: Arc<dyn Platform>,
+    /// The look-ups under way, at most one for each host.
+    lookups: Vec<(Host, LookupFuture)>,
+    /// The errors of the last look-ups.
+    lookup_errors: Vec<DialError>,
+    endpoints: Vec<KnownEndpoint>,
+    /// The endpoint that was reached last. The dial tries it first if `reached_first` is set, and otherwise last.
+    reached: Option<Endpoint>,
+    reached_first: bool,
+    /// The endpoint of the last attach. It stays known if a look-up leaves it out, because the answer may be wrong.
+    attached: Option<Endpoint>,
+}
+
+struct KnownEndpoint {
+    endpoint: Endpoint,
+    /// Set if the current dial does not try the endpoint any more.
+    is_tried: bool,
+    /// Set from the start of an attempt until it fails, or until the next attach of the session. So it stays set if the
+    /// server was silent or closed the connection.
+    is_silent: bool,
 }
 
 impl Hosts {
-    /// Shuffles the servers, so that the processes of a fleet spread over them.
-    pub(crate) fn new(mut hosts: Vec<Host>, platform: &dyn Platform) -> Hosts {
-        for last in (1..hosts.len()).rev() {
-            let other = usize::try_from(platform.random() % (last as u64 + 1)).unwrap_or(0);
-            hosts.swap(last, other);
+    pub(crate) fn new(hosts: Vec<Host>, platform: Arc<dyn Platform>) -> Hosts {
+        let (lookups, lookup_errors, endpoints) = (Vec::new(), Vec::new(), Vec::new());
+        let (reached, reached_first, attached) = (None, false, None);
+        Hosts { hosts, platform, lookups, lookup_errors, endpoints, reached, reached_first, attached }
+    }
+
+    /// Begins a dial, and returns the number of known endpoints. The dial leaves out the endpoint that was reached last
+    /// if `avoid_reached` is set, and begins with it if `reached_first` is set.
+    pub(crate) fn begin_dial(&mut self, avoid_reached: bool, reached_first: bool) -> usize {
+        self.reached_first = reached_first;
+        for known in &mut self.endpoints {
+            known.is_tried = avoid_reached && self.reached.as_ref() == Some(&known.endpoint);
         }
-        Hosts { hosts, next: 0, last_reached: None }
-    }
-
-    /// Returns the servers in the order in which this dial tries them. The next dial starts one server later. The
-    /// server that was reached last comes at the end, or at the start with `same_first`. With `avoid_last_reached` it
-    /// is left out.
-    pub(crate) fn next_dial_order(
-        &mut self,
-        avoid_last_reached: bool,
-        same_first: bool,
-    ) -> Vec<(usize, Host)> {
-        let count = self.hosts.len();
-        let order = (0..count).map(|step| (self.next + step) % count);
-        let others: Vec<usize> = order.filter(|at| self.last_reached != Some(*at)).collect();
-        if let Some(first) = others.first() {
-            self.next = (first + 1) % count;
+        let cx = &mut Context::from_waker(Waker::noop());
+        let _ = self.poll_lookups(cx);
+        for host in &self.hosts {
+            if self.lookups.iter().all(|(looked_up, _)| looked_up != host) {
+                self.lookups.push((host.clone(), self.platform.resolve(host)));
+            }
         }
-        let last = self.last_reached.filter(|_| !avoid_last_reached);
-        let first = last.filter(|_| same_first);
-        let order = first.into_iter().chain(others).chain(last.filter(|_| !same_first));
-        order.map(|at| (at, self.hosts[at].clone())).collect()
+        // An IP address is known at once.
+        let _ = self.poll_lookups(cx);
+        self.endpoints.len()
     }
 
-    /// Returns the server at this position.
-    pub(crate) fn host(&self, at: usize) -> &Host {
-        &self.hosts[at]
+    /// Records that an endpoint was reached. Returns the number of known endpoints.
+    pub(crate) fn record_reached(&mut self, endpoint: &Endpoint) -> usize {
+        self.reached = Some(endpoint.clone());
+        self.endpoints.len()
     }
 
-    /// Records the server that was reached: the next dial starts with the server after it.
-    pub(crate) fn record_reached(&mut self, at: usize) {
-        self.last_reached = Some(at);
-        self.next = (at + 1) % self.hosts.len().max(1);
+    /// Records that the session was attached on the endpoint that was reached last.
+    pub(crate) fn record_attached(&mut self) {
+        self.attached.clone_from(&self.reached);
+        self.endpoints.iter_mut().for_each(|known| known.is_silent = false);
     }
+
+    /// Records that an attempt to connect failed.
+    fn record_failed(&mut self, endpoint: &Endpoint) {
+        let failed = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
+        failed.for_each(|known| known.is_silent = false);
+    }
+
+    /// Records the answers of look-ups. Returns `Pending` while a look-up is under way.
+    fn poll_lookups(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut lookups = std::mem::take(&mut self.lookups);
+        lookups.retain_mut(|(host, lookup)| {
+            let answer = lookup.as_mut().poll(cx);
+            answer.map(|answer| self.record_lookup(host, answer)).is_pending()
+        });
+        self.lookups = lookups;
+        if self.lookups.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Replaces the endpoints of a host, unless the look-up failed.
+    fn record_lookup(&mut self, host: &Host, answer: Result<Vec<Endpoint>, String>) {
+        self.lookup_errors.retain(|error| error.endpoint.host != *host);
+        let listed = match answer {
+            Ok(listed) if !listed.is_empty() => listed,
+            answer => {
+                let message = answer.err().unwrap_or_else(|| "the name has no address".to_owned());
+                let endpoint = Endpoint { host: host.clone(), address: None };
+                let failure = DialFailure::NotConnected;
+                return self.lookup_errors.push(DialError { endpoint, failure, message });
+            }
+        };
+        self.endpoints.retain(|KnownEndpoint { endpoint, .. }| {
+            endpoint.host != *host || listed.contains(endpoint) || self.attached.as_ref() == Some(endpoint)
+        });
+        for endpoint in listed {
+            if self.endpoints.iter().all(|known| known.endpoint != endpoint) {
+                // The random position spreads the processes of a fleet over the servers.
+                let position = self.platform.random() % (self.endpoints.len() as u64 + 1);
+                let new = KnownEndpoint { endpoint, is_tried: false, is_silent: false };
+                self.endpoints.insert(usize::try_from(position).unwrap_or(0), new);
+            }
+        }
+    }
+
+    /// Takes the next endpoint of the dial, or `None` if all were tried. Waits for look-ups only if the session was
+    /// never attached: any other session knows an address, and soon dials again.
+    fn poll_next_endpoint(&mut self, cx: &mut Context<'_>) -> Poll<Option<Endpoint>> {
+        let looked_up = self.poll_lookups(cx);
+        let is_reached = |known: &KnownEndpoint| self.reached.as_ref() == Some(&known.endpoint);
+        let order = |known: &KnownEndpoint| (is_reached(known) != self.reached_first, known.is_silent);
+        let untried = self.endpoints.iter().enumerate().filter(|(_, known)| !known.is_tried);
+        let Some((at, _)) = untried.min_by_key(|(_, known)| order(known)) else {
+            return if self.attached.is_none() { looked_up.map(|()| None) } else { Poll::Ready(None) };
+        };
+        let endpoint = self.endpoints.remove(at).endpoint;
+        self.endpoints.push(KnownEndpoint { endpoint: endpoint.clone(), is_tried: true, is_silent: true });
+        Poll::Ready(Some(endpoint))
+    }
+}
+
+/// Locks the endpoints.
+pub(crate) fn lock(hosts: &Mutex<Hosts>) -> MutexGuard<'_, Hosts> {
+    hosts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A new stream to a server.
 pub(crate) struct Dialed {
-    /// The position of the server in the list of hosts.
-    pub(crate) at: usize,
+    pub(crate) endpoint: Endpoint,
     pub(crate) stream: Box<dyn Stream>,
     /// The SASL exchange and its first token.
     pub(crate) sasl: Option<(Box<dyn SaslExchange>, SaslStep)>,
 }
 
-/// Connects to the servers of a round until one accepts. If SASL is used, a server counts only if
-/// there is a token for it.
+/// Connects to endpoints until one accepts. If SASL is used, an endpoint counts only if there is a token for it.
 ///
-/// Tries each server alone for `head_start`. After that, also tries the next server, while the
-/// earlier attempts go on. If the newest attempt fails, tries the next server at once.
+/// Tries each endpoint alone for `head_start`. After that, also tries the next endpoint, while the earlier attempts go
+/// on. If the newest attempt fails, tries the next endpoint at once.
 ///
 /// # Errors
-/// All attempts failed. The list has the error of each server.
+/// All attempts failed. The list has the error of each endpoint, and of each name that did not resolve.
 pub(crate) async fn dial(
-    round: Vec<(usize, Host)>,
+    hosts: Arc<Mutex<Hosts>>,
     head_start: Duration,
     security: Security,
-    platform: Arc<dyn Platform>,
 ) -> Result<Dialed, Vec<DialError>> {
-    let attempts = round.into_iter().map(|(at, host)| {
-        let (security, platform) = (security.clone(), platform.clone());
+    let platform = lock(&hosts).platform.clone();
+    // A known address may belong to another server by now. So the look-ups have a head start.
+    let _ = timeout(RESOLUTION_DELAY, poll_fn(|cx| lock(&hosts).poll_lookups(cx))).await;
+    let attempt = |endpoint: Endpoint| {
+        let (hosts, security, platform) = (hosts.clone(), security.clone(), platform.clone());
         async move {
-            let reached = connect_to_host(at, &host, head_start, security, &*platform).await;
-            reached.map_err(|ConnectError { failure, message }| DialError { host, failure, message })
+            let reached = connect_to_endpoint(&endpoint, head_start, security, &*platform).await;
+            reached.map_err(|ConnectError { failure, message }| {
+                lock(&hosts).record_failed(&endpoint);
+                DialError { endpoint, failure, message }
+            })
         }
-    });
-    race(attempts, head_start).await
+    };
+    let next = || poll_fn(|cx| lock(&hosts).poll_next_endpoint(cx));
+    let reached = race(next, attempt, head_start).await;
+    reached.map_err(|errors| errors.into_iter().chain(lock(&hosts).lookup_errors.clone()).collect())
 }
 
 /// Connects to a server, and computes the first SASL token. TLS is used on TCP only.
@@ -132,38 +219,36 @@ pub(crate) async fn dial(
 /// It may take long to fetch a Kerberos ticket. So the ticket is fetched before the session leaves
 /// its old connection. The time to connect is limited: if a server does not accept, there must be
 /// time left for the ticket of the next server.
-async fn connect_to_host(
-    at: usize,
-    host: &Host,
+async fn connect_to_endpoint(
+    endpoint: &Endpoint,
     head_start: Duration,
     security: Security,
     platform: &dyn Platform,
 ) -> Result<Dialed, ConnectError> {
-    let connecting = connect_with_tls(host, head_start, &security, platform);
+    let connecting = connect_with_tls(endpoint, &security, platform);
     let Some(mechanism) = &security.mechanism else {
-        return Ok(Dialed { at, stream: connecting.await?, sasl: None });
+        return Ok(Dialed { endpoint: endpoint.clone(), stream: connecting.await?, sasl: None });
     };
     let limit = (head_start * 5).max(SHORTEST_CONNECT);
     let late = |_| ConnectError::new(DialFailure::NotConnected, "accepts no connection in time");
     let stream = timeout(limit, connecting).await.map_err(late)??;
-    let mut exchange = mechanism.start_exchange(host.name());
+    let mut exchange = mechanism.start_exchange(endpoint.host.name());
     match exchange.step(None).await {
         SaslStep::NoToken => {
             Err(ConnectError::new(DialFailure::NotSecured, "there is no SASL token for this server"))
         }
-        step => Ok(Dialed { at, stream, sasl: Some((exchange, step)) }),
+        step => Ok(Dialed { endpoint: endpoint.clone(), stream, sasl: Some((exchange, step)) }),
     }
 }
 
 async fn connect_with_tls(
-    host: &Host,
-    head_start: Duration,
+    endpoint: &Endpoint,
     #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: &Security,
     platform: &dyn Platform,
 ) -> Result<Box<dyn Stream>, ConnectError> {
-    let stream = platform.connect(host, head_start).await?;
+    let stream = platform.connect(endpoint).await?;
     #[cfg(feature = "tls")]
-    if let (Host::Tcp { name, .. }, Some(config)) = (host, security.tls.clone()) {
+    if let (Host::Tcp { name, .. }, Some(config)) = (&endpoint.host, security.tls.clone()) {
         let shaken = crate::tls::tls_handshake(config, name, stream).await;
         return shaken.map_err(|message| ConnectError::new(DialFailure::NotSecured, message));
     }
@@ -173,39 +258,237 @@ async fn connect_with_tls(
 /// The minimum time limit of connecting to a server, if a SASL token is computed afterwards.
 const SHORTEST_CONNECT: Duration = Duration::from_millis(500);
 
+/// The time for which a dial waits for its look-ups before it uses addresses of earlier look-ups (RFC 8305).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::Instant;
+    use crate::platform::{ConnectFuture, SessionFuture};
 
-    async fn hosts(count: u16) -> Hosts {
-        let platform = crate::Os::with_runtime(&tokio::runtime::Handle::current());
-        Hosts::new((0..count).map(|port| Host::Tcp { name: "zk".to_owned(), port }).collect(), &*platform)
+    /// A machine whose name server gives the answers of the test, and no answer for other names.
+    #[derive(Default)]
+    struct NameServer {
+        answers: Mutex<BTreeMap<String, Result<Vec<&'static str>, String>>>,
+        randoms: Mutex<u64>,
     }
 
-    #[tokio::test]
-    async fn each_round_has_all_servers_and_starts_at_another() {
-        let mut hosts = hosts(3).await;
-        let firsts: Vec<usize> = (0..6).map(|_| hosts.next_dial_order(false, false)[0].0).collect();
-        assert_eq!(firsts, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(hosts.next_dial_order(false, false).len(), 3);
+    impl NameServer {
+        fn set(&self, name: &str, answer: Result<&[&'static str], &str>) {
+            let answer = answer.map(<[_]>::to_vec).map_err(str::to_owned);
+            self.answers.lock().expect("no test panics here").insert(name.to_owned(), answer);
+        }
+
+        fn silence(&self, name: &str) {
+            self.answers.lock().expect("no test panics here").remove(name);
+        }
     }
 
-    #[tokio::test]
-    async fn server_reached_last_is_tried_last() {
-        let mut hosts = hosts(3).await;
-        let (at, _) = hosts.next_dial_order(false, false)[1].clone();
-        hosts.record_reached(at);
-        let firsts: Vec<usize> = (0..4)
-            .map(|_| {
-                let round = hosts.next_dial_order(false, false);
-                assert_eq!((round.len(), round[2].0), (3, 1));
-                round[0].0
-            })
-            .collect();
-        assert!(firsts == [2, 0, 2, 0], "the other servers take turns: {firsts:?}");
-        // A move to another server leaves out the server that was reached last.
-        let others: Vec<usize> = hosts.next_dial_order(true, false).iter().map(|(at, _)| *at).collect();
-        assert!(others.len() == 2 && !others.contains(&1), "{others:?}");
-        assert_eq!(hosts.next_dial_order(false, true)[0].0, 1, "the same server is tried first");
+    impl Platform for Arc<NameServer> {
+        fn now(&self) -> Instant {
+            Instant::default()
+        }
+
+        fn random(&self) -> u64 {
+            let mut random = self.randoms.lock().expect("no test panics here");
+            *random += 1;
+            *random * 7 / 3
+        }
+
+        fn spawn(&self, _: SessionFuture) {}
+
+        fn resolve(&self, host: &Host) -> LookupFuture {
+            let (server, host) = (self.clone(), host.clone());
+            Box::pin(poll_fn(move |_| {
+                let answers = server.answers.lock().expect("no test panics here");
+                let Some(answer) = answers.get(host.name()).cloned() else { return Poll::Pending };
+                Poll::Ready(answer.map(|ips| ips.iter().map(|ip| endpoint(host.name(), ip)).collect()))
+            }))
+        }
+
+        fn connect(&self, _: &Endpoint) -> ConnectFuture {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn host(name: &str) -> Host {
+        Host::Tcp { name: name.to_owned(), port: 2181 }
+    }
+
+    fn endpoint(name: &str, ip: &str) -> Endpoint {
+        let ip = ip.parse().expect("the address of a test is an IP address");
+        Endpoint { host: host(name), address: Some(std::net::SocketAddr::new(ip, 2181)) }
+    }
+
+    fn hosts(names: &[&str]) -> (Hosts, Arc<NameServer>) {
+        let server = Arc::new(NameServer::default());
+        let platform: Arc<dyn Platform> = Arc::new(server.clone());
+        (Hosts::new(names.iter().map(|name| host(name)).collect(), platform), server)
+    }
+
+    /// Returns the hosts of three addresses of one name, and the addresses in the order of the first dial.
+    fn three() -> (Hosts, Arc<NameServer>, Vec<String>) {
+        let (mut hosts, server) = hosts(&["zk"]);
+        server.set("zk", Ok(&["10.0.0.1", "10.0.0.2", "fd00::3"]));
+        hosts.begin_dial(false, false);
+        let order = rest(&mut hosts);
+        assert_eq!(order.len(), 3);
+        (hosts, server, order)
+    }
+
+    /// Takes the next endpoint of the dial.
+    fn next(hosts: &mut Hosts) -> Option<Endpoint> {
+        match hosts.poll_next_endpoint(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => panic!("the dial waits for a look-up"),
+        }
+    }
+
+    fn ip(endpoint: &Endpoint) -> String {
+        endpoint.address.map_or("none".to_owned(), |address| address.ip().to_string())
+    }
+
+    /// Tries the remaining endpoints of the dial. Each refuses the connection.
+    fn rest(hosts: &mut Hosts) -> Vec<String> {
+        std::iter::from_fn(|| {
+            let next = next(hosts)?;
+            hosts.record_failed(&next);
+            Some(ip(&next))
+        })
+        .collect()
+    }
+
+    fn dial(hosts: &mut Hosts, avoid_attached: bool, attached_first: bool) -> Vec<String> {
+        hosts.begin_dial(avoid_attached, attached_first);
+        rest(hosts)
+    }
+
+    fn attach(hosts: &mut Hosts, name: &str, ip: &str) {
+        hosts.record_reached(&endpoint(name, ip));
+        hosts.record_attached();
+    }
+
+    #[test]
+    fn each_address_is_a_server_of_its_own() {
+        let (mut hosts, _, order) = three();
+        let mut sorted = order.clone();
+        sorted.sort();
+        assert_eq!(sorted, ["10.0.0.1", "10.0.0.2", "fd00::3"]);
+        assert_eq!(hosts.begin_dial(false, false), 3);
+        assert_eq!(
+            next(&mut hosts).map(|next| ip(&next)),
+            Some(order[0].clone()),
+            "tried the longest time ago"
+        );
+    }
+
+    #[test]
+    fn silent_address_is_tried_after_the_others() {
+        let (mut hosts, _, order) = three();
+        hosts.begin_dial(false, false);
+        // The first address does not answer, or hangs up. The others refuse the connection.
+        assert_eq!(next(&mut hosts).map(|next| ip(&next)), Some(order[0].clone()));
+        assert_eq!(rest(&mut hosts), order[1..]);
+        assert_eq!(dial(&mut hosts, false, false), [&*order[1], &order[2], &order[0]]);
+    }
+
+    /// A server that attaches sessions may have no quorum. Then the servers that were silent are needed.
+    #[test]
+    fn attach_forgets_which_were_silent() {
+        let (mut hosts, _, order) = three();
+        hosts.begin_dial(false, false);
+        assert_eq!(next(&mut hosts).map(|next| ip(&next)), Some(order[0].clone()));
+        assert_eq!(rest(&mut hosts), order[1..]);
+        attach(&mut hosts, "zk", &order[2]);
+        assert_eq!(dial(&mut hosts, false, false), order);
+    }
+
+    #[test]
+    fn dial_goes_on_where_a_silent_dial_ended() {
+        let (mut hosts, _, order) = three();
+        let mut firsts = Vec::new();
+        for _ in 0..6 {
+            hosts.begin_dial(false, false);
+            firsts.extend(next(&mut hosts).map(|next| ip(&next)));
+        }
+        assert_eq!(firsts, [&order[..], &order[..]].concat());
+    }
+
+    #[test]
+    fn server_reached_last_is_tried_last() {
+        let (mut hosts, _, order) = three();
+        attach(&mut hosts, "zk", &order[0]);
+        assert_eq!(dial(&mut hosts, false, false), [&*order[1], &order[2], &order[0]]);
+        assert_eq!(dial(&mut hosts, true, false), [&*order[1], &order[2]]);
+        assert_eq!(dial(&mut hosts, false, true), [&*order[0], &order[1], &order[2]]);
+    }
+
+    #[test]
+    fn slow_look_up_keeps_known_addresses() {
+        let (mut hosts, server, order) = three();
+        attach(&mut hosts, "zk", &order[2]);
+        server.silence("zk");
+        assert_eq!(dial(&mut hosts, false, false).len(), 3, "the dial does not wait");
+        assert_eq!(dial(&mut hosts, false, false).len(), 3);
+        assert_eq!(hosts.lookups.len(), 1, "one look-up of a host at a time");
+        // The look-up of the first dial ends between two dials.
+        server.set("zk", Ok(&["10.0.0.9"]));
+        assert_eq!(dial(&mut hosts, false, false), ["10.0.0.9", &*order[2]]);
+    }
+
+    #[test]
+    fn failed_and_empty_answers_keep_known_addresses() {
+        for (answer, error) in [(Err("no answer"), "no answer"), (Ok(&[][..]), "the name has no address")] {
+            let (mut hosts, server, _) = three();
+            server.set("zk", answer);
+            assert_eq!(dial(&mut hosts, false, false).len(), 3, "{error}");
+            assert_eq!(hosts.lookup_errors[0].to_string(), format!("zk:2181: {error}"));
+            server.set("zk", Ok(&["10.0.0.1"]));
+            assert_eq!(dial(&mut hosts, false, false), ["10.0.0.1"]);
+            assert!(hosts.lookup_errors.is_empty(), "an answer clears the error");
+        }
+    }
+
+    #[test]
+    fn wrong_answer_keeps_the_attached_address() {
+        let (mut hosts, server, order) = three();
+        attach(&mut hosts, "zk", &order[1]);
+        server.set("zk", Ok(&["10.9.9.9"]));
+        for _ in 0..2 {
+            assert_eq!(dial(&mut hosts, false, false), ["10.9.9.9", &*order[1]]);
+        }
+        // The session follows a name that has moved.
+        attach(&mut hosts, "zk", "10.9.9.9");
+        assert_eq!(dial(&mut hosts, false, false), ["10.9.9.9"]);
+    }
+
+    #[test]
+    fn new_session_waits_for_every_name() {
+        let (mut hosts, server) = hosts(&["zk1", "zk2"]);
+        server.set("zk1", Ok(&["10.0.0.1"]));
+        hosts.begin_dial(false, false);
+        assert_eq!(next(&mut hosts), Some(endpoint("zk1", "10.0.0.1")));
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(hosts.poll_next_endpoint(cx).is_pending());
+        server.set("zk2", Ok(&["10.0.0.2", "10.0.0.2"]));
+        assert_eq!(next(&mut hosts), Some(endpoint("zk2", "10.0.0.2")));
+        assert_eq!(next(&mut hosts), None, "each address is tried once");
+    }
+
+    #[test]
+    fn processes_of_a_fleet_begin_at_different_addresses() {
+        let (mut hosts, server) = hosts(&["a", "b"]);
+        server.set("a", Ok(&["10.0.0.1", "10.0.0.2"]));
+        server.set("b", Ok(&["10.0.1.1"]));
+        let mut firsts = std::collections::BTreeSet::new();
+        for _ in 0..50 {
+            hosts = Hosts::new(hosts.hosts, hosts.platform);
+            hosts.begin_dial(false, false);
+            firsts.extend(next(&mut hosts).map(|next| ip(&next)));
+        }
+        assert_eq!(firsts.len(), 3, "{firsts:?}");
     }
 }

@@ -41,10 +41,10 @@ mod sync {
 mod tls;
 
 pub use driver::{Client, Handler, RequestBatch, Servers};
-pub use host::{DialFailure, Host};
+pub use host::{DialFailure, Endpoint, Host};
 pub use hosts::DialError;
 pub use platform::{
-    ConnectError, ConnectFuture, Os, Platform, SessionFuture, Stream, boot_time, closes_at_once,
+    ConnectError, ConnectFuture, LookupFuture, Os, Platform, SessionFuture, Stream, boot_time, closes_at_once,
 };
 pub use regular_file::open_regular_file;
 pub use requests::{Notice, Notices, OpenError, RequestSession};

@@ -5,7 +5,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,8 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
 use crate::Instant;
-use crate::host::{DialFailure, Host};
-use crate::race::race;
+use crate::host::{DialFailure, Endpoint, Host};
 use crate::socket_path::SocketPath;
 use crate::threads::resolve;
 
@@ -42,6 +40,9 @@ impl ConnectError {
     }
 }
 
+/// A look-up of the endpoints of a host. The error is a text in lower case.
+pub type LookupFuture = Pin<Box<dyn Future<Output = Result<Vec<Endpoint>, String>> + Send>>;
+
 /// An attempt to connect to a server.
 pub type ConnectFuture = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, ConnectError>> + Send>>;
 
@@ -57,9 +58,10 @@ pub trait Platform: Send + Sync + 'static {
     /// Spawns the task that drives a session. The task must run on a tokio runtime, because it
     /// spawns its attempts to connect there.
     fn spawn(&self, task: SessionFuture);
-    /// Connects to a server. Tries each address of the server alone for `head_start`. After that,
-    /// also tries the next address, while the earlier attempts go on.
-    fn connect(&self, host: &Host, head_start: Duration) -> ConnectFuture;
+    /// Looks up the endpoints of a host. This may take long, because the session dials known endpoints meanwhile.
+    fn resolve(&self, host: &Host) -> LookupFuture;
+    /// Connects to a server.
+    fn connect(&self, endpoint: &Endpoint) -> ConnectFuture;
 }
 
 /// The operating system, with a tokio runtime.
@@ -90,8 +92,19 @@ impl Platform for Os {
         self.runtime.spawn(task);
     }
 
-    fn connect(&self, host: &Host, head_start: Duration) -> ConnectFuture {
-        Box::pin(connect(host.clone(), head_start))
+    fn resolve(&self, host: &Host) -> LookupFuture {
+        let host = host.clone();
+        Box::pin(async move {
+            let addresses = match &host {
+                Host::Tcp { name, port } => resolve(name, *port).await?.into_iter().map(Some).collect(),
+                Host::Unix(_) => vec![None],
+            };
+            Ok(addresses.into_iter().map(|address| Endpoint { host: host.clone(), address }).collect())
+        })
+    }
+
+    fn connect(&self, endpoint: &Endpoint) -> ConnectFuture {
+        Box::pin(connect(endpoint.clone()))
     }
 }
 
@@ -106,46 +119,28 @@ pub fn closes_at_once(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// Connects to a server, racing its addresses (RFC 8305). Names are resolved on each call.
-async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, ConnectError> {
-    match host {
-        Host::Unix(path) => {
-            let connected = match SocketPath::new(&path) {
-                Ok(path) => UnixStream::connect(&path).await,
-                Err(error) => Err(error),
-            };
-            let stream = connected.map_err(|error| not_connected(format!("cannot connect ({error})")))?;
-            Ok(Box::new(stream))
-        }
-        Host::Tcp { name, port } => {
-            let addresses = resolve(&name, port).await.map_err(not_connected)?;
-            let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
-            let stream = connected.map_err(|errors| tcp_connect_error(&errors))?;
-            // A request must not wait for the TCP acknowledgement of the previous one.
-            let set = stream.set_nodelay(true);
-            set.map_err(|error| not_connected(format!("cannot set TCP_NODELAY ({error})")))?;
-            Ok(Box::new(stream))
-        }
+async fn connect(endpoint: Endpoint) -> Result<Box<dyn Stream>, ConnectError> {
+    if let Host::Unix(path) = &endpoint.host {
+        let path = SocketPath::new(path).map_err(connect_error)?;
+        return Ok(Box::new(UnixStream::connect(&path).await.map_err(connect_error)?));
     }
+    let missing = || ConnectError::new(DialFailure::NotConnected, "the name has no address");
+    let address = endpoint.address.ok_or_else(missing)?;
+    let stream = TcpStream::connect(address).await.map_err(connect_error)?;
+    // A request must not wait for the TCP acknowledgement of the previous one.
+    stream.set_nodelay(true).map_err(connect_error)?;
+    Ok(Box::new(stream))
 }
 
-fn not_connected(message: String) -> ConnectError {
-    ConnectError::new(DialFailure::NotConnected, message)
-}
-
-/// Returns the error of a host whose addresses failed with these errors. The first error decides.
-fn tcp_connect_error(errors: &[io::Error]) -> ConnectError {
-    match errors.first() {
-        Some(error) if closes_at_once(error) => ConnectError::new(
-            DialFailure::HungUp,
-            format!(
-                "accepts the connection and closes it at once ({error}); is it at its limit of connections \
-                 (maxClientCnxns)?"
-            ),
-        ),
-        Some(error) => not_connected(format!("cannot connect ({error})")),
-        None => not_connected("the name has no address".to_owned()),
+fn connect_error(error: io::Error) -> ConnectError {
+    if closes_at_once(&error) {
+        let message = format!(
+            "accepts the connection and closes it at once ({error}); is it at its limit of connections \
+             (maxClientCnxns)?"
+        );
+        return ConnectError::new(DialFailure::HungUp, message);
     }
+    ConnectError::new(DialFailure::NotConnected, format!("cannot connect ({error})"))
 }
 
 #[cfg(test)]
@@ -160,8 +155,7 @@ mod tests {
             (io::ErrorKind::ConnectionRefused, DialFailure::NotConnected),
             (io::ErrorKind::TimedOut, DialFailure::NotConnected),
         ] {
-            assert_eq!(tcp_connect_error(&[kind.into()]).failure, failure, "{kind:?}");
+            assert_eq!(connect_error(kind.into()).failure, failure, "{kind:?}");
         }
-        assert_eq!(tcp_connect_error(&[]).failure, DialFailure::NotConnected);
     }
 }

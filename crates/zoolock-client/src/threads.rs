@@ -3,11 +3,13 @@
 //! tokio's blocking calls do not fail cleanly if the system refuses a thread: the call panics, or its work never
 //! starts.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{oneshot, watch};
 
 /// The advice to users if the system refused a process or a thread.
 pub const RAISE_THREAD_LIMIT: &str =
@@ -53,27 +55,46 @@ pub async fn run_on_thread<T: Send + 'static>(
     receiver.await.map_err(|_| io::Error::other(format!("the thread {name} panicked")))
 }
 
-/// The limit on concurrent name lookups of this process. A lookup occupies its thread until the resolver answers.
-static LOOKUPS: Semaphore = Semaphore::const_new(4);
+type Lookup = watch::Receiver<Option<Result<Vec<SocketAddr>, String>>>;
 
-/// Resolves the name of a host.
+/// The look-ups under way, by process and name. The process id is part of the key because a forked child has the
+/// entries of its parent, but not the threads.
+static LOOKUPS: Mutex<BTreeMap<(u32, String), Lookup>> = Mutex::new(BTreeMap::new());
+
+/// Resolves the name of a host. Concurrent calls with the same name share one look-up, because a look-up occupies a
+/// thread until the name servers answer. Dropping the future does not end the look-up.
 ///
 /// # Errors
-/// The name is unknown, or the system refuses the thread for the lookup. The error is a text in
+/// The name does not resolve, or the system refuses the thread for the look-up. The error is a text in
 /// lower case.
 pub async fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
+    let mut lookup = join_lookup(name).map_err(|error| format!("cannot start a thread: {error}"))?;
+    let answer = lookup.wait_for(Option::is_some).await.map_err(|_| "the look-up panicked")?.clone();
+    let mut addresses = answer.expect("the look-up has ended")?;
+    addresses.iter_mut().for_each(|address| address.set_port(port));
+    Ok(addresses)
+}
+
+/// Returns the look-up of this name that is under way, or starts one.
+fn join_lookup(name: &str) -> io::Result<Lookup> {
+    let mut lookups = LOOKUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    // The thread of a look-up drops its sender at its end.
+    lookups.retain(|_, lookup| lookup.has_changed().is_ok());
+    let key = (std::process::id(), name.to_owned());
+    if let Some(lookup) = lookups.get(&key) {
+        return Ok(lookup.clone());
+    }
+    let (sender, lookup) = watch::channel(None);
     let name = name.to_owned();
-    let lookup = LOOKUPS.acquire().await.expect("the semaphore is never closed");
-    let resolved = run_on_thread("zoolock-resolve", move || {
-        let _lookup = lookup;
-        Ok((name.as_str(), port).to_socket_addrs()?.collect())
-    });
-    let resolved = resolved.await;
-    let resolved = resolved.map_err(|error| format!("cannot start a thread: {error}"))?;
-    resolved.map_err(|error: io::Error| format!("unknown host ({error})"))
+    start_thread("zoolock-resolve", move || {
+        let addresses = (name.as_str(), 0).to_socket_addrs().map(Iterator::collect);
+        sender.send_replace(Some(addresses.map_err(|error| format!("the name does not resolve ({error})"))));
+    })?;
+    lookups.insert(key, lookup.clone());
+    Ok(lookup)
 }
 
 #[cfg(test)]
@@ -97,7 +118,23 @@ mod tests {
         assert_eq!(address, ["[::1]:7".parse().expect("address is parsed")]);
         assert!(!resolve("localhost", 7).await.expect("name is resolved").is_empty());
         let unknown = resolve("no host", 7).await.expect_err("name is not resolved");
-        assert!(unknown.contains("unknown host"), "{unknown}");
+        assert!(unknown.contains("the name does not resolve"), "{unknown}");
+    }
+
+    #[tokio::test]
+    async fn calls_with_one_name_share_a_look_up() {
+        let name = "no-such-host.invalid";
+        let (sender, lookup) = watch::channel(None);
+        let key = (std::process::id(), name.to_owned());
+        LOOKUPS.lock().expect("no test panics here").insert(key, lookup);
+        let abandoned = tokio::time::timeout(std::time::Duration::ZERO, resolve(name, 1)).await;
+        assert!(abandoned.is_err(), "the look-up is under way");
+        let calls = async { tokio::join!(resolve(name, 2), resolve(name, 3)) };
+        let answer = async { sender.send_replace(Some(Ok(vec![([10, 0, 0, 7], 0).into()]))) };
+        let ((two, three), _) = tokio::join!(calls, answer);
+        assert_eq!((two, three), (Ok(vec![([10, 0, 0, 7], 2).into()]), Ok(vec![([10, 0, 0, 7], 3).into()])));
+        drop(sender);
+        assert!(resolve(name, 2).await.is_err(), "the next call starts a look-up");
     }
 
     #[tokio::test]

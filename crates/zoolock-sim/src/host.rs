@@ -5,12 +5,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zoolock::sim::{Later, SimulatedMachine, SimulatedTask};
-use zoolock_client::{ConnectError, ConnectFuture, DialFailure, Platform, SessionFuture, Stream};
+use zoolock_client::{
+    ConnectError, ConnectFuture, DialFailure, Endpoint, LookupFuture, Platform, SessionFuture, Stream,
+};
 use zoolock_core::Instant;
 
 use crate::{Sim, lock};
@@ -55,8 +56,12 @@ impl Platform for SimHost {
         self.start(task);
     }
 
-    fn connect(&self, host: &zoolock_client::Host, _: Duration) -> ConnectFuture {
-        let server = server_of(host);
+    fn resolve(&self, host: &zoolock_client::Host) -> LookupFuture {
+        Box::pin(std::future::ready(Ok(vec![Endpoint { host: host.clone(), address: None }])))
+    }
+
+    fn connect(&self, endpoint: &Endpoint) -> ConnectFuture {
+        let server = server_of(&endpoint.host);
         let id = self.sim().world(|world| world.dial(self.index, server));
         let mut socket = Some(Socket { sim: self.sim.clone(), id });
         let failed = || ConnectError::new(DialFailure::NotConnected, "cannot connect");

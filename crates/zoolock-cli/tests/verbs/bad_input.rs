@@ -137,7 +137,7 @@ fn unreachable_server_exits_69_and_is_named() {
             assert_refused(&done, 69, hosts);
             // Each flag limits the attempt to 500 ms, also without the other flag.
             assert!(done.stderr.contains("within 500ms"), "{done:?}");
-            let cause = if hosts == closed { "refused" } else { "unknown host" };
+            let cause = if hosts == closed { "refused" } else { "does not resolve" };
             assert!(done.stderr.contains(cause), "{done:?}");
         }
     }

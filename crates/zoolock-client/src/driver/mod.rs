@@ -10,7 +10,7 @@ mod link;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Sleep;
 
-use crate::host::Host;
+use crate::host::{Endpoint, Host};
 use crate::hosts::{self, DialError, Dialed, Hosts, Security};
 use crate::platform::Platform;
 use crate::sasl::{SaslClient, SaslExchange};
@@ -43,8 +43,8 @@ pub trait Handler: Send + 'static {
         let _ = (timeout, sent);
     }
     /// Handles a new connection to a server. The session is not attached yet.
-    fn handle_dial(&mut self, host: &Host) {
-        let _ = host;
+    fn handle_dial(&mut self, endpoint: &Endpoint) {
+        let _ = endpoint;
     }
     /// Handles a dial that reached no server. Another dial follows.
     fn handle_failed_dial(&mut self, errors: &[DialError]) {
@@ -97,6 +97,7 @@ struct DriverCore<H> {
     session: Session,
     handler: H,
     link: Option<SocketLink>,
+    hosts: Arc<Mutex<Hosts>>,
     /// Set if callers have left bytes for the driver to write.
     driver_writes: bool,
     /// The threads whose [flights](Client::begin_batch) have not ended.
@@ -148,18 +149,18 @@ impl<H: Handler> Client<H> {
         let servers = servers.into();
         assert!(!servers.hosts.is_empty(), "a session needs at least one server");
         config.sasl = servers.sasl.is_some();
-        config.servers = u32::try_from(servers.hosts.len()).unwrap_or(u32::MAX);
+        let hosts = Arc::new(Mutex::new(Hosts::new(servers.hosts, platform.clone())));
         let session = Session::new(config, platform.now());
         let core = DriverCore {
             session,
             handler,
             link: None,
+            hosts,
             driver_writes: false,
             flights: Vec::new(),
             actions: Vec::new(),
             dial_errors: Vec::new(),
         };
-        let hosts = Hosts::new(servers.hosts, &*platform);
         let shared = Arc::new(SharedDriver {
             core: Handoff::new(core),
             platform: platform.clone(),
@@ -167,7 +168,6 @@ impl<H: Handler> Client<H> {
         });
         let driver = Driver {
             shared: shared.clone(),
-            hosts,
             #[cfg(feature = "tls")]
             tls: servers.tls,
             mechanism: servers.sasl,
@@ -299,7 +299,12 @@ impl<H: Handler> DriverCore<H> {
                     self.actions.push(DriverAction::Challenge(id, challenge))
                 }
                 Output::Granted { timeout, sent } => self.handler.handle_granted_timeout(timeout, sent),
-                Output::State(state) => self.handler.handle_state_change(state),
+                Output::State(state) => {
+                    if matches!(state, SessionState::Connected { .. }) {
+                        hosts::lock(&self.hosts).record_attached();
+                    }
+                    self.handler.handle_state_change(state);
+                }
                 Output::Reply { request, sent, result } => self.handler.handle_reply(request, sent, result),
                 Output::Event(event) => self.handler.handle_event(event),
             }
@@ -349,7 +354,6 @@ enum SaslProgress {
 
 struct Driver<H: Handler> {
     shared: Arc<SharedDriver<H>>,
-    hosts: Hosts,
     #[cfg(feature = "tls")]
     tls: Option<Arc<dyn crate::TlsSource>>,
     mechanism: Option<Arc<dyn SaslClient>>,
@@ -436,7 +440,8 @@ impl<H: Handler> Driver<H> {
             match action {
                 DriverAction::Dial { id, avoid_current, same_first } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
-                    self.dial = Some((id, self.start_dial(avoid_current, same_first, head_start)));
+                    core.session.set_servers(hosts::lock(&core.hosts).begin_dial(avoid_current, same_first));
+                    self.dial = Some((id, self.start_dial(core.hosts.clone(), head_start)));
                 }
                 DriverAction::Challenge(id, challenge) => {
                     if connected == Some(id) {
@@ -510,14 +515,14 @@ impl<H: Handler> Driver<H> {
         let core = &mut shared.core.lock().state;
         let (now, random) = (shared.platform.now(), shared.platform.random());
         match result {
-            Ok(Dialed { at, stream, sasl }) => {
-                self.hosts.record_reached(at);
+            Ok(Dialed { endpoint, stream, sasl }) => {
+                core.session.set_servers(hosts::lock(&core.hosts).record_reached(&endpoint));
                 core.dial_errors.clear();
                 let is_used = core.session.dial_succeeded(id, now, random);
                 // Closes the old connection, which the session has just replaced.
                 core.dispatch_outputs();
                 if is_used {
-                    core.handler.handle_dial(self.hosts.host(at));
+                    core.handler.handle_dial(&endpoint);
                     core.link = Some(SocketLink::new(id, stream));
                     self.sasl = sasl.map(|(exchange, step)| (id, SaslProgress::Prepared(exchange, step)));
                 }
@@ -533,9 +538,7 @@ impl<H: Handler> Driver<H> {
 }
 
 impl<H: Handler> Driver<H> {
-    fn start_dial(&mut self, avoid_current: bool, same_first: bool, head_start: Duration) -> DialFuture {
-        let (round, platform) =
-            (self.hosts.next_dial_order(avoid_current, same_first), self.shared.platform.clone());
+    fn start_dial(&self, hosts: Arc<Mutex<Hosts>>, head_start: Duration) -> DialFuture {
         let security = Security::new(self.mechanism.clone());
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();
@@ -545,7 +548,7 @@ impl<H: Handler> Driver<H> {
                 Some(tls) => Security { tls: Some(tls.config().await), ..security },
                 None => security,
             };
-            hosts::dial(round, head_start, security, platform).await
+            hosts::dial(hosts, head_start, security).await
         })
     }
 

@@ -59,7 +59,8 @@ impl Session {
     pub fn dial_failed(&mut self, id: ConnectionId, now: Instant, random: u64) {
         if matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
             self.dial = Dial::Idle;
-            self.follows_outage = true;
+            // Before a name resolves, a dial reaches no server, so its failure shows no outage of the servers.
+            self.follows_outage |= self.config.servers > 0;
             self.retry_dial(now, random);
         }
     }

@@ -173,6 +173,11 @@ impl Session {
         self.pace.timeout
     }
 
+    /// Sets the number of servers whose addresses are known.
+    pub fn set_servers(&mut self, servers: usize) {
+        self.config.servers = u32::try_from(servers).unwrap_or(u32::MAX);
+    }
+
     /// Returns whether a request would be accepted.
     pub fn is_connected(&self) -> bool {
         self.closing.is_none() && self.connection.as_ref().is_some_and(SessionConnection::is_attached)

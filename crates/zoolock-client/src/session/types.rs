@@ -20,7 +20,8 @@ pub struct SessionConfig {
     /// requests when 1,000 requests wait in it. A new connection begins with a limit of 16, which
     /// adapts to the pace of the replies.
     pub max_in_flight: usize,
-    /// The number of servers. [`Client`](crate::Client) sets it.
+    /// The number of servers. Each known address of a name counts as a server.
+    /// [`Session::set_servers`](crate::Session::set_servers) changes it.
     pub servers: u32,
 }
 

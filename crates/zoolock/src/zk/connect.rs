@@ -1,11 +1,13 @@
 //! Diagnoses a failed connection, so that the error can name the cause.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::net::{TcpStream, UnixStream};
-use zoolock_client::{DialError, DialFailure, Host, SocketPath};
+use tokio::time::timeout;
+use zoolock_client::{DialError, DialFailure, Endpoint, Host, SocketPath};
 
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
@@ -13,12 +15,12 @@ use crate::zk::hello::{ServerGreeting, probe_zookeeper};
 use crate::zk::session::{SessionOpenError, SessionParameters};
 use crate::zk::transport::Transport;
 
-/// Maximum time to diagnose one host.
+/// Maximum time to diagnose one address.
 const MAX_DIAGNOSIS: Duration = Duration::from_secs(2);
-/// Maximum time to connect to one host, as a part of `MAX_DIAGNOSIS`.
+/// Maximum time to resolve a name, and to connect to one address as a part of `MAX_DIAGNOSIS`.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// The diagnosis of one host.
+/// The diagnosis of one address of a host.
 struct HostDiagnosis {
     what: String,
     /// Set if the host refuses the client's identity.
@@ -53,7 +55,7 @@ pub(crate) async fn connect_error(
             Some(trouble) => {
                 Error::unavailable(connect.endpoints(), format!("{} ({trouble})", no_session(within)))
             }
-            None => diagnose(connect, within, transport).await,
+            None => diagnose(connect, within, parameters).await,
         },
     }
 }
@@ -65,21 +67,31 @@ fn not_reached(connect: &ConnectString, within: Option<Duration>, errors: &[Dial
     unreachable(connect, within, &errors.join("; "), one_runs)
 }
 
-/// Tries all hosts at once, and returns an error that describes the diagnoses.
-async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: &Transport) -> Error {
+/// Tries all addresses of all hosts at once, and returns an error that describes the diagnoses.
+async fn diagnose(
+    connect: &ConnectString,
+    within: Option<Duration>,
+    parameters: &SessionParameters,
+) -> Error {
+    let transport = &parameters.transport;
+    let platform = parameters.tasks.platform();
     let diagnoses = connect.hosts().iter().map(async |host| {
-        let diagnosis = async {
-            match host {
-                Host::Tcp { name, port } => diagnose_host(name, *port, transport).await,
-                Host::Unix(path) => diagnose_socket(path).await,
-            }
+        let resolved = timeout(CONNECT, platform.resolve(host)).await;
+        let unresolved = |_| Err("the name does not resolve in time; does a name server answer?".to_owned());
+        let endpoints = match resolved.unwrap_or_else(unresolved) {
+            Ok(endpoints) => endpoints,
+            Err(why) => return vec![(host.to_string(), HostDiagnosis::new(why))],
         };
-        let found = tokio::time::timeout(MAX_DIAGNOSIS, diagnosis).await;
-        (host, found.unwrap_or_else(|_| HostDiagnosis::running("connects, but does not answer")))
+        let diagnoses = endpoints.iter().map(async |endpoint| {
+            let found = timeout(MAX_DIAGNOSIS, diagnose_endpoint(endpoint, transport)).await;
+            let silent = |_| HostDiagnosis::running("connects, but does not answer");
+            (endpoint.to_string(), found.unwrap_or_else(silent))
+        });
+        join_all(diagnoses).await
     });
-    let found = join_all(diagnoses).await;
+    let found: Vec<_> = join_all(diagnoses).await.into_iter().flatten().collect();
     let one_runs = found.iter().any(|(_, found)| found.runs);
-    let findings: Vec<String> = found.iter().map(|(host, found)| format!("{host}: {}", found.what)).collect();
+    let findings: Vec<String> = found.iter().map(|(at, found)| format!("{at}: {}", found.what)).collect();
     let findings = findings.join("; ");
     if found.iter().all(|(_, found)| found.refuses) {
         return Error::Denied {
@@ -126,6 +138,14 @@ impl HostDiagnosis {
     }
 }
 
+async fn diagnose_endpoint(endpoint: &Endpoint, transport: &Transport) -> HostDiagnosis {
+    match (&endpoint.host, endpoint.address) {
+        (Host::Unix(path), _) => diagnose_socket(path).await,
+        (host, Some(address)) => diagnose_address(host.name(), address, transport).await,
+        (_, None) => HostDiagnosis::new("the name has no address"),
+    }
+}
+
 async fn diagnose_socket(path: &std::path::Path) -> HostDiagnosis {
     let connected = match SocketPath::new(path) {
         Ok(path) => UnixStream::connect(&path).await,
@@ -158,13 +178,9 @@ fn describe_answer(answer: std::io::Result<ServerGreeting>, hang_up: &str) -> Ho
 }
 
 #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
-async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> HostDiagnosis {
-    let addresses = match zoolock_client::resolve(host, port).await {
-        Ok(addresses) => addresses,
-        Err(why) => return HostDiagnosis::new(why),
-    };
+async fn diagnose_address(host: &str, address: SocketAddr, transport: &Transport) -> HostDiagnosis {
     let hang_up = "is it at its limit of connections (maxClientCnxns, or --max-connections of `zoolock serve`), or without a leader?";
-    let connect = async || match tokio::time::timeout(CONNECT, TcpStream::connect(&*addresses)).await {
+    let connect = async || match timeout(CONNECT, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) if zoolock_client::closes_at_once(&error) => Err(describe_answer(Err(error), hang_up)),
         Ok(Err(error)) => Err(HostDiagnosis::new(format!("cannot connect ({error})"))),
@@ -199,8 +215,7 @@ async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> HostDiag
     }
     let answer = probe_zookeeper(&mut stream).await;
     #[cfg(feature = "tls")]
-    if !matches!(answer, Ok(ServerGreeting::ZooKeeper)) && crate::zk::tls::speaks_tls(host, &addresses).await
-    {
+    if !matches!(answer, Ok(ServerGreeting::ZooKeeper)) && crate::zk::tls::speaks_tls(host, address).await {
         return HostDiagnosis::new("speaks TLS; give the CA certificate (`--cacert`)");
     }
     describe_answer(answer, hang_up)
@@ -214,8 +229,10 @@ mod tests {
     fn advice_follows_the_kind_of_failure() {
         let connect = ConnectString::parse("zk1,zk2").expect("two hosts");
         let advice = |second: DialFailure| {
-            let of =
-                |host: &Host, failure| DialError { host: host.clone(), failure, message: "fails".to_owned() };
+            let of = |host: &Host, failure| {
+                let endpoint = Endpoint { host: host.clone(), address: None };
+                DialError { endpoint, failure, message: "fails".to_owned() }
+            };
             let errors =
                 [of(&connect.hosts()[0], DialFailure::NotConnected), of(&connect.hosts()[1], second)];
             not_reached(&connect, None, &errors).to_string()

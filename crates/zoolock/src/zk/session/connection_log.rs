@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tracing::Level;
-use zoolock_client::{DialError, DisconnectReason, End, Host};
+use zoolock_client::{DialError, DisconnectReason, End, Endpoint};
 use zoolock_core::Instant;
 
 use crate::base::clock;
@@ -53,11 +53,11 @@ struct Outage {
 }
 
 enum LogLine {
-    Disconnected { server: Host, reason: DisconnectReason, in_a_row: u32 },
-    Connected { server: Host, after: Duration },
-    Ended { server: Host, after: Duration, end: End },
+    Disconnected { server: Endpoint, reason: DisconnectReason, in_a_row: u32 },
+    Connected { server: Endpoint, after: Duration },
+    Ended { server: Endpoint, after: Duration, end: End },
     FailedDial { errors: Vec<DialError>, attempt: u32 },
-    ShorterTimeout { server: Host, timeout: Duration },
+    ShorterTimeout { server: Endpoint, timeout: Duration },
 }
 
 impl ConnectionLog {
@@ -66,7 +66,7 @@ impl ConnectionLog {
     }
 
     /// Records that a session lost its connection to this server.
-    pub(super) fn record_disconnect(self: &Arc<Self>, server: &Host, reason: DisconnectReason) {
+    pub(super) fn record_disconnect(self: &Arc<Self>, server: &Endpoint, reason: DisconnectReason) {
         let state = &mut *lock(&self.state);
         if let Some(in_a_row) = state.outages.begin(clock::now()) {
             self.push(state, LogLine::Disconnected { server: server.clone(), reason, in_a_row });
@@ -74,7 +74,7 @@ impl ConnectionLog {
     }
 
     /// Records that a session is attached to this server.
-    pub(super) fn record_connect(self: &Arc<Self>, server: &Host) {
+    pub(super) fn record_connect(self: &Arc<Self>, server: &Endpoint) {
         let state = &mut *lock(&self.state);
         if let Some(after) = state.outages.end(clock::now()) {
             self.push(state, LogLine::Connected { server: server.clone(), after });
@@ -82,7 +82,7 @@ impl ConnectionLog {
     }
 
     /// Records that this server was reached, and that the session has ended.
-    pub(super) fn record_end(self: &Arc<Self>, server: &Host, end: End) {
+    pub(super) fn record_end(self: &Arc<Self>, server: &Endpoint, end: End) {
         let state = &mut *lock(&self.state);
         if let Some(after) = state.outages.end(clock::now()) {
             self.push(state, LogLine::Ended { server: server.clone(), after, end });
@@ -98,7 +98,7 @@ impl ConnectionLog {
     }
 
     /// Records that this server granted a shorter session timeout than before.
-    pub(super) fn record_shorter_timeout(self: &Arc<Self>, server: &Host, timeout: Duration) {
+    pub(super) fn record_shorter_timeout(self: &Arc<Self>, server: &Endpoint, timeout: Duration) {
         self.push(&mut lock(&self.state), LogLine::ShorterTimeout { server: server.clone(), timeout });
     }
 

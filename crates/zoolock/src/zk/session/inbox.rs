@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use tokio::sync::{Notify, watch};
-use zoolock_client::{DialError, End, Handler, Host, Instant, RequestError, SessionState};
+use zoolock_client::{DialError, End, Endpoint, Handler, Instant, RequestError, SessionState};
 use zoolock_core::ContenderId;
 use zoolock_core::acquisition::{self, RequestId, SessionEnd};
 use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
@@ -154,7 +154,7 @@ pub(crate) struct Inbox {
     pub(super) attached: Instant,
     pub(super) on_grant: Option<OnGrant>,
     /// The server of the newest connection.
-    pub(super) server: Option<Host>,
+    pub(super) server: Option<Endpoint>,
     /// The last session timeout that a server granted.
     granted: Option<Duration>,
     log: Arc<ConnectionLog>,
@@ -293,8 +293,8 @@ impl Handler for Inbox {
         }
     }
 
-    fn handle_dial(&mut self, host: &Host) {
-        self.server = Some(host.clone());
+    fn handle_dial(&mut self, endpoint: &Endpoint) {
+        self.server = Some(endpoint.clone());
     }
 
     fn handle_failed_dial(&mut self, errors: &[DialError]) {

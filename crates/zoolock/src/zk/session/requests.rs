@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use zoolock_client::{Host, Instant, RequestError, RequestNumber, Session};
+use zoolock_client::{Endpoint, Instant, RequestError, RequestNumber, Session};
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
@@ -35,7 +35,7 @@ impl ZkSession {
     }
 
     /// Returns the server of the newest connection.
-    pub(crate) fn server(&self) -> Option<Host> {
+    pub(crate) fn server(&self) -> Option<Endpoint> {
         self.client.with(|_, inbox, _| inbox.server.clone())
     }
 

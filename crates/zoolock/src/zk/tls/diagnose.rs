@@ -152,9 +152,9 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 }
 
 /// Returns whether a host speaks TLS, to explain why a client without TLS got no ZooKeeper answer.
-pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
+pub(crate) async fn speaks_tls(host: &str, address: SocketAddr) -> bool {
     let Ok(name) = server_name(host) else { return false };
-    let Ok(stream) = TcpStream::connect(addresses).await else { return false };
+    let Ok(stream) = TcpStream::connect(address).await else { return false };
     let Ok(builder) = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
     else {
         return false;
