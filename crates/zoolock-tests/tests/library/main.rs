@@ -15,6 +15,7 @@ mod locker;
 mod metrics;
 mod metrics_by_lock;
 mod mutex;
+mod names;
 mod old_server;
 mod outages;
 mod polled_snapshots;

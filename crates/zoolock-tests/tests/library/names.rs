@@ -1,0 +1,393 @@
+//! Locks while name servers fail, and while some addresses of a name are bad, on three servers of Apache ZooKeeper, one
+//! of which is stopped.
+//!
+//! The test runs itself again in namespaces of its own, with its own `/etc/resolv.conf` and name servers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use zoolock::{Connection, Guard, Zoolock};
+use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR, availability};
+use zoolock_tests::four_letter::send_four_letter_word;
+use zoolock_tests::skip::{Availability, is_long};
+use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{TestFailure, lock};
+
+const NAME: &str = "apache_locks_survive_bad_names";
+
+/// The variable that is set in the namespaces.
+const INSIDE: &str = "ZOOLOCK_TEST_NAMESPACE";
+
+/// The session timeout. The lease of a holder lasts for about half of it.
+const T: Duration = Duration::from_secs(12);
+
+/// The number of holders, and then of newcomers, at the same time.
+const ROUNDS: usize = 20;
+
+/// The longest start of the servers, and the longest step, on a busy machine.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// Runs a command with its own name servers and loopback interface.
+const SCRIPT: &str = r#"
+    ip link set lo up || exit 99
+    for file in hosts resolv.conf nsswitch.conf; do mount --bind "$1/$file" "/etc/$file" || exit 99; done
+    shift
+    exec "$@""#;
+
+#[test]
+fn apache_locks_survive_bad_names() {
+    if std::env::var_os(INSIDE).is_some() {
+        let runtime = tokio::runtime::Runtime::new().expect("runtime starts");
+        return runtime.block_on(run_scenes());
+    }
+    if !availability().or_skip(NAME) {
+        return;
+    }
+    let files = TempDir::new().expect("a directory is made");
+    for (name, text) in [
+        ("hosts", "127.0.0.1 localhost\n"),
+        ("resolv.conf", "nameserver 127.0.0.54\nnameserver 127.0.0.53\n"),
+        ("nsswitch.conf", "hosts: files dns\n"),
+    ] {
+        std::fs::write(files.path().join(name), text).expect("a file is written");
+    }
+    let inside = |command: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .args(["sh", "-c", SCRIPT, "sh"])
+            .arg(files.path())
+            .args(command)
+            .env(INSIDE, "1");
+        unshare
+    };
+    let possible = match inside(&["true"]).output() {
+        Ok(probe) if probe.status.success() => Availability::Available,
+        Ok(probe) => Availability::Missing(String::from_utf8_lossy(&probe.stderr).into_owned()),
+        Err(error) => Availability::Missing(format!("no unshare ({error})")),
+    };
+    if possible.or_skip(NAME) {
+        let this = std::env::current_exe().expect("path of the test binary is known");
+        let this = this.to_str().expect("path is UTF-8");
+        let status = inside(&[this, "--exact", &format!("names::{NAME}"), "--nocapture"]).status();
+        assert!(status.expect("unshare starts").success(), "the test failed in its namespaces");
+    }
+}
+
+/// The answers of a name server to questions about IPv4 addresses.
+#[derive(Clone, Debug)]
+enum Answers {
+    /// These addresses for each name after a time.
+    All(Duration, Vec<Ipv4Addr>),
+    /// For `zkN.test` the address of door N.
+    Doors,
+    /// In turn the right address and an error.
+    Flaps(bool),
+    Fails,
+    Silent,
+}
+
+/// Two name servers, of which resolvers ask the first one first.
+struct NameServers([Arc<Mutex<Answers>>; 2]);
+
+impl NameServers {
+    async fn start() -> NameServers {
+        let answers = [54, 53].map(|last| (last, Arc::new(Mutex::new(Answers::Silent))));
+        for (last, answers) in &answers {
+            let socket =
+                UdpSocket::bind((Ipv4Addr::new(127, 0, 0, *last), 53)).await.expect("port 53 is free");
+            tokio::spawn(answer_questions(Arc::new(socket), answers.clone()));
+        }
+        NameServers(answers.map(|(_, answers)| answers))
+    }
+
+    fn set(&self, first: Answers, second: Answers) {
+        *lock(&self.0[0]) = first;
+        *lock(&self.0[1]) = second;
+    }
+}
+
+async fn answer_questions(socket: Arc<UdpSocket>, answers: Arc<Mutex<Answers>>) {
+    let mut question = [0; 512];
+    loop {
+        let (length, from) = socket.recv_from(&mut question).await.expect("a question arrives");
+        let question = question[..length].to_vec();
+        let (delay, addresses) = match &mut *lock(&answers) {
+            Answers::All(delay, addresses) => (*delay, Some(addresses.clone())),
+            // The first letters of the name follow its length.
+            Answers::Doors => (Duration::ZERO, Some(vec![door_address(usize::from(question[15] - b'0'))])),
+            Answers::Flaps(fails) => {
+                *fails = !*fails;
+                let address = door_address(usize::from(question[15] - b'0'));
+                (Duration::ZERO, fails.then(|| vec![address]))
+            }
+            Answers::Fails => (Duration::ZERO, None),
+            Answers::Silent => continue,
+        };
+        let socket = socket.clone();
+        tokio::spawn(async move {
+            sleep(delay).await;
+            let _ = socket.send_to(&dns_answer(&question, addresses), from).await;
+        });
+    }
+}
+
+/// Returns the answer to a question. Without addresses, the server failed.
+fn dns_answer(question: &[u8], addresses: Option<Vec<Ipv4Addr>>) -> Vec<u8> {
+    let name = question[12..].iter().position(|byte| *byte == 0).expect("a name ends with a zero");
+    let asked = &question[12..12 + name + 5];
+    // A question about IPv6 addresses has an answer without addresses.
+    let is_ipv4 = asked[asked.len() - 3] == 1;
+    let failed = u8::from(addresses.is_none()) * 2;
+    let addresses = addresses.filter(|_| is_ipv4).unwrap_or_default();
+    let count = u8::try_from(addresses.len()).expect("few addresses");
+    let mut answer = [&question[..2], &[0x81, 0x80 | failed, 0, 1, 0, count, 0, 0, 0, 0], asked].concat();
+    for address in addresses {
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
+        answer.extend(address.octets());
+    }
+    answer
+}
+
+/// The behaviour of an address.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    /// Passes connections on to the server.
+    Open,
+    Refuses,
+    HangsUp,
+    /// Accepts connections and does not answer.
+    Silent,
+}
+
+fn door_address(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 1, u8::try_from(number).expect("few doors"))
+}
+
+/// Three addresses, each in front of a server. A change of the mode cuts all connections.
+struct Doors([watch::Sender<Mode>; 3]);
+
+impl Doors {
+    fn open() -> Doors {
+        Doors([1, 2, 3].map(|number| {
+            let (mode, seen) = watch::channel(Mode::Open);
+            tokio::spawn(run_door(number, seen));
+            mode
+        }))
+    }
+
+    fn set(&self, modes: [Mode; 3]) {
+        for (door, mode) in self.0.iter().zip(modes) {
+            door.send_replace(mode);
+        }
+    }
+}
+
+async fn run_door(number: usize, mut mode: watch::Receiver<Mode>) {
+    loop {
+        let now = *mode.borrow_and_update();
+        let listener = TcpListener::bind((door_address(number), 2181)).await.expect("the port is free");
+        if now == Mode::Refuses {
+            drop(listener);
+            // The test has ended if no mode follows.
+            let Ok(()) = mode.changed().await else { return };
+            continue;
+        }
+        loop {
+            let (mut client, _) = tokio::select! {
+                changed = mode.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                accepted = listener.accept() => accepted.expect("a connection is accepted"),
+            };
+            let mut mode = mode.clone();
+            tokio::spawn(async move {
+                let passed_on = async {
+                    if now == Mode::Silent {
+                        std::future::pending::<()>().await;
+                    }
+                    if now == Mode::Open {
+                        let mut server = TcpStream::connect(server_address(number)).await?;
+                        tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+                    }
+                    std::io::Result::Ok(())
+                };
+                tokio::select! {
+                    _ = passed_on => {}
+                    _ = mode.changed() => {}
+                }
+            });
+        }
+    }
+}
+
+fn server_address(number: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(127, 0, 0, u8::try_from(number).expect("few servers")), 2181))
+}
+
+/// Three servers of Apache ZooKeeper. Dropping them kills the processes.
+struct Ensemble(Vec<Child>, TempDir);
+
+impl Ensemble {
+    async fn start() -> Ensemble {
+        let dir = TempDir::new().expect("a directory is made");
+        let mut ensemble = Ensemble(Vec::new(), dir);
+        for number in 1..=3 {
+            let dir = ensemble.1.path().join(number.to_string());
+            std::fs::create_dir_all(dir.join("data")).expect("a directory is made");
+            std::fs::write(dir.join("data/myid"), number.to_string()).expect("a file is written");
+            let mut config = format!(
+                "tickTime=500\ninitLimit=20\nsyncLimit=10\nmaxSessionTimeout=40000\ndataDir={}\nclientPort=2181\n\
+                 clientPortAddress=127.0.0.{number}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n\
+                 admin.enableServer=false\n",
+                dir.join("data").display()
+            );
+            (1..=3).for_each(|of| config.push_str(&format!("server.{of}=127.0.0.{of}:2888:3888\n")));
+            std::fs::write(dir.join("zoo.cfg"), config).expect("a file is written");
+            let log = std::fs::File::create(dir.join("log")).expect("a file is made");
+            let server = Command::new("java")
+                .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+                .arg("-Djava.net.preferIPv4Stack=true")
+                .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}"), SERVER_CLASS, "zoo.cfg"])
+                .current_dir(&dir)
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().expect("a file is opened"))
+                .stderr(log)
+                .spawn();
+            ensemble.0.push(server.expect("java starts"));
+        }
+        for number in 1..=3 {
+            let serves = async || {
+                let answer = timeout(T, send_four_letter_word(server_address(number), "srvr")).await;
+                match answer.map_err(|_| TestFailure::new("no answer"))?? {
+                    answer if answer.contains("Mode: ") => Ok(()),
+                    answer => Err(TestFailure::new(answer)),
+                }
+            };
+            retry_until_ok("the servers start", BOUND, serves).await.expect("the ensemble serves");
+        }
+        ensemble
+    }
+
+    /// Stops the third server. The other two are a quorum.
+    fn stop_third(&self) {
+        kill_process(Pid::from_child(&self.0[2]), Signal::STOP).expect("the server runs");
+    }
+}
+
+impl Drop for Ensemble {
+    fn drop(&mut self) {
+        for server in &mut self.0 {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+async fn acquire(connect: &str, lock: String) -> (Zoolock, Guard) {
+    let settings = Zoolock::builder().tick_time(Duration::from_millis(500)).session_timeout(T);
+    let client = settings.connect(connect).await.expect("a session starts");
+    let guard = client.mutex(lock).lock().await.expect("the lock is free");
+    (client, guard)
+}
+
+/// Lets holders acquire locks, calls `disturb`, and restarts all servers as clients see it. Checks that the holders
+/// keep their locks. Then lets newcomers acquire locks, unless no name resolves. Prints the longest times.
+async fn run_scene(
+    scene: &str,
+    connect: &str,
+    doors: &Doors,
+    modes: [Mode; 3],
+    disturb: impl Fn(),
+    newcomers: bool,
+) {
+    let holders = join_all((0..ROUNDS).map(|number| acquire(connect, format!("held-{number}")))).await;
+    disturb();
+    doors.set([Mode::Refuses; 3]);
+    let cut = Instant::now();
+    let noticed = join_all(holders.iter().map(async |(_, guard)| {
+        let mut connection = guard.connection();
+        let is_down = connection.wait_for(|connection| *connection != Connection::Connected);
+        timeout(BOUND, is_down).await.expect("in time").expect("the session continues");
+    }));
+    noticed.await;
+    // The time of the restart. It is not a wait for a condition.
+    sleep(Duration::from_millis(300)).await;
+    doors.set(modes);
+    let reconnected = join_all(holders.iter().map(async |(_, guard)| {
+        let mut connection = guard.connection();
+        let is_up = connection.wait_for(|connection| *connection != Connection::Suspect);
+        timeout(BOUND, is_up).await.expect("in time").expect("the session continues");
+        assert_eq!(guard.loss(), None, "{scene}: a lock was lost");
+        cut.elapsed()
+    }));
+    let slowest_holder = reconnected.await.into_iter().max().expect("there are holders");
+    let began = Instant::now();
+    let acquired = join_all((0..ROUNDS).filter(|_| newcomers).map(async |number| {
+        drop(acquire(connect, format!("new-{number}")).await);
+        began.elapsed()
+    }));
+    let slowest_newcomer = acquired.await.into_iter().max();
+    println!(
+        "{scene}: {ROUNDS} holders kept, slowest after {slowest_holder:?}; newcomers {slowest_newcomer:?}"
+    );
+}
+
+async fn run_scenes() {
+    let names = NameServers::start().await;
+    let doors = Doors::open();
+    let ensemble = Ensemble::start().await;
+    ensemble.stop_third();
+    let open = [Mode::Open; 3];
+    let own = Duration::ZERO;
+    let wrong = Answers::All(own, vec![Ipv4Addr::new(127, 0, 9, 9)]);
+    let troubles = [
+        ("dead first", Answers::Silent, Answers::Doors, true),
+        ("dead", Answers::Silent, Answers::Silent, false),
+        ("wrong", wrong.clone(), wrong, false),
+        ("failing", Answers::Fails, Answers::Fails, false),
+        ("flapping", Answers::Flaps(false), Answers::Flaps(true), true),
+    ];
+    let few = if is_long() { usize::MAX } else { 2 };
+    for (trouble, first, second, newcomers) in troubles.into_iter().take(few) {
+        names.set(Answers::Doors, Answers::Doors);
+        let connect = "zk1.test:2181,zk2.test:2181,zk3.test:2181";
+        let disturb = || names.set(first.clone(), second.clone());
+        run_scene(&format!("name server: {trouble}"), connect, &doors, open, disturb, newcomers).await;
+        if trouble == "dead" {
+            let settings = Zoolock::builder().connect_timeout(Duration::from_secs(1));
+            let error = settings.connect(connect).await.expect_err("no name resolves").to_string();
+            for number in 1..=3 {
+                let cause = format!("zk{number}.test:2181: the name does not resolve");
+                assert!(error.contains(&cause), "{error}");
+            }
+        }
+    }
+    use Mode::{HangsUp, Open, Refuses, Silent};
+    let scenes = [
+        [Open, HangsUp, Silent],
+        [Open, Refuses, Silent],
+        [Open, Refuses, Refuses],
+        [Open, HangsUp, HangsUp],
+        [Open, Silent, Silent],
+        [Open, Open, Open],
+    ];
+    for modes in scenes.into_iter().take(few) {
+        for count in (if is_long() { 1 } else { 3 })..=3 {
+            doors.set(modes);
+            let addresses = (1..=count).map(door_address).collect();
+            names.set(Answers::All(own, addresses), Answers::Silent);
+            let scene = format!("addresses: {:?}", &modes[..count]);
+            run_scene(&scene, "zk.test:2181", &doors, modes, || {}, true).await;
+        }
+    }
+}
