@@ -46,6 +46,14 @@ pub(super) fn check_sequence_numbers(tree: &ListedTree, chroot: &str, report: &m
                     "nothing if only zoolock uses it; otherwise delete the directory while it is empty",
                 );
             }
+        } else if directory.contenders.is_empty() && directory.children > 0 && directory.unlisted.is_none() {
+            report.error(
+                "numbers",
+                format!(
+                    "{path}: has no sequence numbers left, and children that keep it from getting new ones"
+                ),
+                "delete its children, which are no contenders",
+            );
         } else if foreign {
             report.error(
                 "numbers",
@@ -316,6 +324,11 @@ mod tests {
         assert_eq!(levels(directory("/locks/x", retired, &[])), [Level::Warning]);
         assert_eq!(levels(directory("/locks/x", 7, &["lock-2147483640"])), [Level::Warning]);
         assert_eq!(levels(directory("/locks/x", retired, &[kazoo])), [Level::Error]);
+        let occupied = ListedDirectory { children: 1, ..directory("/locks/x", retired, &[]) };
+        assert_eq!(levels(occupied), [Level::Error], "a child that is no contender keeps the directory");
+        let unlisted =
+            ListedDirectory { children: 1, unlisted: Some("x"), ..directory("/locks/x", retired, &[]) };
+        assert_eq!(levels(unlisted), [Level::Warning], "its children are not known");
     }
 
     #[test]

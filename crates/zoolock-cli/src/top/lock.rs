@@ -63,7 +63,7 @@ impl LockRow {
             path: lock.path,
             previous: lock.previous,
             permits: lock.permits,
-            clash: lock.clash,
+            clash: lock.clash.or(lock.unusable),
             unread: lock.unread,
             rate: None,
             last_event: None,

@@ -156,7 +156,7 @@ pub(crate) async fn show(
         );
     }
     match &lock.holder {
-        None if lock.foreign_semaphore.is_some() => {}
+        None if lock.foreign_semaphore.is_some() || lock.unusable.is_some() => {}
         None if lock.unread.is_empty() => text.push_str("  free\n"),
         None => text.push_str("  no holder in the part that can be read\n"),
         Some(holder) => {
@@ -190,12 +190,11 @@ pub(crate) async fn show(
         let line = format!("history   {}", format_line(event));
         let _ = writeln!(text, "  {}", wrap_text(&line, 12, style.width));
     }
-    if let Some(clash) = &lock.clash {
-        let _ = writeln!(
-            text,
-            "  {}",
-            wrap_text(&format!("danger    {}", escape_unprintable(clash)), 12, style.width)
-        );
+    for (word, message) in [("danger", &lock.clash), ("unusable", &lock.unusable)] {
+        if let Some(message) = message {
+            let line = format!("{word:<9} {}", escape_unprintable(message));
+            let _ = writeln!(text, "  {}", wrap_text(&line, 12, style.width));
+        }
     }
     for part in &lock.unread {
         let line = format!(
@@ -260,7 +259,8 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
         }
         None => {
             let foreign = lock.foreign_semaphore.as_ref();
-            ("-".to_owned(), foreign.map_or_else(|| "-".to_owned(), ToString::to_string))
+            let nobody = if lock.unusable.is_some() { "unusable" } else { "-" };
+            ("-".to_owned(), foreign.map_or_else(|| nobody.to_owned(), ToString::to_string))
         }
     };
     let mark = match (&lock.clash, lock.unread.is_empty()) {

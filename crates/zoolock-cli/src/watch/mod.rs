@@ -108,7 +108,8 @@ impl QueueWatch<'_> {
         let foreign = lock.foreign_semaphore.iter().map(|foreign| {
             format!("is a semaphore of {}: its holders and waiters are not shown", foreign.library)
         });
-        let warnings: Vec<String> = lock.clash.iter().cloned().chain(hidden).chain(foreign).collect();
+        let warnings: Vec<String> =
+            lock.clash.iter().chain(&lock.unusable).cloned().chain(hidden).chain(foreign).collect();
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
             self.reporter.note(format_args!("{}: {}", self.path, escape_unprintable(warning)));
         }

@@ -382,7 +382,7 @@ impl fmt::Display for Previous {
 }
 
 /// The reason why an acquisition failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The deadline passed.
     TimedOut,
@@ -407,6 +407,9 @@ pub enum Reason {
     /// The directory is near the end of its sequence numbers, and an upgrade cannot leave this
     /// directory, because its reader holds there.
     Exhausted,
+    /// The directory of the lock with this index is near the end of its sequence numbers. This child,
+    /// which is no contender, keeps it from being deleted.
+    Occupied(usize, String),
     /// The server refuses a request.
     Refused(RequestFailure),
     /// The session ended.

@@ -5,6 +5,7 @@
 //! that is created in its place.
 
 use super::*;
+use crate::names::Name;
 
 /// Number of polls of a retired directory before it is joined again.
 const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
@@ -33,9 +34,13 @@ impl Machine {
         self.read_retired(step);
     }
 
+    /// Reads the directory. Lists it before the contender gives up its wait for the other children.
     pub(super) fn read_retired(&mut self, step: &mut Step) {
-        let Phase::Retiring { lock_index, .. } = self.phase else { return };
-        self.send_one(lock_index, Purpose::RetireRead, RequestKind::Directory, Request::ReadDirectory, step);
+        let Phase::Retiring { lock_index, polls, .. } = self.phase else { return };
+        let ends_wait = self.config.mode == Mode::Try || polls >= POLLS_BEFORE_JOINING_AGAIN;
+        let list = ends_wait.then_some((RequestKind::Children(None), Request::List));
+        let read = (RequestKind::Directory, Request::ReadDirectory);
+        self.send_flight(lock_index, Purpose::RetireRead, list.into_iter().chain([read]), step);
     }
 
     pub(super) fn handle_retired_read(&mut self, answers: Answers, step: &mut Step) {
@@ -55,6 +60,8 @@ impl Machine {
                         Request::DeleteDirectory,
                         step,
                     );
+                } else if let Some(child) = lasting_child(answers.children) {
+                    self.fail(Reason::Occupied(lock_index, child), step);
                 } else if self.config.mode == Mode::Try {
                     self.fail(Reason::Busy, step);
                 } else if polls >= POLLS_BEFORE_JOINING_AGAIN {
@@ -79,4 +86,11 @@ impl Machine {
             Err(_) => self.back_off(lock_index, Purpose::RetirePause, step),
         }
     }
+}
+
+/// Returns a child that is no contender, if the directory has no contenders. Such a child may stay for
+/// ever, for example the directory of a lock below this lock.
+fn lasting_child(listing: Option<Result<Children, RequestFailure>>) -> Option<String> {
+    let names = listing?.ok()?.names;
+    if names.iter().any(|name| Name::parse(name).is_some()) { None } else { names.into_iter().min() }
 }

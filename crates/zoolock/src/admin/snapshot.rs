@@ -27,6 +27,7 @@ use crate::base::naming;
 use crate::base::path::LockPath;
 use crate::engine::gather::{Foreign, LockDirectory};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
+use crate::lock::acquire_errors::occupied_message;
 use crate::lock::context::Context;
 use crate::zk::session::{ZkError, ZnodeStat};
 use grant_time::GrantFacts;
@@ -65,6 +66,9 @@ pub struct Snapshot {
     /// if a lock and a semaphore of another client library have the same path. Two contenders may
     /// then hold at once.
     pub clash: Option<String>,
+    /// A message with a remedy. It is set if no client can acquire the lock, because its sequence
+    /// numbers have run out, and a child that is no contender keeps its directory.
+    pub unusable: Option<String>,
     /// The directories that may contain more contenders, and that this client has no permission to
     /// read. A path below the lock directory is relative to the lock directory, any other path is
     /// absolute. In a list of locks, an unreadable lock has its own path here. Such a directory may
@@ -335,6 +339,8 @@ async fn describe(
 ) -> Result<(Snapshot, Option<usize>), Error> {
     let LockDirectory { path, made, record, record_ms, last_change, foreign, contenders, unread, .. } = here;
     let record_version = here.record_version;
+    let child = here.lasting_child.map(|child| path.child(&child));
+    let unusable = child.map(|child| occupied_message(child.strip_prefix(view.chroot).unwrap_or(&child)));
     let marker = made.and_then(|made| record.marker_of(made));
     let chroot = view.chroot;
     let permits = match record {
@@ -438,6 +444,7 @@ async fn describe(
             queue_directory: without_chroot(&foreign.queue_directory, chroot).to_owned(),
         }),
         clash,
+        unusable,
         unread: unread.iter().map(|part| display_name(part.as_str(), &path, chroot)).collect(),
     };
     Ok((lock, position))

@@ -243,6 +243,7 @@ impl From<Reason> for AcquireOutcome {
             | Reason::ForeignRecord
             | Reason::Outranked
             | Reason::Exhausted
+            | Reason::Occupied(..)
             | Reason::Refused(_) => AcquireOutcome::Refused,
         }
     }

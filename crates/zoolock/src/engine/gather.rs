@@ -5,7 +5,7 @@ use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, KAZOO_GUARD, Layout, is_kazoo_lease};
 use zoolock_core::names::{Name, Spelling};
 use zoolock_core::record::Record;
-use zoolock_core::{SessionId, Zxid};
+use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::reader::QueueReader;
 use crate::base::path::LockPath;
@@ -19,6 +19,8 @@ pub(crate) struct LockDirectory {
     pub(crate) record: Record,
     /// The time at which the record was written, in milliseconds of Unix time, by the server's clock.
     pub(crate) record_ms: i64,
+    /// A child, if the sequence numbers have run out and no child is a contender.
+    pub(crate) lasting_child: Option<String>,
     /// The version of the record. Each write of the record adds one.
     pub(crate) record_version: i32,
     /// The last transaction that created or deleted a child, as of the listing; `None` if there is no directory.
@@ -63,6 +65,7 @@ impl LockDirectory {
             made: None,
             record: Record::Empty,
             record_ms: 0,
+            lasting_child: None,
             record_version: 0,
             last_change: None,
             foreign: None,
@@ -99,6 +102,9 @@ impl LockDirectory {
                 None => here.others.push(node),
             }
         }
+        if here.contenders.is_empty() && listed.created_children >= Sequence::RETIRE_FROM.0 as u32 {
+            here.lasting_child = here.others.iter().min().cloned();
+        }
         here.contenders.sort_by(|a, b| (a.name.sort_key(), &a.node).cmp(&(b.name.sort_key(), &b.node)));
         here.find_curator(reader).await?;
         if here.foreign.is_none() {
@@ -113,7 +119,10 @@ impl LockDirectory {
         // A list of locks also contains the directories that this client has no permission to read,
         // because they may be locks.
         let perhaps = !self.unread.is_empty();
-        ours || perhaps || self.foreign.is_some() || !self.contenders.is_empty()
+        ours || perhaps
+            || self.foreign.is_some()
+            || self.lasting_child.is_some()
+            || !self.contenders.is_empty()
     }
 
     /// Returns the layout of the foreign semaphore at this path, even if it has no leases and no waiters.

@@ -131,7 +131,7 @@ struct SentRequest {
 }
 
 /// The progress of an acquisition.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Progress {
     Pending,
     Granted(Grant),
@@ -338,7 +338,7 @@ impl Acquisition {
 
     /// Waits for the grant or the failure.
     pub(crate) async fn wait_for_outcome(&self) -> Progress {
-        self.wait(|state| match state.progress {
+        self.wait(|state| match state.progress.clone() {
             Progress::Pending => None,
             progress => Some(progress),
         })
@@ -480,7 +480,7 @@ impl Acquisition {
                 Action::CrashFound { lock_index, marker } => self.crashes.add(lock_index, marker),
                 Action::Failed(reason) => {
                     state.was_busy = state.is_busy && self.session.is_up();
-                    state.progress = Progress::Failed(reason);
+                    state.progress = Progress::Failed(reason.clone());
                     state.metrics.record_failure(reason, state.was_busy);
                     self.listeners.tell(LockEvent::GaveUp);
                 }

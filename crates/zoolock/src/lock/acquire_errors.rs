@@ -66,6 +66,10 @@ impl Lock {
                           write lock"
                     .to_owned(),
             }),
+            Reason::Occupied(lock_index, child) => {
+                let child = acquisition.directories()[lock_index].child(&child);
+                Err(Error::invalid(subject(), occupied_message(self.context.without_chroot(&child))))
+            }
             Reason::Refused(RequestFailure::Refused(Refusal::Other)) => {
                 Err(Error::Protocol { subject: subject(), message: refusal_message })
             }
@@ -93,4 +97,9 @@ impl Lock {
         );
         Error::invalid(format!("lock {}", self.path()), message)
     }
+}
+
+/// Returns the message for a directory that cannot be replaced because of this child.
+pub(crate) fn occupied_message(child: &str) -> String {
+    format!("has no sequence numbers left, and cannot get new ones while {child} exists; delete that znode")
 }

@@ -1,7 +1,7 @@
 //! The acquisition of a lock, from its names to the grant, and the held lock until its release.
 
 pub(crate) mod acquire;
-mod acquire_errors;
+pub(crate) mod acquire_errors;
 pub(crate) mod context;
 pub(crate) mod held;
 pub(crate) mod history;

@@ -239,6 +239,9 @@ fn warnings(lock: &Snapshot) -> Markup {
         @if let Some(clash) = &lock.clash {
             p.alert.bad { strong { "Several contenders may hold this lock at once. " } (escape_unprintable(clash)) }
         }
+        @if let Some(unusable) = &lock.unusable {
+            p.alert.bad { strong { "No client can acquire this lock: " } (escape_unprintable(unusable)) }
+        }
         @for part in &lock.unread {
             p.alert { code { (escape_unprintable(part)) } ": no permission to read it. Its contenders are not shown." }
         }

@@ -129,7 +129,7 @@ fn retiring(mode: Mode) -> Drive {
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
     drive.answer(Request::Delete(last), Ok(Reply::Done));
-    assert_eq!(drive.pending(), [Request::ReadDirectory]);
+    assert_eq!(drive.pending().last(), Some(&Request::ReadDirectory));
     drive
 }
 
@@ -163,21 +163,65 @@ fn failed_retirement_read_is_retried() {
 #[test]
 fn occupied_retiring_directory_is_joined_again() {
     let mut drive = retiring(Mode::Wait);
-    let mut looks = 0;
-    while drive.pending()[0] == Request::ReadDirectory {
-        looks += 1;
-        assert!(looks < 30, "contender waits forever");
-        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
-        drive.wake_if_it_pauses();
+    drive.poll_until_listing(2);
+    // The contender leaves in the end, so the other child is not the cause yet.
+    drive.answer(Request::List, listed(&["other-lock", "lock-0000000099"]));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 2, Record::Empty)));
+    assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], Request::Join));
+
+    // Without permission to list, only a new znode shows whether the directory was replaced.
+    let mut drive = retiring(Mode::Wait);
+    drive.poll_until_listing(1);
+    drive.answer(Request::List, Err(DENIED));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
+    assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], Request::Join));
+}
+
+#[test]
+fn lasting_child_of_retired_directory_is_named() {
+    let child = "other-lock".to_owned();
+    let occupied = [Action::Failed(Reason::Occupied(0, child)), Action::Finished];
+    for mode in [Mode::Wait, Mode::Try] {
+        let mut drive = retiring(mode);
+        if mode == Mode::Wait {
+            drive.poll_until_listing(2);
+        } else {
+            drive.answer(Request::List, listed(&["other-lock", "lock-0000000099"]));
+            drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 2, Record::Empty)));
+            assert_eq!(drive.take_reported(), [Action::Failed(Reason::Busy), Action::Finished]);
+            drive = retiring(mode);
+        }
+        drive.answer(Request::List, listed(&["z", "other-lock"]));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 2, Record::Empty)));
+        assert_eq!(drive.take_reported(), occupied, "{mode:?}");
     }
-    assert_eq!((looks, drive.pending()[0].clone()), (21, Request::Join));
+    // The directory was replaced, or the child was deleted, between the two reads.
+    for (czxid, left, next) in [(DIRECTORY.0, 0, Request::DeleteDirectory), (60, 1, Request::Join)] {
+        let mut drive = retiring(Mode::Wait);
+        drive.poll_until_listing(1);
+        drive.answer(Request::List, listed(&["other-lock"]));
+        let (czxid, pzxid, record) = (Zxid(czxid), Zxid(61), Record::Empty);
+        let seen = Directory { czxid, pzxid, version: 0, children: left, record };
+        drive.answer(Request::ReadDirectory, Ok(Reply::Directory(seen)));
+        assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], next));
+    }
+}
+
+fn listed(names: &[&str]) -> Result<Reply, RequestFailure> {
+    Ok(children(names.iter().map(|name| (*name).to_owned()).collect()))
 }
 
 impl Drive {
-    fn wake_if_it_pauses(&mut self) {
-        if self.sent.iter().any(|(_, request)| matches!(request, Request::Sleep(_))) {
+    /// Lets the contender poll a retired directory with this many children, until it lists them.
+    fn poll_until_listing(&mut self, left: u32) {
+        let mut polls = 0;
+        while self.pending()[0] == Request::ReadDirectory {
+            polls += 1;
+            assert!(polls < 30, "contender waits forever");
+            self.answer(Request::ReadDirectory, Ok(directory(Zxid(21), left, Record::Empty)));
             self.wake();
         }
+        assert_eq!(polls, 20);
     }
 }
 

@@ -8,7 +8,7 @@ use zoolock_core::names::Prefix;
 use super::bugs::Bug;
 use super::holds::{Hold, exclude_each_other};
 use super::scenario::Scenario;
-use super::tree::Name;
+use super::tree::{LASTING_CHILD, Name};
 use super::world::World;
 
 /// A violation: an event that must never happen.
@@ -378,6 +378,9 @@ impl World {
             }
             Reason::Outranked => ghost.reader.is_some(),
             Reason::Exhausted => ghost.reader.is_some() && scenario.ends(),
+            Reason::Occupied(at, child) => {
+                at == 0 && child == LASTING_CHILD && scenario.has_lasting_child && scenario.ends()
+            }
             Reason::Refused(_) => scenario.budget.denials > 0,
         };
         let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);

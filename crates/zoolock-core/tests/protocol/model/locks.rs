@@ -157,7 +157,7 @@ fn is_create(client: &Client) -> bool {
     client.requests.first().is_some_and(|sent| sent.request == Request::Join && sent.release.is_none())
 }
 
-/// Returns whether this timer polls a retired directory that still has children.
+/// Returns whether this timer polls a retired directory that still has contenders.
 fn is_vain(world: &World, client: &Client, timer: &Timer) -> bool {
     timer.duration == POLL && !client.view(&world.leader).children(timer.at).is_empty()
 }
@@ -395,7 +395,7 @@ impl Locks {
         if budget.breaks > 0 {
             steps.extend(children.clone().map(|child| Step::Break(at, child.name)));
         }
-        if budget.reaps > 0 && directory.children.is_empty() {
+        if budget.reaps > 0 && directory.child_count() == 0 {
             steps.push(Step::Reap(at));
         }
         if budget.scribbles > 0 {

@@ -128,6 +128,9 @@ pub(crate) struct Scenario {
     pub(crate) retire_from: i32,
     /// The last sequence number that a directory can give.
     pub(crate) last: i32,
+    /// Set if the first directory has a child at the start that is no contender, such as the
+    /// directory of another lock. An operator deletes it together with the directory.
+    pub(crate) has_lasting_child: bool,
     /// The record and the next sequence number of each directory. `None` if the directory does not
     /// exist at the start.
     pub(crate) directories: Vec<Option<(Record, i32)>>,
@@ -159,6 +162,7 @@ impl Scenario {
             watches_late: false,
             retire_from: Scenario::RETIRE_FROM,
             last: 99,
+            has_lasting_child: false,
             directories: vec![Some((Record::Empty, 0))],
         }
     }
@@ -268,6 +272,11 @@ impl Scenario {
     /// next number of the first directory to `next`.
     pub(crate) fn near_the_end(self, next: i32, last: i32) -> Scenario {
         Scenario { retire_from: 2, last, ..self.numbered(next).noted(format!("of {last}")) }
+    }
+
+    /// Gives the first directory a child that is no contender.
+    pub(crate) fn with_lasting_child(self) -> Scenario {
+        Scenario { has_lasting_child: true, ..self.noted("with a lasting child") }
     }
 
     /// Makes the first directory a copy: its record was written for another directory, and says

@@ -11,7 +11,7 @@ use zoolock_core::{Record, SessionId, Zxid};
 use super::bugs::Bug;
 use super::ghost::{Trace, Violation};
 use super::scenario::Scenario;
-use super::tree::{Child, Name, Op, Tree};
+use super::tree::{Child, LASTING_CHILD, Name, Op, Tree};
 use super::world::{Inbound, Sent, Watch, World};
 
 type Outcome = Result<Reply, RequestFailure>;
@@ -241,7 +241,7 @@ impl World {
             }
             Request::DeleteDirectory => {
                 self.leader.created(at).ok_or(RequestFailure::NoNode)?;
-                if !self.leader.children(at).is_empty() {
+                if self.leader.0[at].as_ref().is_some_and(|directory| directory.child_count() > 0) {
                     return Err(RequestFailure::NotEmpty);
                 }
                 self.remove_directory(at, Some((i, sent)), scenario);
@@ -503,6 +503,9 @@ impl World {
                 {
                     names.retain(|name| *name <= own);
                 }
+                if view.0[at].as_ref().is_some_and(|directory| directory.has_lasting_child) {
+                    names.push(LASTING_CHILD.to_owned());
+                }
                 let watch = match sent.request {
                     Request::WatchChildren(id) => Some(Watch { id, at, name: None, czxid: 0, zxid: pzxid }),
                     _ => None,
@@ -577,7 +580,7 @@ fn directory_reply(tree: &Tree, at: usize) -> Option<Reading> {
         czxid: Zxid(directory.czxid),
         pzxid: Zxid(directory.pzxid),
         version: directory.version,
-        children: directory.children.len() as u32,
+        children: directory.child_count() as u32,
         record: directory.record,
     })
 }

@@ -100,6 +100,17 @@ fn last_client_tries_without_waiting() {
 }
 
 #[test]
+fn end_of_the_numbers_with_a_lasting_child() {
+    let mutexes = Scenario::mutexes;
+    let end = |scenario: Scenario| scenario.near_the_end(1, 2).with_lasting_child();
+    let tries = ["cancel", "lag", "remove", "disconnect"].map(|fault| end(two(&[fault]).trying()));
+    let waits = [end(mutexes(1)), end(mutexes(1).with(&["remove", "lag"])), end(two(&[]))];
+    // Without the end of the numbers, such a child changes nothing.
+    let usual = FAULTS[..CHEAP].iter().map(|fault| two(&[fault]).with_lasting_child());
+    expect_no_violation_in(waits.into_iter().chain(tries).chain(usual));
+}
+
+#[test]
 fn end_of_the_numbers() {
     let polls: &[&str] = if long() { &["poll", "poll"] } else { &[] };
     let end =

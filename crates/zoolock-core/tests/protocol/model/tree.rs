@@ -47,6 +47,9 @@ pub(crate) struct Child {
     pub(crate) position: i64,
 }
 
+/// The name of a child that is no contender.
+pub(crate) const LASTING_CHILD: &str = "other-lock";
+
 /// A lock directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Directory {
@@ -60,6 +63,8 @@ pub(crate) struct Directory {
     pub(crate) counter: i32,
     /// The znodes of its contenders, in the order of their creation.
     pub(crate) children: Vec<Child>,
+    /// Set if it also has a child that is no contender, and that no client deletes.
+    pub(crate) has_lasting_child: bool,
 }
 
 /// The directories; `None` for a missing one.
@@ -122,7 +127,13 @@ impl Directory {
             has_misdirected_write,
             counter,
             children: Vec::new(),
+            has_lasting_child: false,
         }
+    }
+
+    /// Returns the number of children.
+    pub(crate) fn child_count(&self) -> usize {
+        self.children.len() + usize::from(self.has_lasting_child)
     }
 
     fn child_mut(&mut self, name: Name) -> &mut Child {

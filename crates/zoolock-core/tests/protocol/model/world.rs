@@ -196,7 +196,9 @@ impl World {
         for (at, directory) in scenario.directories.iter().enumerate() {
             if let Some((record, counter)) = directory {
                 world.commit(vec![(at, Op::Make(*record))], None, scenario);
-                world.leader.0[at].as_mut().expect("directory was just created").counter = *counter;
+                let directory = world.leader.0[at].as_mut().expect("directory was just created");
+                directory.counter = *counter;
+                directory.has_lasting_child = scenario.has_lasting_child && at == 0;
             }
         }
         for (i, plan) in scenario.plans.iter().enumerate() {

@@ -12,6 +12,7 @@ use crate::clients::{Client, java};
 use crate::interop::contenders::{
     LOCK, Role, assert_nothing_left, available, contend, create_lock_directory, role, run_until_violation,
 };
+use crate::mixed_queues::queue::zoolock as run_zoolock;
 use crate::programs::run;
 
 /// Number of sequence numbers that are left before the last one.
@@ -106,6 +107,46 @@ on_both_servers!(private mutex_waits_while_curator_keeps_old_directory, |place| 
     curator.close().await.expect("the session is closed");
     let granted = timeout(BOUND, waiting).await.expect("the directory is replaced");
     let guard = granted.expect("task does not panic").expect("lock granted");
+    assert!(guard.node_path().ends_with("/lock-0000000000"), "{}", guard.node_path());
+    guard.release().await.expect("release succeeds");
+    zl.close().await;
+    assert_nothing_left(&place).await;
+});
+
+on_both_servers!(private child_that_keeps_full_directory_is_named, |place| async move {
+    if !Java.or_skip(&place) {
+        return;
+    }
+    create_directory_at(&place, REPLACED_AT).await;
+    let zl = locks::connect(&place).await;
+    // A lock below the lock, and data of another program.
+    let nested = zl.mutex(format!("{LOCK}/nested")).lock_timeout(BOUND).await.expect("lock granted");
+    let client = tree::connect(&place.connect_string()).await.expect("connected");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.create(&format!("{LOCK}/config"), b"", &options).await.expect("created");
+    for child in ["config", "nested"] {
+        let path = format!("{LOCK}/{child}");
+        let wait = zl.mutex(LOCK).lock_timeout(BOUND).await.map(drop);
+        let attempt = zl.mutex(LOCK).try_lock().await.map(drop);
+        for outcome in [wait, attempt] {
+            let error = outcome.expect_err("the directory cannot be replaced");
+            assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+            assert!(error.to_string().contains(&format!("while {path} exists; delete")), "{error}");
+        }
+        let shown = run_zoolock(&place, &["show", LOCK]).await;
+        shown.assert(0, &[]);
+        assert!(shown.stdout.contains("unusable") && !shown.stdout.contains("free"), "{}", shown.stdout);
+        assert!(shown.stdout.split_whitespace().any(|word| word == path), "{}", shown.stdout);
+        let listed = run_zoolock(&place, &["ls"]).await;
+        assert!(listed.stdout.contains("unusable"), "{}", listed.stdout);
+        assert_eq!(level_of_numbers(&place).await, "error");
+        if child == "config" {
+            client.delete(&path, None).await.expect("the child exists");
+        }
+    }
+    nested.release().await.expect("release succeeds");
+    client.delete(&format!("{LOCK}/nested"), None).await.expect("the nested directory is empty");
+    let guard = zl.mutex(LOCK).lock_timeout(BOUND).await.expect("the directory is replaced");
     assert!(guard.node_path().ends_with("/lock-0000000000"), "{}", guard.node_path());
     guard.release().await.expect("release succeeds");
     zl.close().await;

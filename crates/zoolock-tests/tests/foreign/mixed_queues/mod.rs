@@ -2,7 +2,7 @@
 
 mod breaking;
 mod owners;
-mod queue;
+pub(crate) mod queue;
 mod reading;
 mod revoking;
 mod semaphores;
