@@ -196,10 +196,17 @@ impl RunningCommand {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Sends an order to the reaper.
-    pub(crate) fn send_order(&self, order: ReaperOrder) {
-        // If the reaper has died, an event reports it.
-        let _ = order.send(&self.socket);
+    /// Sends an order to the reaper. Returns whether it was sent.
+    ///
+    /// An order cannot be sent if the socket is full of orders that a stopped reaper has not read.
+    /// Continues the reaper then, because later it would find only leases that have ended, and kill
+    /// the command. If the reaper has died, an event reports that.
+    pub(crate) fn send_order(&self, order: ReaperOrder) -> bool {
+        let is_sent = order.send(&self.socket).is_ok();
+        if !is_sent && let Some(reaper) = &self.reaper {
+            let _ = pidfd_send_signal(reaper, Signal::CONT);
+        }
+        is_sent
     }
 
     /// Kills a reaper that does not answer. The listener then does the reaper's work.
@@ -392,5 +399,48 @@ impl ReportListener {
             let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::Ended(ending)));
         }
         let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::AllEnded));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the state of a process in `/proc`, such as `T` for a stopped process.
+    fn state_of(pid: u32) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(") ").next()?.chars().next()
+    }
+
+    #[test]
+    fn stopped_reaper_with_full_socket_is_continued() {
+        let mut stopped = Command::new("sleep").arg("1000").spawn().expect("sleep starts");
+        let pid = Pid::from_child(&stopped);
+        let (socket, unread) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("sockets");
+        let (_sender, events) = mpsc::channel(1);
+        let reaper = Some(pidfd_open(pid, PidfdFlags::empty()).expect("the process exists"));
+        let dismissed = Arc::new(AtomicBool::new(false));
+        let command = RunningCommand { pid, socket: Arc::new(socket), reaper, dismissed, events };
+        rustix::process::kill_process(pid, Signal::STOP).expect("the process exists");
+        let reached = |wanted: char| {
+            while state_of(stopped.id()) != Some(wanted) {
+                std::thread::yield_now();
+            }
+        };
+        reached('T');
+
+        let lease = |seconds| ReaperOrder::Lease(Some(Duration::from_secs(seconds)));
+        let sent = (0..).take_while(|seconds| command.send_order(lease(*seconds))).count();
+        reached('S');
+        // A reaper that reads makes room, so the next order is sent.
+        for _ in 0..sent {
+            ReaperOrder::receive(&unread).expect("an order is readable");
+        }
+        assert!(command.send_order(lease(7)));
+
+        stopped.kill().expect("the process exists");
+        stopped.wait().expect("the process has ended");
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_current_process_group};
 use zoolock::{Connection, LossReason, Zoolock};
+use zoolock_core::lease::DRIFT_MARGIN;
 
 use crate::args::{OnLost, OnRevoke};
 use crate::base::clock;
@@ -28,8 +29,8 @@ const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The smallest change of the lease that is sent to the reaper.
 const LEASE_CHANGE: Duration = Duration::from_millis(1);
-/// Maximum time for the reaper to carry out an order to kill. After this time, zoolock assumes that
-/// the reaper is stopped, and does the reaper's work.
+/// Maximum time for the reaper to carry out an order. After this time, zoolock assumes that the
+/// reaper is stopped, and does the reaper's work. [`Supervisor::kill_bound`] can be shorter.
 const REAPER_BOUND: Duration = Duration::from_secs(1);
 /// Maximum time between a STOP signal to this process and its stop.
 const STOP_BOUND: Duration = Duration::from_millis(50);
@@ -275,8 +276,10 @@ impl<'a> Supervisor<'a> {
         // The conversion reads two clocks, so a difference below `LEASE_CHANGE` is no change.
         let is_later = lease > known + LEASE_CHANGE && self.phase == CommandPhase::Running;
         if is_later || lease + LEASE_CHANGE < known {
-            self.lease = Some(lease);
-            self.child.send_order(ReaperOrder::Lease(self.lease));
+            // A lease that was not sent is sent at the next check.
+            if self.child.send_order(ReaperOrder::Lease(Some(lease))) {
+                self.lease = Some(lease);
+            }
         }
     }
 
@@ -285,10 +288,12 @@ impl<'a> Supervisor<'a> {
     /// although the lease is renewed.
     fn shorten_grace(&mut self) {
         let Some(timeout) = self.zoolock.session_timeout() else { return };
-        if timeout / 6 < self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
-            self.timeout = timeout;
+        if timeout / 6 <= self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
             self.grace = timeout / 6;
-            self.child.send_order(ReaperOrder::Grace(self.grace));
+            // A grace period that was not sent is sent at the next check.
+            if self.child.send_order(ReaperOrder::Grace(self.grace)) {
+                self.timeout = timeout;
+            }
         }
     }
 
@@ -306,7 +311,7 @@ impl<'a> Supervisor<'a> {
         let next = match self.phase {
             CommandPhase::Running => (remaining.saturating_sub(self.grace) / 8).max(MIN_CHECK_INTERVAL),
             CommandPhase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
-            CommandPhase::Killed => MAX_CHECK_INTERVAL,
+            CommandPhase::Killed => self.kill_bound(),
         };
         if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next.min(MAX_CHECK_INTERVAL) }
     }
@@ -344,11 +349,19 @@ impl<'a> Supervisor<'a> {
         let waited = |since: Option<Instant>, patience| {
             since.is_some_and(|since: Instant| now.duration_since(since) > patience)
         };
-        let silent = waited(self.killed, REAPER_BOUND)
+        let silent = waited(self.killed, self.kill_bound())
             || waited(self.finishing, self.grace.saturating_add(REAPER_BOUND));
         if silent && !self.killed_by_reaper {
             self.child.kill_reaper();
         }
+    }
+
+    /// Returns the maximum time for the reaper to carry out an order to kill. The server keeps the
+    /// session for at least T/12 after the end of the lease (T: the session timeout). The reaper has
+    /// half of that time, and this process the other half.
+    fn kill_bound(&self) -> Duration {
+        let timeout = self.zoolock.session_timeout().unwrap_or(self.timeout);
+        REAPER_BOUND.min(timeout / (2 * DRIFT_MARGIN))
     }
 
     fn handle_loss(&mut self, reason: LossReason) {

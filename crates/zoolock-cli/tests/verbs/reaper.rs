@@ -168,6 +168,22 @@ fn zoolock_kills_group_while_reaper_is_stopped() {
     assert_eq!(tree.live_pids(), Vec::<String>::new());
 }
 
+/// The server may give the lock to another client a twelfth of the session timeout after the end of
+/// the lease, half a second here. The bound is longer, for a busy machine.
+#[test]
+fn escaped_process_dies_soon_after_group() {
+    let sandbox = Sandbox::new();
+    let (server, address) = start_server(&sandbox);
+    let mut tree = ProcessTree::start(&sandbox, &address, "x", &[]);
+    signal(&tree.reaper(), Signal::STOP);
+    server.signal(Signal::STOP);
+    wait_until("the group is dead", || tree.live_pids_of_group().is_empty());
+    let killed = Instant::now();
+    wait_until("the escaped process is dead", || !is_alive(&tree.escaped));
+    assert!(killed.elapsed() < Duration::from_millis(900), "it took {:?}", killed.elapsed());
+    assert_eq!(tree.zoolock.code(), 70);
+}
+
 #[test]
 fn zoolock_kills_leftovers_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
