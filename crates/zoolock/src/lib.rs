@@ -89,9 +89,10 @@
 //! # The promise of a guard
 //! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that the
 //! clock rates of the client and of the leader differ by less than a twelfth. It also assumes that
-//! the program is not stopped between the check and the work. [`Guard::token`] protects a resource
-//! even from a program that was stopped: the resource refuses a token that is older than one that
-//! it has seen.
+//! the program is not stopped between the check and the work, and that no hypervisor pauses, moves
+//! or restores its virtual machine, whose clocks do not count that time. [`Guard::token`] protects a
+//! resource even from such a program: the resource refuses a token that is older than one that it
+//! has seen.
 
 mod admin;
 mod api;

@@ -37,7 +37,11 @@ pub(crate) async fn release(holder: AnyGuard, name: &str, reporter: &Reporter) -
 /// Returns the reason of a loss, for messages.
 pub(crate) fn describe_loss(reason: LossReason) -> &'static str {
     match reason {
-        LossReason::SessionExpired => "the session expired, or the server ended it",
+        // A lease that ends first makes the lock unreachable.
+        LossReason::SessionExpired => {
+            "the server ended the session before the lease ended (has it lost its data, or was this virtual machine \
+             paused, moved or restored?)"
+        }
         LossReason::Broken => "another client deleted its znode",
         LossReason::Unreachable => {
             "no server confirmed the lock in time (was this process stopped, or the server down, slow or at \

@@ -410,8 +410,11 @@ impl<'a> Supervisor<'a> {
     fn end_grace_period(&mut self) {
         self.phase = CommandPhase::Killed;
         self.kill_all();
-        self.reporter
-            .error(format_args!("{}: the grace period has ended; KILL sent to the command", self.name));
+        let reason = match self.guard.loss() {
+            Some(reason @ LossReason::SessionExpired) => describe_loss(reason),
+            _ => "the grace period has ended",
+        };
+        self.reporter.error(format_args!("{}: {reason}; KILL sent to the command", self.name));
     }
 
     /// Kills the group, and orders the reaper to kill the processes that have left the group.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Running, Sandbox, is_alive, read_until, server_with, start_server, wait_until};
 use rustix::process::Signal;
+use zoolock::TestServer;
 
 const SESSION: Duration = Duration::from_secs(6);
 /// Flag for [`SESSION`].
@@ -32,7 +33,35 @@ fn command_group_dies_before_session_expires() {
     let done = running.wait_for_output();
     assert_eq!(done.code, 70, "{done:?}");
     assert!(done.stderr.contains("TERM") && done.stderr.contains(" while sh ran"), "{done:?}");
+    assert!(!done.stderr.contains(PAUSED), "{done:?}");
     server.signal(Signal::CONT);
+}
+
+/// The hint at a pause that the clocks of this machine do not show.
+const PAUSED: &str = "was this virtual machine paused, moved or restored?";
+
+/// The server's clock moves forward, and that of the holder does not, as after a pause by a hypervisor.
+#[test]
+fn session_that_ends_before_its_lease_hints_at_pause() {
+    let sandbox = Sandbox::new();
+    let runtime = tokio::runtime::Runtime::new().expect("runtime created");
+    let server = runtime.block_on(TestServer::start()).expect("server started");
+    for verb in
+        [&["hold", "x"][..], &["run", "x", "--", "sleep", "1000"], &["run", "--keep", "x", "--", "false"]]
+    {
+        let connect = ["--connect", &server.address()].map(str::to_owned);
+        let args: Vec<&str> = verb[..1].iter().copied().chain(connect.iter().map(String::as_str)).collect();
+        let mut holder = sandbox.start_piped(&[&args[..], &verb[1..]].concat());
+        wait_until("the lock is held", || sandbox.contenders_with(&args[1..], "x") == 1);
+        let mut stderr = holder.take_stderr();
+        if verb.contains(&"--keep") {
+            read_until(&mut stderr, &mut String::new(), "starting it again");
+        }
+        server.advance(Duration::from_secs(3600));
+        read_until(&mut stderr, &mut String::new(), PAUSED);
+        holder.signal(Signal::TERM);
+        holder.wait();
+    }
 }
 
 #[test]
