@@ -43,7 +43,7 @@ pub const BEATS: u32 = 12;
 ///
 /// A holder relies on its lock for at most 11/12 T by its own clock, and the leader keeps the session for T by the leader's
 /// clock. So the holder stops in time if its clock runs at 11/12 of the rate of the leader's clock, or faster. This holds
-/// if the rate of each clock is right to within 1/24, because 23/25 is more than 11/12.
+/// if the rate of each clock is right to within 1/24 (23/25 is more than 11/12).
 pub const DRIFT_MARGIN: u32 = 12;
 
 /// Returns the report interval. If a request is sent this long after the answer to an earlier one, the leader has sent a
