@@ -1,4 +1,5 @@
-//! Attacks on the embedded server by clients with ordinary rights, and the time that another session waits meanwhile.
+//! Attacks on the embedded server by clients with ordinary rights, and the time that another session waits meanwhile. Apache
+//! ZooKeeper is attacked beside it where the attack suits both.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ use crate::servers::{RunningServer, ServerKind};
 
 /// Longest time that the other session may wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// Longest time that the other session may wait beside a flood from a thousand connections.
+const LONGEST_WAIT_BESIDE_THOUSAND: Duration = Duration::from_millis(300);
 /// Pause between two requests of the other session.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Maximum time for an answer to an attacker.
@@ -35,67 +38,99 @@ pub(crate) struct AttackSettings {
 struct Attack {
     name: &'static str,
     run: fn(SocketAddr, Duration, &dyn Fn()) -> Outcome<()>,
+    longest_wait: Duration,
+    /// The servers to attack, one after the other.
+    servers: &'static [ServerKind],
 }
 
-const ATTACKS: [Attack; 10] = [
-    Attack { name: "none", run: nothing },
-    Attack { name: "multi of 1 MiB on a list of 1,024 entries", run: long_lists },
-    Attack { name: "8 clients with multis of 1 MiB", run: large_multis },
-    Attack { name: "end of a session with 100,000 ephemerals, 3,000 watchers", run: large_session },
-    Attack { name: "writes at a depth of 4,000 below recursive watches", run: deep_writes },
-    Attack { name: "1,000,000 watches of each of four connections", run: many_watches },
-    Attack { name: "lists of 200,000 children", run: long_children },
-    Attack { name: "expiry of 100,000 TTL znodes", run: expiring_znodes },
-    Attack { name: "16 clients with requests of 1 MiB", run: large_data },
-    Attack { name: "siege: 64 clients with all of these", run: siege },
+impl Attack {
+    const fn new(name: &'static str, run: fn(SocketAddr, Duration, &dyn Fn()) -> Outcome<()>) -> Self {
+        Attack { name, run, longest_wait: LONGEST_WAIT, servers: &[ServerKind::Ours] }
+    }
+
+    /// Also attacks Apache ZooKeeper.
+    const fn beside_apache(self) -> Self {
+        Attack { servers: &ServerKind::ZOOKEEPER, ..self }
+    }
+}
+
+const ATTACKS: [Attack; 13] = [
+    Attack::new("none", nothing),
+    Attack::new("multi of 1 MiB on a list of 1,024 entries", long_lists),
+    Attack::new("8 clients with multis of 1 MiB", large_multis),
+    Attack::new("end of a session with 100,000 ephemerals, 3,000 watchers", large_session),
+    Attack::new("writes at a depth of 4,000 below recursive watches", deep_writes),
+    Attack::new("1,000,000 watches of each of four connections", many_watches),
+    Attack::new("lists of 200,000 children", long_children),
+    Attack::new("expiry of 100,000 TTL znodes", expiring_znodes),
+    Attack::new("16 clients with requests of 1 MiB", large_data),
+    Attack::new("flood of small reads, 8 connections", flood::<8>).beside_apache(),
+    Attack::new("flood of small reads, 128 connections", flood::<128>).beside_apache(),
+    Attack {
+        longest_wait: LONGEST_WAIT_BESIDE_THOUSAND,
+        ..Attack::new("flood of small reads, 1,000 connections", flood::<1000>).beside_apache()
+    },
+    Attack::new("siege: 64 clients with all of these", siege),
 ];
 
 /// Runs the attacks, each on a new server, and prints a table.
 pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
     println!(
-        "| attack | requests of the other session | median wait | longest wait | longest turn | memory | |\n\
-         |-|-|-|-|-|-|-|"
+        "| attack | server | requests of the other session | median wait | longest wait | longest turn | memory | expired sessions | |\n\
+         |-|-|-|-|-|-|-|-|-|"
     );
     let mut missed = 0;
-    for Attack { name, run } in ATTACKS.iter().filter(|attack| attack.name.contains(&settings.only)) {
-        let server = RunningServer::start(ServerKind::Ours, &settings.zoolock, &settings.dir)?;
-        let (attacking, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (mut waits, memory) = thread::scope(|scope| {
-            let witness = scope.spawn(|| watch_waits(&server, &attacking, &over));
-            let attacker = scope.spawn(|| {
-                lower_priority()?;
-                run(server.addr, settings.duration, &|| attacking.store(true, Ordering::Relaxed))
-            });
-            let attacked = attacker.join().map_err(|_| "the attacker panicked")?;
-            over.store(true, Ordering::Relaxed);
-            let witnessed = witness.join().map_err(|_| "the witness panicked")?;
-            attacked.map_err(|error| format!("{name}: {error}"))?;
-            witnessed
-        })?;
-        waits.sort_unstable();
-        let longest = waits.last().copied().unwrap_or_default();
-        let is_good = longest <= LONGEST_WAIT;
-        missed += usize::from(!is_good);
-        println!(
-            "| {name} | {} | {:.2} ms | {:.1} ms | {} steps | {} MiB | {} |",
-            waits.len(),
-            waits.get(waits.len() / 2).map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
-            longest.as_secs_f64() * 1e3,
-            longest_turn(server.addr)?,
-            memory >> 20,
-            if is_good { "" } else { "missed" }
-        );
+    for attack in ATTACKS.iter().filter(|attack| attack.name.contains(&settings.only)) {
+        for &kind in attack.servers {
+            missed += usize::from(!run_on(attack, kind, settings)?);
+        }
     }
-    println!("\nlongest wait at most {} ms: {missed} missed", LONGEST_WAIT.as_millis());
+    println!("\n{missed} missed");
     Ok(())
 }
 
-/// Returns the number of steps of the longest turn with the core, as the server reports it.
-fn longest_turn(addr: SocketAddr) -> Outcome<usize> {
+/// Runs an attack on a new server, and prints its row. Returns whether no session was lost, and no wait was too long. The
+/// waits on Apache ZooKeeper are only printed.
+fn run_on(attack: &Attack, kind: ServerKind, settings: &AttackSettings) -> Outcome<bool> {
+    let server = RunningServer::start(kind, &settings.zoolock, &settings.dir)?;
+    let (attacking, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (mut waits, memory) = thread::scope(|scope| {
+        let witness = scope.spawn(|| watch_waits(&server, &attacking, &over));
+        let attacker = scope.spawn(|| {
+            lower_priority()?;
+            (attack.run)(server.addr, settings.duration, &|| attacking.store(true, Ordering::Relaxed))
+        });
+        let attacked = attacker.join().map_err(|_| "the attacker panicked")?;
+        over.store(true, Ordering::Relaxed);
+        let witnessed = witness.join().map_err(|_| "the witness panicked")?;
+        attacked.map_err(|error| format!("{}: {error}", attack.name))?;
+        witnessed
+    })?;
+    waits.sort_unstable();
+    let longest = waits.last().copied().unwrap_or_default();
+    let expired = reported(server.addr, "zk_stale_sessions_expired")?.unwrap_or(0);
+    let steps = reported(server.addr, "zk_budget_turn_steps")?;
+    let is_good = kind != ServerKind::Ours || longest <= attack.longest_wait;
+    println!(
+        "| {} | {} | {} | {:.2} ms | {:.1} ms | {} | {} MiB | {expired} | {} |",
+        attack.name,
+        kind.name(),
+        waits.len(),
+        waits.get(waits.len() / 2).map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
+        longest.as_secs_f64() * 1e3,
+        steps.map_or_else(String::new, |steps| format!("{steps} steps")),
+        memory >> 20,
+        if is_good { "" } else { "missed" }
+    );
+    Ok(is_good)
+}
+
+/// Returns a number that the server reports, if it does.
+fn reported(addr: SocketAddr, name: &str) -> Outcome<Option<u64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(send_four_letter_word(addr, "mntr"))?;
-    let steps = answer.lines().find_map(|line| line.strip_prefix("zk_budget_turn_steps\t"));
-    Ok(steps.ok_or("mntr does not report the longest turn")?.parse()?)
+    let number = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+    Ok(number.map(str::parse).transpose()?)
 }
 
 /// Gives this thread, and the threads that it starts, the lowest priority. Attackers usually run on other machines, so
@@ -335,6 +370,20 @@ fn large_data(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome
     ];
     begin();
     on_each(&mut clients, |client| repeat(client, &requests, duration))
+}
+
+/// Sends small reads without a pause on several connections.
+fn flood<const CONNECTIONS: usize>(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
+    let mut clients = connect_all(addr, CONNECTIONS, 64 << 10)?;
+    begin();
+    let end = Instant::now() + duration;
+    on_each(&mut clients, |client| {
+        let read = Request::Exists { path: "/witness".into(), watch: false };
+        while Instant::now() < end {
+            client.exchange(std::iter::repeat_n(read.clone(), WINDOW))?;
+        }
+        Ok(())
+    })
 }
 
 /// Attacks with 64 clients, which change their attack and their connection all the time. Each client ignores refusals and

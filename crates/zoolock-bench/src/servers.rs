@@ -216,7 +216,7 @@ fn our_server_command(zoolock: &Path, addr: SocketAddr, dir: &Path) -> Command {
 /// Returns the command of Apache ZooKeeper. Unlike the server of the tests, it may use its just-in-time compiler fully.
 fn apache_command(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     let config = format!(
-        "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\ndataDir={}\nclientPortAddress={}\nclientPort={}\n{ensemble}",
+        "tickTime=2000\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr,mntr\nadmin.enableServer=false\ndataDir={}\nclientPortAddress={}\nclientPort={}\n{ensemble}",
         dir.join("data").display(),
         addr.ip(),
         addr.port()
