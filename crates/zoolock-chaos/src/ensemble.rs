@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process, prlimit, waitid};
 use tokio::time::{Instant, sleep, timeout};
 use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR};
 use zoolock_tests::four_letter::send_four_letter_word;
@@ -168,6 +168,18 @@ impl Ensemble {
             // No other process can have this pid before the child is waited for.
             let _ = kill_process(Pid::from_child(child), signal);
         }
+    }
+
+    /// Sends SIGSTOP to a node, and waits until it has stopped. Before that, it can still handle requests.
+    pub(crate) async fn stop(&mut self, node: usize) -> Outcome<()> {
+        let child = self.nodes[node].running().ok_or("the node does not run")?;
+        let pid = Pid::from_child(child);
+        kill_process(pid, Signal::STOP)?;
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while waitid(WaitId::Pid(pid), options)?.is_none() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
     }
 
     /// Ends a node with this signal, and waits until it has ended. Kills it after five seconds.

@@ -26,6 +26,7 @@ mod process;
 mod referee;
 mod report;
 mod settings;
+mod strays;
 mod task;
 mod timeline;
 mod tree;
@@ -54,6 +55,8 @@ enum ChaosCommand {
     Loss(loss::LossArgs),
     /// Checks that no lock is lost in a short outage.
     Outages(outages::OutagesArgs),
+    /// Checks that no znode blocks a queue because its create was carried out late.
+    Strays(strays::StraysArgs),
     /// Opens and closes thousands of sessions and acquires locks: memory and open files must not
     /// grow.
     Load(load::LoadArgs),
@@ -74,6 +77,7 @@ async fn main() -> ExitCode {
         ChaosCommand::Run(settings) => drill::run(&settings).await,
         ChaosCommand::Loss(settings) => loss::run(&settings).await,
         ChaosCommand::Outages(settings) => outages::run(&settings).await,
+        ChaosCommand::Strays(settings) => strays::run(&settings).await,
         ChaosCommand::Load(settings) => load::run(&settings).await,
         ChaosCommand::Worker(settings) => worker::run(settings).await.map(|()| true),
         ChaosCommand::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),

@@ -4,6 +4,7 @@
 use std::process::{Command, Output, Stdio};
 
 use zoolock_tests::apache::availability;
+use zoolock_tests::skip::is_long;
 
 /// Runs a drill to its end, and prints its output for a failing test.
 fn drill(name: &str, args: &[&str]) -> Output {
@@ -98,6 +99,30 @@ mod outages {
         let report = String::from_utf8_lossy(&output.stdout);
         for outage in ["leader stalled for 2 s", "one node silent", "all nodes away for T/4"] {
             assert!(report.contains(&format!("| {outage} |")), "no {outage}");
+        }
+    }
+}
+
+mod strays {
+    use super::*;
+
+    /// Runs two rounds, or twenty with `ZOOLOCK_LONG=1`.
+    #[test]
+    fn late_creates_on_apache_block_no_queue() {
+        if !availability().or_skip("late_creates_on_apache_block_no_queue") {
+            return;
+        }
+        let rounds = if is_long() { "20" } else { "2" };
+        let output = drill("strays", &["--rounds", rounds]);
+        assert_eq!(output.status.code(), Some(0), "a znode was left in the queue");
+    }
+
+    /// The drill ends after the first violation. Without the library, about every second round has one.
+    #[test]
+    fn late_creates_on_apache_without_search_are_found() {
+        if availability().or_skip("late_creates_on_apache_without_search_are_found") {
+            let output = drill("strays", &["--rounds", "40", "--break", "no-search"]);
+            assert_finds(&output, " strays some are left after ");
         }
     }
 }

@@ -128,11 +128,16 @@ impl RawClient {
         Ok((header, reply.expect("valid reply")))
     }
 
-    /// Sends requests in one write, and reads their replies.
-    pub async fn call_all(&mut self, requests: &[Request]) -> ServerResult<Vec<(ReplyHeader, Reply)>> {
+    /// Sends requests in one write.
+    pub async fn send(&mut self, requests: &[Request]) -> ServerResult<()> {
         let mut out = BytesMut::new();
         requests.iter().for_each(|request| self.encode(request, &mut out));
-        self.write(&out).await?;
+        self.write(&out).await
+    }
+
+    /// Sends requests in one write, and reads their replies.
+    pub async fn call_all(&mut self, requests: &[Request]) -> ServerResult<Vec<(ReplyHeader, Reply)>> {
+        self.send(requests).await?;
         let mut replies = Vec::new();
         for request in requests {
             replies.push(self.read_reply(request.op()).await?);
