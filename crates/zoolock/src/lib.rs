@@ -160,7 +160,7 @@ pub use api::sharded::Sharded;
 pub use api::sim;
 pub use api::zoolock::Zoolock;
 pub use base::check::Check;
-pub use base::clock::{Deadline, start_timers};
+pub use base::clock::Deadline;
 pub use base::error::{Error, LossReason};
 pub use base::events::{LockEvent, LockEvents};
 pub use base::metrics;

@@ -1,6 +1,5 @@
 //! Connects to the server.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use zoolock::{Tls, Zoolock};
@@ -8,7 +7,6 @@ use zoolock_client::RequestSession;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
-use crate::base::start::start_threads_or_exit;
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::credentials::{Auth, split_user_and_password};
 use crate::plan::{ConnectionSettings, Endpoint};
@@ -23,10 +21,6 @@ const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
-    static TIMERS: OnceLock<std::io::Result<()>> = OnceLock::new();
-    if let Err(error) = TIMERS.get_or_init(|| start_threads_or_exit(zoolock::start_timers)) {
-        return Err(Failure::unavailable(format!("cannot start the timers: {error}")));
-    }
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, readers, world_writable } => {
             let mut builder = builder(service)?;

@@ -26,5 +26,6 @@ mod secrets;
 mod sharded;
 mod spans;
 mod structure;
+mod telemetry;
 mod tenure;
 mod tls;

@@ -67,6 +67,32 @@ impl Seen {
         }
     }
 
+    /// Reads the recorder until the sum of these series has this value. Metrics reach the recorder some time after their
+    /// cause.
+    ///
+    /// # Panics
+    /// The sum does not reach the value.
+    pub(crate) async fn wait_for(
+        &mut self,
+        snapshotter: &Snapshotter,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) {
+        let reached = async {
+            loop {
+                self.look(snapshotter);
+                if self.of(name, labels) == value {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(30), reached).await.is_err() {
+            panic!("{name} {labels:?} is {} and not {value}", self.of(name, labels));
+        }
+    }
+
     /// Returns the sum of all series with at least these labels.
     pub(crate) fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |all: &[(String, String)], (key, value): &(&str, &str)| {
@@ -118,8 +144,7 @@ async fn acquire_time_includes_connecting() {
     assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
     let none = zl.mutex("x").lock().await;
     assert!(matches!(none, Err(Error::Unavailable { .. })), "{none:?}");
-    seen.look(snapshotter);
-    assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", "unavailable")]), 2.0);
+    seen.wait_for(snapshotter, "zoolock_acquire_seconds", &[("outcome", "unavailable")], 2.0).await;
     proxy.refuse(false).await;
     let guard = zl.mutex("x").lock().await.expect("session is reopened");
     guard.release().await.expect("release succeeds");
@@ -138,10 +163,9 @@ async fn metrics_report_the_kind_of_lock() {
 
     let reader =
         zl.rwlock("rw").write().await.expect("lock acquired").downgrade().await.expect("downgrade succeeds");
-    seen.look(snapshotter);
-    let holding = |seen: &Seen, kind| seen.of("zoolock_holding", &[("kind", kind)]);
-    assert_eq!((holding(&seen, "writer"), holding(&seen, "reader")), (0.0, 1.0));
-    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "writer")]), 1.0);
+    seen.wait_for(snapshotter, "zoolock_holding", &[("kind", "reader")], 1.0).await;
+    seen.wait_for(snapshotter, "zoolock_hold_seconds", &[("kind", "writer")], 1.0).await;
+    seen.wait_for(snapshotter, "zoolock_holding", &[("kind", "writer")], 0.0).await;
     reader.release().await.expect("release succeeds");
     zl.close().await;
     seen.look(snapshotter);
@@ -167,12 +191,11 @@ async fn metrics_match_the_documentation() {
     assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
     let dropped = tokio::time::timeout(Duration::from_millis(50), zl.mutex("x").lock()).await;
     assert!(dropped.is_err());
-    seen.look(snapshotter);
-    assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", "acquired"), ("kind", "mutex")]), 1.0);
-    for outcome in ["busy", "timeout", "cancelled"] {
-        assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
+    for outcome in ["acquired", "busy", "timeout", "cancelled"] {
+        let labels = [("outcome", outcome), ("kind", "mutex")];
+        seen.wait_for(snapshotter, "zoolock_acquire_seconds", &labels, 1.0).await;
     }
-    assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 1.0);
+    seen.wait_for(snapshotter, "zoolock_holding", &[("kind", "mutex")], 1.0).await;
     assert_eq!(seen.of("zoolock_hold_seconds", &[]), 0.0);
 
     // A waiter queues, the holder is asked to release, and the lock is handed over.
@@ -180,15 +203,19 @@ async fn metrics_match_the_documentation() {
     while zl.mutex("x").snapshot().await.expect("read succeeds").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    seen.look(snapshotter);
-    assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
+    seen.wait_for(snapshotter, "zoolock_waiting", &[], 1.0).await;
     zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
     guard.revoked().await;
     guard.release().await.expect("release succeeds");
     let guard = await_guard(waiting).await;
-    seen.look(snapshotter);
-    assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
-    assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));
+    for (name, value) in [
+        ("zoolock_handover_seconds", 1.0),
+        ("zoolock_hold_seconds", 1.0),
+        ("zoolock_revocations_total", 1.0),
+        ("zoolock_waiting", 0.0),
+    ] {
+        seen.wait_for(snapshotter, name, &[], value).await;
+    }
 
     // The lock is broken.
     zl.mutex("x").break_lock(guard.ticket()).await.expect("znode exists");

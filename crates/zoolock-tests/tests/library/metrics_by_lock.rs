@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use zoolock::Zoolock;
+use zoolock_tests::wait::finish_in_time;
 use zoolock_tests::{AnyServer, ServerKind, ServerOptions};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +36,13 @@ async fn metrics_can_be_labelled_by_lock() {
     let guard = zl.mutex("x").lock().await.expect("lock acquired");
     let both = zl.multi(["/a", "b"]).lock().await.expect("lock acquired");
     let expected = |count| [("/a, /locks/b".to_owned(), count), ("/locks/x".to_owned(), count)].into();
-    assert_eq!(look(), expected(1.0));
+    // Metrics reach the recorder some time after their cause.
+    let seen = finish_in_time(async {
+        while look() != expected(1.0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    seen.await;
     guard.release().await.expect("release succeeds");
     both.release().await.expect("release succeeds");
     zl.close().await;

@@ -13,6 +13,7 @@ use crate::base::error::Error;
 use crate::base::metrics::SEVERAL_MUTEXES;
 use crate::base::naming;
 use crate::base::path::LockPath;
+use crate::base::telemetry::log_event;
 use crate::base::ticket::Ticket;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
 use crate::engine::gather::{FoundContender, LockDirectory};
@@ -210,7 +211,7 @@ impl Lock {
     async fn record_request(&self, zk: &Arc<ZkSession>, ticket: Ticket, found: &TicketTarget) {
         let event = self.history_event("asked", ticket, found);
         if let Err(error) = history::add(zk, &self.context, &event).await {
-            tracing::debug!(lock = event.lock, error = error.message, "cannot record a request");
+            log_event!(DEBUG, lock = event.lock, error = error.message, "cannot record a request");
         }
     }
 

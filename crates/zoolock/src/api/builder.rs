@@ -364,8 +364,8 @@ impl Builder {
         check_grace(self.grace, self.session_timeout, self.tick)?;
         let access = self.build_access()?;
         let transport = self.build_transport(&connect)?;
-        crate::base::metrics::describe();
         let thread = thread()?;
+        crate::base::telemetry::queue(crate::base::metrics::describe);
         // The library itself adds the chroot to each path. If the ZooKeeper client added it, the library could not
         // create the chroot.
         let root = match (connect.chroot(), self.root.as_str()) {

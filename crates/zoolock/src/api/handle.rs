@@ -12,6 +12,7 @@ use crate::base::clock::deadline_after;
 use crate::base::error::Error;
 use crate::base::events::{LockEvent, LockEvents};
 use crate::base::naming::Naming;
+use crate::base::telemetry::log_event;
 use crate::base::ticket::Ticket;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::context::Context;
@@ -214,7 +215,7 @@ impl<M> Handle<M> {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
-            tracing::warn!(%error, "cannot start a thread for a listener; it gets no events");
+            log_event!(WARN, %error, "cannot start a thread for a listener; it gets no events");
         }
     }
 }

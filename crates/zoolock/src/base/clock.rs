@@ -7,14 +7,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use async_io::Async;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use zoolock_client::{add_limit_advice, boot_time};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use zoolock_client::boot_time;
 use zoolock_core::Instant;
 
 /// Reads the clock that continues while the machine is suspended.
@@ -56,30 +56,22 @@ impl Deadline {
 
 /// A timer on the clock that continues while the machine is suspended.
 pub(crate) enum Alarm {
-    Timer(Async<OwnedFd>),
-    /// Reads the clock repeatedly. For a forked process, which does not have the thread that waits for timers.
-    Polled,
+    Timer(AsyncFd<OwnedFd>),
     #[cfg(feature = "simulation")]
     Simulated(std::sync::Arc<dyn crate::base::host::SimulatedMachine>),
 }
 
-/// The id of the process that created the first timer.
-static FIRST_PROCESS: OnceLock<u32> = OnceLock::new();
-
-/// The time between two reads of the clock by [`Alarm::Polled`].
-const POLL: Duration = Duration::from_millis(50);
-
 impl Alarm {
+    /// Creates an alarm on the tokio runtime of the calling task.
     pub(crate) fn new() -> io::Result<Alarm> {
         #[cfg(feature = "simulation")]
         if let Some(host) = crate::base::host::host() {
             return Ok(Alarm::Simulated(host));
         }
-        if *FIRST_PROCESS.get_or_init(std::process::id) != std::process::id() {
-            return Ok(Alarm::Polled);
-        }
         let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Alarm::Timer(Async::new(fd)?))
+        // Deprecated because of types that close the file too early, which `OwnedFd` does not.
+        #[allow(deprecated)]
+        Ok(Alarm::Timer(AsyncFd::with_interest(fd, Interest::READABLE)?))
     }
 
     /// Waits until `at`. Cancel safe.
@@ -87,7 +79,6 @@ impl Alarm {
         while now() < at {
             match self {
                 Alarm::Timer(fd) => wait_for_timer(fd, at).await?,
-                Alarm::Polled => tokio::time::sleep(now().until(at).min(POLL)).await,
                 #[cfg(feature = "simulation")]
                 Alarm::Simulated(host) => host.alarm(at).await,
             }
@@ -96,34 +87,15 @@ impl Alarm {
     }
 }
 
-/// Starts the thread that wakes the timers of this process, unless the thread runs already. Without
-/// this call, the first timer starts the thread.
-///
-/// # Errors
-/// If the system refuses a file or the thread. For a refused thread, async-io also prints a panic message.
-#[doc(hidden)]
-pub fn start_timers() -> io::Result<()> {
-    #[cfg(feature = "simulation")]
-    if crate::base::host::host().is_some() {
-        return Ok(());
-    }
-    // Checks first that files can be opened. If async-io gets no files for its poller, it panics,
-    // and its thread never runs again.
-    let files: io::Result<Vec<_>> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
-    drop(files.map_err(add_limit_advice)?);
-    // async-io panics if the system refuses its thread.
-    let started = std::panic::catch_unwind(|| Alarm::new().map(drop));
-    started.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into())).map_err(add_limit_advice)
-}
-
-async fn wait_for_timer(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
+async fn wait_for_timer(fd: &AsyncFd<OwnedFd>, at: Instant) -> io::Result<()> {
     // A time of zero would disarm the timer.
     let at = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000).max(1) as _ };
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
     timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
-    fd.readable().await?;
-    // The read clears the readiness. The caller reads the clock to see whether the time has come.
+    let mut ready = fd.readable().await?;
+    // The caller reads the clock to see whether the time has come.
     let _ = rustix::io::read(fd.get_ref(), &mut [0u8; 8]);
+    ready.clear_ready();
     Ok(())
 }
 

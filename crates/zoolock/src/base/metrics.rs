@@ -2,8 +2,8 @@
 //! that installs a recorder gets them under these names. `docs/METRICS.md` lists them with their labels.
 //!
 //! Install the recorder before [`connect`](crate::Zoolock::connect). A later recorder does not count earlier events,
-//! and a gauge that missed increments falls below zero. Without a recorder, each metric costs a few nanoseconds. A
-//! round trip takes milliseconds.
+//! and a gauge that missed increments falls below zero. The recorder is called on a thread of its own, some milliseconds
+//! later, so it may block. With or without a recorder, each metric costs less than a microsecond.
 //!
 //! There is no label with the name of a lock, because the number of names, and so of series, has no limit. A program
 //! with few locks can add this label ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
@@ -14,15 +14,18 @@
 //! from task to task sends nothing to the server.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex};
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
+use metrics::{Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
 use zoolock_core::acquisition::{Loss, Reason, RequestFailure, SessionEnd};
 use zoolock_core::{Instant, Kind};
 
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::base::sync::lock;
+use crate::base::telemetry;
+use Instrument::{Counter, Gauge, Histogram};
 
 /// Histogram: time from the call to the grant or the failure. Labels `kind`, `outcome`.
 pub const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
@@ -109,35 +112,77 @@ pub fn describe() {
             recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
         }
     });
+    // In a forked process, the thread that would have recorded them is missing.
+    record_pending();
 }
 
 /// One metric with the keys of all its series. The keys are created once, because each key allocates.
-struct Series(LazyLock<Vec<Key>>);
+struct Series {
+    instrument: Instrument,
+    keys: LazyLock<Vec<Key>>,
+}
+
+#[derive(PartialEq)]
+enum Instrument {
+    Counter,
+    Gauge,
+    Histogram,
+}
 
 static METADATA: Metadata<'static> = Metadata::new("zoolock", Level::INFO, Some(module_path!()));
 
 /// The path of the lock, if metrics are labelled by lock.
 type LockLabel = Option<Arc<str>>;
 
+/// The changes of counters and gauges that the recorder has not got yet. They are added up, so that none is dropped: a gauge
+/// that misses a change stays wrong.
+///
+/// The keys are the address of the metric, the index of the series and the lock. If there are changes, the thread of
+/// `base/telemetry.rs` will pass them on.
+static PENDING: Mutex<BTreeMap<(usize, usize, LockLabel), (&'static Series, f64)>> =
+    Mutex::new(BTreeMap::new());
+
+/// Passes the pending changes to the recorder.
+fn record_pending() {
+    let changes = std::mem::take(&mut *lock(&PENDING));
+    for ((_, at, of), (series, change)) in changes {
+        telemetry::call(|| series.record_now(at, &of, change));
+    }
+}
+
 impl Series {
-    fn histogram(&self, at: usize, of: &LockLabel) -> Histogram {
-        with_recorder(|recorder| recorder.register_histogram(&self.key(at, of), &METADATA))
+    const fn new(instrument: Instrument, keys: fn() -> Vec<Key>) -> Series {
+        Series { instrument, keys: LazyLock::new(keys) }
     }
 
-    fn gauge(&self, at: usize, of: &LockLabel) -> Gauge {
-        with_recorder(|recorder| recorder.register_gauge(&self.key(at, of), &METADATA))
+    /// Changes a counter or a gauge, or adds a value to a histogram. Does not call the recorder, which may block.
+    fn record(&'static self, at: usize, of: &LockLabel, value: f64) {
+        let of = of.clone();
+        if self.instrument == Histogram {
+            return telemetry::queue_or_drop(move || self.record_now(at, &of, value));
+        }
+        let pending = &mut *lock(&PENDING);
+        if pending.is_empty() {
+            telemetry::queue(record_pending);
+        }
+        pending.entry((std::ptr::from_ref(self).addr(), at, of)).or_insert((self, 0.0)).1 += value;
     }
 
-    fn counter(&self, at: usize, of: &LockLabel) -> Counter {
-        with_recorder(|recorder| recorder.register_counter(&self.key(at, of), &METADATA))
+    fn record_now(&self, at: usize, of: &LockLabel, value: f64) {
+        let key = self.key(at, of);
+        with_recorder(|recorder| match self.instrument {
+            Counter => recorder.register_counter(&key, &METADATA).increment(value as u64),
+            Gauge => recorder.register_gauge(&key, &METADATA).increment(value),
+            Histogram => recorder.register_histogram(&key, &METADATA).record(value),
+        });
     }
 
     fn key(&self, at: usize, of: &LockLabel) -> Cow<'_, Key> {
         match of {
-            None => Cow::Borrowed(&self.0[at]),
+            None => Cow::Borrowed(&self.keys[at]),
             Some(lock) => {
                 let label = Label::new(LOCK, SharedString::from_shared(Arc::clone(lock)));
-                Cow::Owned(self.0[at].with_extra_labels(vec![label]))
+                Cow::Owned(self.keys[at].with_extra_labels(vec![label]))
             }
         }
     }
@@ -164,26 +209,26 @@ fn keys_by_two_labels(
 }
 
 static ACQUIRE: Series =
-    Series(LazyLock::new(|| keys_by_two_labels(ACQUIRE_SECONDS, ("kind", &KINDS), ("outcome", &OUTCOMES))));
-static HOLD: Series = Series(LazyLock::new(|| keys_by_label(HOLD_SECONDS, "kind", &KINDS)));
-static HANDOVER: Series = Series(LazyLock::new(|| keys_by_label(HANDOVER_SECONDS, "kind", &KINDS)));
-static AHEAD: Series = Series(LazyLock::new(|| keys_by_label(QUEUE_AHEAD, "kind", &KINDS)));
-static HELD: Series = Series(LazyLock::new(|| keys_by_label(HOLDING, "kind", &KINDS)));
-static WAIT: Series = Series(LazyLock::new(|| keys_by_label(WAITING, "kind", &KINDS)));
+    Series::new(Histogram, || keys_by_two_labels(ACQUIRE_SECONDS, ("kind", &KINDS), ("outcome", &OUTCOMES)));
+static HOLD: Series = Series::new(Histogram, || keys_by_label(HOLD_SECONDS, "kind", &KINDS));
+static HANDOVER: Series = Series::new(Histogram, || keys_by_label(HANDOVER_SECONDS, "kind", &KINDS));
+static AHEAD: Series = Series::new(Histogram, || keys_by_label(QUEUE_AHEAD, "kind", &KINDS));
+static HELD: Series = Series::new(Gauge, || keys_by_label(HOLDING, "kind", &KINDS));
+static WAIT: Series = Series::new(Gauge, || keys_by_label(WAITING, "kind", &KINDS));
 static LOST: Series =
-    Series(LazyLock::new(|| keys_by_two_labels(LOSSES, ("kind", &KINDS), ("reason", &LOSS_REASONS))));
-static REVOKED: Series = Series(LazyLock::new(|| keys_by_label(REVOCATIONS, "kind", &KINDS)));
-static RETRIED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(CLEANUPS_RETRIED)]));
-static OPENED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_OPENED)]));
-static ENDED: Series = Series(LazyLock::new(|| keys_by_label(SESSIONS_ENDED, "reason", &END_REASONS)));
-static ALIVE: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_ALIVE)]));
-static RECONNECTED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(RECONNECTS)]));
-static RENEWAL: Series = Series(LazyLock::new(|| keys_by_label(RENEWALS, "outcome", &RENEWED)));
+    Series::new(Counter, || keys_by_two_labels(LOSSES, ("kind", &KINDS), ("reason", &LOSS_REASONS)));
+static REVOKED: Series = Series::new(Counter, || keys_by_label(REVOCATIONS, "kind", &KINDS));
+static RETRIED: Series = Series::new(Counter, || vec![Key::from_static_name(CLEANUPS_RETRIED)]);
+static OPENED: Series = Series::new(Counter, || vec![Key::from_static_name(SESSIONS_OPENED)]);
+static ENDED: Series = Series::new(Counter, || keys_by_label(SESSIONS_ENDED, "reason", &END_REASONS));
+static ALIVE: Series = Series::new(Gauge, || vec![Key::from_static_name(SESSIONS_ALIVE)]);
+static RECONNECTED: Series = Series::new(Counter, || vec![Key::from_static_name(RECONNECTS)]);
+static RENEWAL: Series = Series::new(Counter, || keys_by_label(RENEWALS, "outcome", &RENEWED));
 
 /// Counts a new session.
 pub(crate) fn count_opened_session() {
-    OPENED.counter(0, &None).increment(1);
-    ALIVE.gauge(0, &None).increment(1.0);
+    OPENED.record(0, &None, 1.0);
+    ALIVE.record(0, &None, 1.0);
 }
 
 /// Counts the end of a session.
@@ -193,18 +238,18 @@ pub(crate) fn count_ended_session(end: SessionEnd) {
         SessionEnd::Closed => 1,
         SessionEnd::AuthFailed => 2,
     };
-    ENDED.counter(reason, &None).increment(1);
-    ALIVE.gauge(0, &None).decrement(1.0);
+    ENDED.record(reason, &None, 1.0);
+    ALIVE.record(0, &None, -1.0);
 }
 
 /// Counts a reconnect.
 pub(crate) fn count_reconnect() {
-    RECONNECTED.counter(0, &None).increment(1);
+    RECONNECTED.record(0, &None, 1.0);
 }
 
 /// Counts an answered renewal. `confirmed`: set if the renewal has succeeded.
 pub(crate) fn count_renewal(confirmed: bool) {
-    RENEWAL.counter(usize::from(!confirmed), &None).increment(1);
+    RENEWAL.record(usize::from(!confirmed), &None, 1.0);
 }
 
 /// Counts a failed delete after which the znode exists or may exist.
@@ -212,7 +257,7 @@ pub(crate) fn count_failed_cleanup(failure: RequestFailure) {
     // The other failures mean that the znode is deleted, or that only the lock directory's record
     // has another version than expected.
     if matches!(failure, RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::Refused(_)) {
-        RETRIED.counter(0, &None).increment(1);
+        RETRIED.record(0, &None, 1.0);
     }
 }
 
@@ -283,7 +328,7 @@ impl AcquireMetrics {
     /// Begins to measure when the caller asks for the lock, before there is a session. `kind`: one of [`KINDS`].
     pub(crate) fn begin(kind: &str, of: LockLabel) -> AcquireMetrics {
         let kind = kind_index(kind);
-        WAIT.gauge(kind, &of).increment(1.0);
+        WAIT.record(kind, &of, 1.0);
         AcquireMetrics {
             kind,
             of,
@@ -297,7 +342,7 @@ impl AcquireMetrics {
     /// Records the number of other contenders in the queue. Only the first call counts.
     pub(crate) fn record_queue(&mut self, others: u32) {
         if self.stage == AcquireStage::Waiting && !std::mem::replace(&mut self.is_counted, true) {
-            AHEAD.histogram(self.kind, &self.of).record(others);
+            AHEAD.record(self.kind, &self.of, f64::from(others));
         }
     }
 
@@ -312,9 +357,9 @@ impl AcquireMetrics {
         let now = clock::now();
         self.end_waiting(AcquireOutcome::Acquired, now);
         if let Some(woken) = self.woken {
-            HANDOVER.histogram(self.kind, &self.of).record(woken.until(now));
+            HANDOVER.record(self.kind, &self.of, woken.until(now).as_secs_f64());
         }
-        HELD.gauge(self.kind, &self.of).increment(1.0);
+        HELD.record(self.kind, &self.of, 1.0);
         self.stage = AcquireStage::Holding(now);
     }
 
@@ -338,7 +383,7 @@ impl AcquireMetrics {
     }
 
     pub(crate) fn count_revocation(&self) {
-        REVOKED.counter(self.kind, &self.of).increment(1);
+        REVOKED.record(self.kind, &self.of, 1.0);
     }
 
     /// Changes the kind of a held lock after a downgrade.
@@ -346,7 +391,7 @@ impl AcquireMetrics {
         let AcquireStage::Holding(_) = self.stage else { return };
         self.end_holding();
         self.kind = kind_index(kind);
-        HELD.gauge(self.kind, &self.of).increment(1.0);
+        HELD.record(self.kind, &self.of, 1.0);
         self.stage = AcquireStage::Holding(clock::now());
     }
 
@@ -357,7 +402,7 @@ impl AcquireMetrics {
             Loss::Unreachable => 2,
             Loss::SessionOver(SessionEnd::Closed) => 3,
         };
-        LOST.counter(self.kind * LOSS_REASONS.len() + reason, &self.of).increment(1);
+        LOST.record(self.kind * LOSS_REASONS.len() + reason, &self.of, 1.0);
         self.end_holding();
     }
 
@@ -371,17 +416,16 @@ impl AcquireMetrics {
             return;
         }
         self.stage = AcquireStage::Ended;
-        WAIT.gauge(self.kind, &self.of).decrement(1.0);
+        WAIT.record(self.kind, &self.of, -1.0);
         let series = self.kind * OUTCOMES.len() + outcome as usize;
-        ACQUIRE.histogram(series, &self.of).record(self.began.until(now));
+        ACQUIRE.record(series, &self.of, self.began.until(now).as_secs_f64());
     }
 
     fn end_holding(&mut self) {
         let AcquireStage::Holding(since) = self.stage else { return };
         self.stage = AcquireStage::Ended;
-        HELD.gauge(self.kind, &self.of).decrement(1.0);
-        let held: Duration = since.until(clock::now());
-        HOLD.histogram(self.kind, &self.of).record(held);
+        HELD.record(self.kind, &self.of, -1.0);
+        HOLD.record(self.kind, &self.of, since.until(clock::now()).as_secs_f64());
     }
 }
 
@@ -406,6 +450,8 @@ pub(crate) fn kind_name(kind: Kind, lock_count: usize) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use zoolock_core::acquisition::Refusal;
 
     use super::*;
@@ -425,7 +471,7 @@ mod tests {
     #[test]
     fn series_index_matches_labels() {
         let labels = |series: &Series, at: usize| -> Vec<(String, String)> {
-            series.0[at].labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect()
+            series.keys[at].labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect()
         };
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let timeout = OUTCOMES.len() + AcquireOutcome::TimedOut as usize;
@@ -433,7 +479,7 @@ mod tests {
         let refused =
             kind_index("permits") * OUTCOMES.len() + AcquireOutcome::from(Reason::OtherKind) as usize;
         assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "permits"), pair("outcome", "refused")]);
-        assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
+        assert_eq!(ACQUIRE.keys.len(), KINDS.len() * OUTCOMES.len());
         assert_eq!(labels(&RENEWAL, 1), [pair("outcome", "failed")]);
     }
 
@@ -449,6 +495,7 @@ mod tests {
     /// Measures all metrics of one acquisition without a recorder. A round trip takes a hundred microseconds or more.
     #[test]
     fn metrics_cost_little_without_a_recorder() {
+        telemetry::start().expect("a thread is started");
         let turns: u32 = 10_000;
         let best = (0..20)
             .map(|_| {

@@ -15,5 +15,6 @@ pub(crate) mod process;
 pub(crate) mod runtime_thread;
 pub(crate) mod sync;
 pub(crate) mod tasks;
+pub(crate) mod telemetry;
 pub(crate) mod ticket;
 pub(crate) mod uuid;

@@ -19,6 +19,7 @@ use super::Acquisition;
 use crate::base::events::LockEvent;
 use crate::base::naming;
 use crate::base::sync::lock;
+use crate::base::telemetry::log_event;
 
 /// Pause before the first check, and shortest pause between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,8 +83,8 @@ impl Acquisition {
         {
             last.reported.push(what.0);
             let what = format!("{directory}: {}", what.1);
-            tracing::warn!("{what}");
-            self.report(&lock(&self.state), |ticket| LockEvent::ForeignContender(ticket, what));
+            self.report(&lock(&self.state), |ticket| LockEvent::ForeignContender(ticket, what.clone()));
+            log_event!(WARN, "{what}");
         }
         u32::try_from(names.len()).unwrap_or(u32::MAX)
     }

@@ -48,6 +48,7 @@ use crate::base::owner_id::OwnerId;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::tasks::Task;
+use crate::base::telemetry::log_event;
 use crate::base::ticket::Ticket;
 use crate::engine::crashes::FoundCrashes;
 use crate::engine::data::NodeData;
@@ -489,9 +490,8 @@ impl Acquisition {
                     state.metrics.record_loss(loss);
                     self.report(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                     let reason = crate::base::error::LossReason::from(loss);
-                    if tracing::enabled!(tracing::Level::WARN) {
-                        self.log_in_background(move |lock| tracing::warn!(lock, %reason, "the lock is lost"));
-                    }
+                    let directories = self.directories.clone();
+                    log_event!(WARN, lock = directories[0].as_str(), %reason, "the lock is lost");
                 }
                 Action::Released(how) => {
                     state.departed = Some(how);
@@ -504,9 +504,8 @@ impl Acquisition {
                     state.revoked = true;
                     state.metrics.count_revocation();
                     self.report(state, LockEvent::Revoked);
-                    if tracing::enabled!(tracing::Level::INFO) {
-                        self.log_in_background(|lock| tracing::info!(lock, "asked to release the lock"));
-                    }
+                    let directories = self.directories.clone();
+                    log_event!(INFO, lock = directories[0].as_str(), "asked to release the lock");
                 }
                 Action::Downgraded(node) => {
                     state.downgraded = Some(node);
@@ -546,13 +545,6 @@ impl Acquisition {
         if let Some(ticket) = state.ticket {
             self.listeners.tell(event(ticket));
         }
-    }
-
-    /// Calls `log` with the path of the lock on a task of the session. A subscriber may block, and callers must not wait
-    /// for it to learn of a loss.
-    fn log_in_background(&self, log: impl FnOnce(&str) + Send + 'static) {
-        let directories = self.directories.clone();
-        self.session.tasks().spawn(async move { log(directories[0].as_str()) });
     }
 
     fn finish(&self, state: &mut AcquisitionState) {

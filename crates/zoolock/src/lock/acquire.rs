@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tracing::Instrument as _;
+use tracing::level_filters::LevelFilter;
+use tracing::{Instrument as _, Level};
 use zoolock_core::acquisition::{Kind, Mode, Previous, Reason, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
@@ -21,6 +22,7 @@ use crate::base::options::Options;
 use crate::base::path::LockPath;
 use crate::base::process::Process;
 use crate::base::tasks::Task;
+use crate::base::telemetry::log_event;
 use crate::engine::data::NodeData;
 use crate::engine::gather::LockDirectory;
 use crate::engine::reader::QueueReader;
@@ -128,7 +130,10 @@ impl Lock {
     async fn log_if_held_here(&self, acquisition: &Acquisition, kind: Kind) {
         acquisition.wait_until_busy_or_decided().await;
         if !acquisition.is_decided() && self.is_held_here(kind) {
-            tracing::debug!(
+            let lock = self.path();
+            log_event!(
+                DEBUG,
+                lock,
                 "waits for a guard of this client; if the same task holds that guard, this is a deadlock"
             );
         }
@@ -363,7 +368,7 @@ impl Lock {
 
     /// Waits for the outcome of the acquisition.
     async fn wait_for_grant(&self, mut pending: PendingAcquire, kind: Kind) -> Result<AttemptOutcome, Error> {
-        if tracing::enabled!(tracing::Level::DEBUG) {
+        if LevelFilter::current() >= Level::DEBUG {
             // Boxed, because this future would enlarge the caller's future.
             Box::pin(self.log_if_held_here(&pending.acquisition, kind)).await;
         }

@@ -16,6 +16,7 @@ use crate::base::path::LockPath;
 use crate::base::process::Process;
 use crate::base::runtime_thread::RuntimeThread;
 use crate::base::tasks::Tasks;
+use crate::base::telemetry;
 use crate::base::uuid::random_uuid;
 use crate::engine::data::ClientInfo;
 use crate::lock::shared_hold::SharedHolds;
@@ -214,7 +215,7 @@ impl Context {
 /// Maximum time to wait for the releases in progress, and then again for the end of the session, if
 /// a caller waits and the session has a connection.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
-/// As [`MAX_CLOSE_TIME`], for a session without a connection.
+/// As [`MAX_CLOSE_TIME`], for a session without a connection; maximum time to wait until log events are written.
 const MAX_CLOSE_TIME_OFFLINE: Duration = Duration::from_millis(500);
 
 /// Waits for the releases in progress, then closes all sessions. `in_background`: set if no caller
@@ -232,6 +233,7 @@ async fn close(sessions: &Sessions, in_background: bool) {
         session.close(max_wait).await;
     }));
     join(closed, sessions.close_watches(MAX_CLOSE_TIME_OFFLINE)).await;
+    let _ = tokio::time::timeout(MAX_CLOSE_TIME_OFFLINE, telemetry::flush()).await;
 }
 
 /// The runtime of the sessions, on a thread of its own, so that a caller that blocks its executor does not
@@ -248,7 +250,7 @@ enum SessionRuntime {
 
 impl SessionThread {
     pub(crate) fn start() -> Result<SessionThread, Error> {
-        let thread = clock::start_timers().and_then(|()| RuntimeThread::start("zoolock-session"));
+        let thread = telemetry::start().and_then(|()| RuntimeThread::start("zoolock-session"));
         let thread = thread.map_err(|error| Error::Unavailable {
             address: "this process".to_owned(),
             message: format!("cannot start the threads of a session: {error}"),

@@ -12,6 +12,7 @@ use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::record::HolderState;
 
 use crate::base::path::AUDIT;
+use crate::base::telemetry::log_event;
 use crate::engine::crashes::FoundCrash;
 use crate::engine::data::ClientInfo;
 use crate::lock::context::Context;
@@ -192,9 +193,9 @@ pub(crate) fn add_crashes(context: &Context, path: impl Fn(usize) -> String, cra
     let context = context.clone();
     context.tasks().spawn(async move {
         let Ok(zk) = context.zk().await else { return };
-        for event in &events {
-            if let Err(error) = add(&zk, &context, event).await {
-                tracing::debug!(lock = event.lock, error = error.message, "cannot record a crash");
+        for event in events {
+            if let Err(error) = add(&zk, &context, &event).await {
+                log_event!(DEBUG, lock = event.lock, error = error.message, "cannot record a crash");
             }
         }
     });

@@ -13,6 +13,7 @@ use zoolock_core::{Event, Instant};
 use super::{Connection, LockSession};
 use crate::base::clock::{self, Alarm};
 use crate::base::sync::lock;
+use crate::base::telemetry::log_event;
 use crate::zk::session::ConnectionState;
 
 impl LockSession {
@@ -152,7 +153,7 @@ pub(super) async fn watch_lease(
             }
             if let Err(error) = wait_for_end(&session, &alarm, end).await {
                 if !std::mem::replace(&mut has_failed, true) {
-                    tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
+                    log_event!(ERROR, %error, "the lease timer failed; guards still check the clock when asked");
                 }
                 std::future::pending::<()>().await;
             }

@@ -24,6 +24,7 @@ use crate::base::metrics;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::tasks::Tasks;
+use crate::base::telemetry::log_event;
 use crate::zk::session::{ConnectionState, ZkSession};
 use member::SessionAcquisition;
 use strays::StraySearch;
@@ -275,7 +276,8 @@ impl LockSession {
             {}
         };
         if tokio::time::timeout(max_wait, closed).await.is_err() {
-            tracing::warn!(
+            log_event!(
+                WARN,
                 server,
                 "the server did not confirm the end of a session; its locks are freed when it expires"
             );

@@ -52,7 +52,7 @@ impl Sessions {
         let tick = Arc::new(ServerTick::new(tick, &parameters));
         Sessions {
             connect,
-            log: ConnectionLog::new(&parameters.tasks),
+            log: Arc::default(),
             parameters,
             tick,
             grace,

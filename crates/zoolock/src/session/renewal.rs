@@ -12,6 +12,7 @@ use super::LockSession;
 use crate::base::clock;
 use crate::base::metrics;
 use crate::base::sync::lock;
+use crate::base::telemetry::log_event;
 use crate::zk::session::ConnectionState;
 
 /// Minimum time between two renewals. This minimum matters only for session timeouts that are too
@@ -161,7 +162,7 @@ impl Renewer {
                         let _ =
                             missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
                     }
-                    tracing::trace!(message = error.message, "the lease was not renewed");
+                    log_event!(TRACE, message = error.message, "the lease was not renewed");
                 }
             }
             drop(slot);

@@ -25,6 +25,7 @@ use zoolock_core::acquisition::RequestFailure;
 use super::{Connection, LockSession};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
+use crate::base::telemetry::log_event;
 use crate::zk::session::{Op, ZkError, ZkSession};
 
 /// The state of the search for strays.
@@ -120,7 +121,8 @@ impl LockSession {
                 is_complete = false;
                 continue;
             }
-            tracing::debug!(path, "deletes a znode whose create was carried out late");
+            let logged = path.clone();
+            log_event!(DEBUG, path = logged, "deletes a znode whose create was carried out late");
             match zk.commit(vec![Op::DeleteVersion(path, stat.version)]).await {
                 Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {}
                 Err(error) => return Err(error),

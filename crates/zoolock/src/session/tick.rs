@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::base::telemetry::log_event;
 use crate::zk::session::{SessionParameters, open_requests};
 
 /// Maximum time of one attempt to learn the tick.
@@ -64,14 +65,15 @@ impl ServerTick {
                 Ok(session) => {
                     let shortest = session.timeout();
                     session.close().await;
-                    tracing::debug!(?shortest, "the shortest session timeout that the server grants");
+                    log_event!(DEBUG, ?shortest, "the shortest session timeout that the server grants");
                     let _ = tick.learned.set(shortest / 2);
                 }
                 // Leases stay shorter until a later attempt succeeds.
                 Err(error) => {
                     let servers: Vec<String> =
                         tick.parameters.hosts.iter().map(ToString::to_string).collect();
-                    tracing::debug!(
+                    log_event!(
+                        DEBUG,
                         servers = servers.join(","),
                         ?error,
                         "the tick of the server is not known"

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::base::error::LossReason;
 use crate::base::sync::lock;
 use crate::base::tasks::Task;
+use crate::base::telemetry::log_event;
 
 /// The pending loss callbacks of one guard. Dropping this aborts them.
 #[derive(Default)]
@@ -73,7 +74,7 @@ pub(super) fn on_its_own_thread(
             }
         };
         if let Err(error) = std::thread::Builder::new().name("zoolock-lost".to_owned()).spawn(call.clone()) {
-            tracing::warn!(%error, "cannot start a thread for the callback of a lost lock; it runs here");
+            log_event!(WARN, %error, "cannot start a thread for the callback of a lost lock; it runs here");
             call();
         }
     }

@@ -1,37 +1,25 @@
 //! Logs the outages of a client: one line when a session loses its connection, and one when a server is reached again.
 //!
-//! All sessions of a client share one log, so an outage that several sessions notice is logged once. The lines are
-//! written by a task, because a subscriber may block, and because the events come under the mutex of the session client.
+//! All sessions of a client share one log, so an outage that several sessions notice is logged once.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use tracing::Level;
 use zoolock_client::{DialError, DisconnectReason, End, Endpoint};
 use zoolock_core::Instant;
 
 use crate::base::clock;
 use crate::base::sync::lock;
-use crate::base::tasks::Tasks;
+use crate::base::telemetry::log_event;
 
 /// Time without an outage after which the next outage is logged in any case. Of the outages that follow each other
 /// faster, only the first, second, fourth, eighth and so on are logged.
 const CALM: Duration = Duration::from_secs(60);
 
 /// The log of the connections of one client.
-pub(crate) struct ConnectionLog {
-    tasks: Tasks,
-    state: Mutex<LogState>,
-}
-
 #[derive(Default)]
-struct LogState {
-    outages: OutageCounter,
-    /// Lines that are not written yet, in order.
-    lines: VecDeque<LogLine>,
-    /// Set while a task writes the lines.
-    is_writing: bool,
+pub(crate) struct ConnectionLog {
+    outages: Mutex<OutageCounter>,
 }
 
 /// Decides which outages and which failed dials are logged.
@@ -52,80 +40,43 @@ struct Outage {
     is_logged: bool,
 }
 
-enum LogLine {
-    Disconnected { server: Endpoint, reason: DisconnectReason, in_a_row: u32 },
-    Connected { server: Endpoint, after: Duration },
-    Ended { server: Endpoint, after: Duration, end: End },
-    FailedDial { errors: Vec<DialError>, attempt: u32 },
-    ShorterTimeout { server: Endpoint, timeout: Duration },
-}
-
 impl ConnectionLog {
-    pub(crate) fn new(tasks: &Tasks) -> Arc<ConnectionLog> {
-        Arc::new(ConnectionLog { tasks: tasks.clone(), state: Mutex::default() })
-    }
-
     /// Records that a session lost its connection to this server.
-    pub(super) fn record_disconnect(self: &Arc<Self>, server: &Endpoint, reason: DisconnectReason) {
-        let state = &mut *lock(&self.state);
-        if let Some(in_a_row) = state.outages.begin(clock::now()) {
-            self.push(state, LogLine::Disconnected { server: server.clone(), reason, in_a_row });
+    pub(super) fn record_disconnect(&self, server: &Endpoint, reason: DisconnectReason) {
+        if let Some(in_a_row) = lock(&self.outages).begin(clock::now()) {
+            let (server, outages_in_a_row) = (server.clone(), (in_a_row > 1).then_some(in_a_row));
+            log_event!(WARN, %server, %reason, outages_in_a_row, "disconnected from the server; connecting again");
         }
     }
 
     /// Records that a session is attached to this server.
-    pub(super) fn record_connect(self: &Arc<Self>, server: &Endpoint) {
-        let state = &mut *lock(&self.state);
-        if let Some(after) = state.outages.end(clock::now()) {
-            self.push(state, LogLine::Connected { server: server.clone(), after });
+    pub(super) fn record_connect(&self, server: &Endpoint) {
+        if let Some(after) = lock(&self.outages).end(clock::now()) {
+            let server = server.clone();
+            log_event!(INFO, %server, disconnected_for = ?after, "connected to a server again");
         }
     }
 
     /// Records that this server was reached, and that the session has ended.
-    pub(super) fn record_end(self: &Arc<Self>, server: &Endpoint, end: End) {
-        let state = &mut *lock(&self.state);
-        if let Some(after) = state.outages.end(clock::now()) {
-            self.push(state, LogLine::Ended { server: server.clone(), after, end });
+    pub(super) fn record_end(&self, server: &Endpoint, end: End) {
+        if let Some(after) = lock(&self.outages).end(clock::now()) {
+            let server = server.clone();
+            log_event!(INFO, %server, disconnected_for = ?after, reason = %end, "a server was reached again, and the session has ended");
         }
     }
 
     /// Records a dial that reached no server.
-    pub(super) fn record_failed_dial(self: &Arc<Self>, errors: &[DialError]) {
-        let state = &mut *lock(&self.state);
-        if let Some(attempt) = state.outages.count_failed_dial() {
-            self.push(state, LogLine::FailedDial { errors: errors.to_vec(), attempt });
+    pub(super) fn record_failed_dial(&self, errors: &[DialError]) {
+        if let Some(attempt) = lock(&self.outages).count_failed_dial() {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            log_event!(DEBUG, attempt, reason = errors.join("; "), "no server was reached");
         }
     }
 
     /// Records that this server granted a shorter session timeout than before.
-    pub(super) fn record_shorter_timeout(self: &Arc<Self>, server: &Endpoint, timeout: Duration) {
-        self.push(&mut lock(&self.state), LogLine::ShorterTimeout { server: server.clone(), timeout });
-    }
-
-    /// Queues a line, and starts a task that writes it. Does nothing if no subscriber wants the line.
-    fn push(self: &Arc<Self>, state: &mut LogState, line: LogLine) {
-        if !line.is_wanted() {
-            return;
-        }
-        state.lines.push_back(line);
-        if !std::mem::replace(&mut state.is_writing, true) {
-            let log = self.clone();
-            self.tasks.spawn(async move { log.write_lines() });
-        }
-    }
-
-    fn write_lines(&self) {
-        loop {
-            let line = {
-                let state = &mut *lock(&self.state);
-                let Some(line) = state.lines.pop_front() else {
-                    state.is_writing = false;
-                    return;
-                };
-                line
-            };
-            line.write();
-        }
+    pub(super) fn record_shorter_timeout(&self, server: &Endpoint, timeout: Duration) {
+        let server = server.clone();
+        log_event!(WARN, %server, ?timeout, "the server granted a shorter session timeout");
     }
 }
 
@@ -156,39 +107,6 @@ impl OutageCounter {
     fn count_failed_dial(&mut self) -> Option<u32> {
         self.failed_dials = self.failed_dials.saturating_add(1);
         self.failed_dials.is_power_of_two().then_some(self.failed_dials)
-    }
-}
-
-impl LogLine {
-    /// Returns whether a subscriber may want this line.
-    fn is_wanted(&self) -> bool {
-        match self {
-            LogLine::Disconnected { .. } | LogLine::ShorterTimeout { .. } => tracing::enabled!(Level::WARN),
-            LogLine::Connected { .. } | LogLine::Ended { .. } => tracing::enabled!(Level::INFO),
-            LogLine::FailedDial { .. } => tracing::enabled!(Level::DEBUG),
-        }
-    }
-
-    fn write(self) {
-        match self {
-            LogLine::Disconnected { server, reason, in_a_row } => {
-                let outages_in_a_row = (in_a_row > 1).then_some(in_a_row);
-                tracing::warn!(%server, %reason, outages_in_a_row, "disconnected from the server; connecting again");
-            }
-            LogLine::Connected { server, after } => {
-                tracing::info!(%server, disconnected_for = ?after, "connected to a server again");
-            }
-            LogLine::Ended { server, after, end } => {
-                tracing::info!(%server, disconnected_for = ?after, reason = %end, "a server was reached again, and the session has ended");
-            }
-            LogLine::FailedDial { errors, attempt } => {
-                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                tracing::debug!(attempt, reason = errors.join("; "), "no server was reached");
-            }
-            LogLine::ShorterTimeout { server, timeout } => {
-                tracing::warn!(%server, ?timeout, "the server granted a shorter session timeout");
-            }
-        }
     }
 }
 

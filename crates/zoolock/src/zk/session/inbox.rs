@@ -381,13 +381,11 @@ mod tests {
     use zoolock_wire::OpResult;
 
     use super::*;
-    use crate::base::tasks::Tasks;
 
     const WATCH: WatchNumber = WatchNumber(7);
 
     fn inbox() -> Inbox {
-        let tasks = Tasks::Runtime(tokio::runtime::Handle::current());
-        Inbox::new(watch::channel(ConnectionState::Up).0, ConnectionLog::new(&tasks))
+        Inbox::new(watch::channel(ConnectionState::Up).0, Arc::default())
     }
 
     fn address(number: u16) -> ReplyAddress {

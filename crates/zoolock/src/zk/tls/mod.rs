@@ -28,6 +28,7 @@ use zoolock_client::{TlsSource, open_regular_file, run_on_thread};
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
+use crate::base::telemetry::log_event;
 
 /// Maximum size of a file, in bytes. Revocation lists can be long.
 const MAX_FILE_SIZE: u64 = 16 << 20;
@@ -307,7 +308,8 @@ impl Certificates {
     /// there may be several dials in a second.
     fn log_failure(&self, error: &str) {
         if self.failure.record(Some(error)) {
-            tracing::warn!(error, "cannot reload the TLS certificates; the old ones stay in use");
+            let error = error.to_owned();
+            log_event!(WARN, error, "cannot reload the TLS certificates; the old ones stay in use");
         }
     }
 }
