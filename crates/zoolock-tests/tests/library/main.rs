@@ -10,6 +10,7 @@ mod faults;
 mod forked;
 mod histories;
 mod kinds;
+mod limited_waits;
 mod limits;
 mod locker;
 mod metrics;

@@ -60,7 +60,8 @@ impl<M: Fenced> Handle<M> {
         Ok(self.lock.acquire(Kind::Mutex, WaitLimit::Try).await?.map(Guard::new))
     }
 
-    /// Acquires the lock. Waits for `timeout` at most. A timeout of zero makes one attempt.
+    /// Acquires the lock. Waits for `timeout` at most, and then at most one
+    /// [`answer timeout`](crate::Builder::answer_timeout) for a slow server. A timeout of zero makes one attempt.
     ///
     /// # Cancel safety
     /// As [`Self::lock`].

@@ -18,8 +18,9 @@ use crate::observe::All;
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
 ///
 /// After the last clone, guard and pending `lock()` are dropped, a background task finishes the releases in progress
-/// and closes the sessions. A program that is about to exit calls [`Zoolock::close`] and awaits it. Otherwise the
-/// server keeps the locks of the program until the session timeout has passed.
+/// and closes the sessions. The last drop waits for these releases, for a quarter of a second at most. A program that is
+/// about to exit calls [`Zoolock::close`] and awaits it. Otherwise the server may keep the locks of the program until the
+/// session timeout has passed.
 ///
 /// A forked child process cannot use the client of its parent: calls fail at once with [`Error::Invalid`], and the
 /// child's copies of the guards are lost ([`LossReason::Forked`](crate::LossReason::Forked)). The parent keeps its

@@ -94,8 +94,6 @@ struct AcquisitionState {
     ticket: Option<Ticket>,
     /// Set once [`LockEvent::Queued`] was reported.
     queued: bool,
-    /// Number of requests that the server has answered.
-    answers: u64,
     /// Set if the last read of the directory on this connection has shown that the lock is not free.
     is_busy: bool,
     /// Set if the lock was busy when the acquisition failed.
@@ -107,10 +105,6 @@ struct AcquisitionState {
     refusal_message: String,
     metrics: AcquireMetrics,
 }
-
-/// Maximum time that an acquisition waits after its deadline while the server answers requests, as a multiple of the
-/// answer timeout.
-const MAX_ANSWER_TIMES: u32 = 5;
 
 /// A request that was sent.
 struct SentRequest {
@@ -175,7 +169,6 @@ impl Acquisition {
                 previous: None,
                 ticket: None,
                 queued: false,
-                answers: 0,
                 is_busy: false,
                 was_busy: false,
                 in_background: false,
@@ -258,27 +251,29 @@ impl Acquisition {
         }
     }
 
-    /// Starts a task that makes this acquisition time out after `max_wait`. If the server has not
-    /// shown by then whether the lock is busy, the task first waits for this, as long as the server
-    /// answers some request within each `answer_time`. Then the task reports the timeout to the
-    /// machine, unless the acquisition is decided. The caller may abort the task.
+    /// Starts a task that makes this acquisition time out after `max_wait`. The server then has `answer_time` to show
+    /// whether the lock is busy, unless it has shown this before, and to answer one more request. Then the task reports the
+    /// timeout to the machine, unless the acquisition is decided. The caller may abort the task.
     pub(crate) fn give_up_after(self: &Arc<Self>, max_wait: Duration, answer_time: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
             tokio::time::sleep(max_wait).await;
-            let known = acquisition.wait_until_known(answer_time).await;
+            let left = acquisition.wait_until_known(answer_time).await;
             if matches!(lock(&acquisition.state).progress, Progress::Pending) {
-                let answers = known && acquisition.probe_server(answer_time).await;
+                let answers = match left {
+                    Some(left) => acquisition.probe_server(left).await,
+                    None => false,
+                };
                 lock(&acquisition.state).is_busy = answers;
                 acquisition.handle_event(Event::TimedOut);
             }
         })
     }
 
-    /// Waits until the server has shown that the lock is busy, or the acquisition is decided:
-    /// granted or failed. Returns false if the server answers nothing for `answer_time`, or after
-    /// [`MAX_ANSWER_TIMES`] times `answer_time`.
-    async fn wait_until_known(&self, answer_time: Duration) -> bool {
+    /// Waits until the server has shown that the lock is busy, or the acquisition is decided: granted or failed. Returns
+    /// what is left of `answer_time` then; `None` if it has passed. The configured delay before a grant does not count,
+    /// because no answers are expected during the delay.
+    async fn wait_until_known(&self, answer_time: Duration) -> Option<Duration> {
         // An acquisition that does not wait in the queue fails by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
         let is_known = |state: &AcquisitionState| {
@@ -287,25 +282,16 @@ impl Acquisition {
         };
         let known = self.wait(|state| is_known(state).then_some(()));
         tokio::pin!(known);
-        let mut rounds = 0;
-        while rounds < MAX_ANSWER_TIMES {
-            let before = {
-                let state = lock(&self.state);
-                (state.machine.is_delaying(), state.answers)
-            };
+        loop {
+            let (began, delays) = (tokio::time::Instant::now(), lock(&self.state).machine.is_delaying());
             if tokio::time::timeout(answer_time, known.as_mut()).await.is_ok() {
-                return true;
+                return Some(answer_time.saturating_sub(began.elapsed()));
             }
-            let state = lock(&self.state);
-            match (before.0 || state.machine.is_delaying(), state.answers == before.1) {
-                // No answers are expected during the configured delay before a grant. A round in which the delay ends
-                // does not count either.
-                (true, _) => {}
-                (false, true) => return false,
-                (false, false) => rounds += 1,
+            // A round in which the delay ends does not count either.
+            if !delays && !lock(&self.state).machine.is_delaying() {
+                return None;
             }
         }
-        false
     }
 
     /// Sends one more request. Returns whether the server answers this and all earlier requests within `answer_time`.

@@ -158,7 +158,6 @@ impl Acquisition {
             // it is put back.
             return state.in_flight.push_front(sent);
         }
-        state.answers += u64::from(result.as_ref().err().is_none_or(|error| error.failure.is_answer()));
         let result = result.map_err(|error| {
             if matches!(error.failure, acquisition::RequestFailure::Refused(_)) {
                 state.refusal_message = error.message;

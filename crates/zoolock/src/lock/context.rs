@@ -1,6 +1,6 @@
 //! The client behind all handles: its sessions, its thread and its settings.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
@@ -69,7 +69,7 @@ impl Context {
         // may drop this future.
         let (done, closed) = oneshot::channel::<()>();
         self.inner.thread.tasks().spawn(async move {
-            close(&sessions, false).await;
+            close(&sessions, false, mpsc::channel().0).await;
             drop(done);
         });
         // No value is ever sent. The channel closes when the task ends, even if the task is
@@ -217,24 +217,32 @@ impl Context {
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
 /// As [`MAX_CLOSE_TIME`], for a session without a connection; maximum time to wait until log events are written.
 const MAX_CLOSE_TIME_OFFLINE: Duration = Duration::from_millis(500);
+/// Maximum time for which dropping the last handle waits for the releases in progress. It is short, because the current
+/// thread may belong to an executor.
+const MAX_DROP_TIME: Duration = Duration::from_millis(250);
 
-/// Waits for the releases in progress, then closes all sessions. `in_background`: set if no caller
+/// Waits for the releases in progress, drops `released`, and closes all sessions. `in_background`: set if no caller
 /// waits. Each of these two steps may then take up to the session timeout. Otherwise each step
 /// takes up to [`MAX_CLOSE_TIME`] or [`MAX_CLOSE_TIME_OFFLINE`].
-async fn close(sessions: &Sessions, in_background: bool) {
+async fn close(sessions: &Sessions, in_background: bool, released: mpsc::Sender<()>) {
     sessions.refuse_new_sessions();
-    let closed = join_all(sessions.all().into_iter().map(|session| async move {
-        let max_wait = match (in_background, session.is_up()) {
-            (true, _) => session.timeout(),
-            (false, true) => MAX_CLOSE_TIME,
-            (false, false) => MAX_CLOSE_TIME_OFFLINE,
-        };
-        let _ = tokio::time::timeout(max_wait, session.wait_for_releases()).await;
-        session.close(max_wait).await;
-    }));
+    let all = sessions.all();
+    let max_wait = |session: &LockSession| match (in_background, session.is_up()) {
+        (true, _) => session.timeout(),
+        (false, true) => MAX_CLOSE_TIME,
+        (false, false) => MAX_CLOSE_TIME_OFFLINE,
+    };
+    let releases =
+        all.iter().map(|session| tokio::time::timeout(max_wait(session), session.wait_for_releases()));
+    join_all(releases).await;
+    drop(released);
+    let closed = join_all(all.iter().map(|session| session.close(max_wait(session))));
     join(closed, sessions.close_watches(MAX_CLOSE_TIME_OFFLINE)).await;
     let _ = tokio::time::timeout(MAX_CLOSE_TIME_OFFLINE, telemetry::flush()).await;
 }
+
+/// The name of the threads of the sessions, which must never be blocked.
+const SESSION_THREAD: &str = "zoolock-session";
 
 /// The runtime of the sessions, on a thread of its own, so that a caller that blocks its executor does not
 /// delay lease renewal.
@@ -250,7 +258,7 @@ enum SessionRuntime {
 
 impl SessionThread {
     pub(crate) fn start() -> Result<SessionThread, Error> {
-        let thread = telemetry::start().and_then(|()| RuntimeThread::start("zoolock-session"));
+        let thread = telemetry::start().and_then(|()| RuntimeThread::start(SESSION_THREAD));
         let thread = thread.map_err(|error| Error::Unavailable {
             address: "this process".to_owned(),
             message: format!("cannot start the threads of a session: {error}"),
@@ -277,14 +285,15 @@ impl SessionThread {
 
 impl Drop for ContextState {
     /// Finishes the releases in progress, closes the sessions, and ends the thread. This work runs on the session
-    /// thread, because the current thread may belong to an executor, which must not be blocked.
+    /// thread, because the current thread may belong to an executor, which must not be blocked for long. Waits a moment
+    /// for the releases, because the process may be about to exit.
     fn drop(&mut self) {
         let sessions = self.sessions.clone();
         let thread = match std::mem::replace(&mut self.thread.0, SessionRuntime::Taken) {
             SessionRuntime::Thread(thread) => thread,
             #[cfg(feature = "simulation")]
             SessionRuntime::Simulated(host) => {
-                Tasks::Simulated(host).spawn(async move { close(&sessions, true).await });
+                Tasks::Simulated(host).spawn(async move { close(&sessions, true, mpsc::channel().0).await });
                 return;
             }
             SessionRuntime::Taken => return,
@@ -297,9 +306,17 @@ impl Drop for ContextState {
             std::mem::forget((thread, sessions, server));
             return;
         }
+        // Without a connection, no release can be confirmed soon.
+        let connected = sessions.all().into_iter().filter(|session| session.is_up());
+        let releases = connected.flat_map(|session| session.acquisitions()).any(|it| it.is_leaving());
+        let (released, confirmed) = mpsc::channel();
         thread.handle().clone().spawn(async move {
-            close(&sessions, true).await;
+            close(&sessions, true, released).await;
             drop((thread, server));
         });
+        if releases && std::thread::current().name() != Some(SESSION_THREAD) {
+            // No value is ever sent. The channel closes after the releases.
+            let _ = confirmed.recv_timeout(MAX_DROP_TIME);
+        }
     }
 }
