@@ -6,6 +6,7 @@ mod ahead;
 mod blocking;
 mod edges;
 mod embedded;
+mod errors;
 mod faults;
 mod forked;
 mod histories;

@@ -24,7 +24,7 @@ pub(crate) async fn read(
     };
     let zk = context.zk().await?;
     let directory = audit_directory(context);
-    let error = |error: ZkError| request_error(context.without_chroot(&directory), error);
+    let error = |error: ZkError| request_error(context.endpoints(), "the history".to_owned(), error);
     let mut names = match zk.children(&directory).await {
         Ok((names, _)) => names,
         Err(ZkError { failure: RequestFailure::NoNode, .. }) => return Ok(Vec::new()),

@@ -299,11 +299,12 @@ impl Lock {
     }
 
     fn changes_too_fast(&self) -> Error {
-        Error::unavailable(format!("lock {}", self.path()), "other clients change it too fast; try again")
+        let message = format!("lock {}: other clients change it too fast; try again", self.path());
+        Error::unavailable(self.context.endpoints(), message)
     }
 
     pub(crate) fn request_error(&self, error: ZkError) -> Error {
-        snapshot::request_error(&self.path(), error)
+        snapshot::request_error(self.context.endpoints(), format!("lock {}", self.path()), error)
     }
 }
 

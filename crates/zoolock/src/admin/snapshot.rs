@@ -16,13 +16,13 @@ use std::pin::pin;
 
 use futures_util::StreamExt;
 use serde::Serialize;
-use zoolock_core::acquisition::RequestFailure;
+use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Name;
 use zoolock_core::record::{HolderState, Marker, Record};
 use zoolock_core::{Sequence, Zxid};
 
-use crate::base::error::Error;
+use crate::base::error::{Error, OVER_QUOTA};
 use crate::base::naming;
 use crate::base::path::LockPath;
 use crate::engine::gather::{Foreign, LockDirectory};
@@ -231,6 +231,8 @@ impl Entry {
 /// The options of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SnapshotOptions<'a> {
+    /// The addresses of the servers, for errors.
+    pub(crate) servers: &'a str,
     pub(crate) chroot: &'a str,
     /// Epoch of the tokens.
     pub(crate) epoch: u32,
@@ -241,7 +243,17 @@ pub(crate) struct SnapshotOptions<'a> {
 impl SnapshotOptions<'_> {
     /// Returns the options of a snapshot with all waiters.
     pub(crate) fn of(context: &Context) -> SnapshotOptions<'_> {
-        SnapshotOptions { chroot: context.chroot(), epoch: context.epoch(), waiters: usize::MAX }
+        SnapshotOptions {
+            servers: context.endpoints(),
+            chroot: context.chroot(),
+            epoch: context.epoch(),
+            waiters: usize::MAX,
+        }
+    }
+
+    /// Returns the error for a failed read of the lock at `path`.
+    fn request_error(&self, path: &LockPath, error: ZkError) -> Error {
+        request_error(self.servers, format!("lock {}", without_chroot(path, self.chroot)), error)
     }
 }
 
@@ -262,7 +274,7 @@ async fn gather(
 ) -> Result<LockDirectory, Error> {
     match LockDirectory::read(reader, path.clone()).await {
         Ok(found) => Ok(found.unwrap_or_else(|| LockDirectory::unused_lock(path))),
-        Err(error) => Err(request_error(without_chroot(&path, view.chroot), error)),
+        Err(error) => Err(view.request_error(&path, error)),
     }
 }
 
@@ -376,7 +388,7 @@ async fn describe(
                     continue;
                 }
                 Err(error) if matches!(error.failure, RequestFailure::Refused(_)) => None,
-                Err(error) => return Err(request_error(without_chroot(&path, chroot), error)),
+                Err(error) => return Err(view.request_error(&path, error)),
             };
             let reading = &mut readings[at];
             (reading.read, reading.was_tried) = (read, true);
@@ -515,13 +527,18 @@ fn without_chroot<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
     path.as_str().strip_prefix(chroot).unwrap_or(path.as_str())
 }
 
-/// Returns the error for a failed request about the lock at `path`.
-pub(crate) fn request_error(path: &str, error: ZkError) -> Error {
-    match error.failure {
-        RequestFailure::Refused(_) => Error::Denied {
-            subject: format!("lock {path}"),
-            message: format!("{}; use credentials with that permission", error.message),
-        },
-        _ => Error::unavailable(format!("lock {path}"), format!("{}; try again", error.message)),
+/// Returns the error for a failed request about `subject`, such as `lock /locks/x`. `servers`: the addresses of the servers.
+pub(crate) fn request_error(servers: &str, subject: String, error: ZkError) -> Error {
+    let ZkError { failure, message } = error;
+    let denied = |message| Error::Denied { subject: subject.clone(), message };
+    match failure {
+        RequestFailure::Refused(Refusal::Denied) => {
+            denied(format!("the server answered {message}; use credentials with that permission"))
+        }
+        RequestFailure::Refused(Refusal::Quota) => denied(OVER_QUOTA.to_owned()),
+        RequestFailure::Refused(Refusal::Other) => {
+            Error::Protocol { subject, message: format!("the server answered {message}") }
+        }
+        _ => Error::unavailable(servers, format!("{subject}: {message}; try again")),
     }
 }

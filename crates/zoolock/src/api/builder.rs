@@ -1,5 +1,6 @@
 //! The settings of a client.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,6 +130,8 @@ impl Builder {
     /// create znodes in `.audit` cannot break a lock. So all clients of a root need the same
     /// credentials, unless [`Builder::world_writable`] is set. Without credentials, every client
     /// that reaches the server can do everything with the locks of this client.
+    ///
+    /// Connecting fails with [`Error::Invalid`] if credentials of the scheme `digest` have no user.
     ///
     /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
     /// client that has them is dropped.
@@ -337,7 +340,7 @@ impl Builder {
         self,
         address: &str,
         server: Option<EmbeddedServer>,
-        thread: impl FnOnce() -> Result<SessionThread, Error>,
+        thread: impl FnOnce() -> io::Result<SessionThread>,
     ) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
@@ -365,7 +368,11 @@ impl Builder {
         check_grace(self.grace, self.session_timeout, self.tick)?;
         let access = self.build_access()?;
         let transport = self.build_transport(&connect)?;
-        let thread = thread()?;
+        let thread = thread().map_err(|error| Error::Unavailable {
+            address: connect.endpoints(),
+            message: format!("cannot start the threads of a session: {error}"),
+            source: Some(Arc::new(error)),
+        })?;
         crate::base::telemetry::queue(crate::base::metrics::describe);
         // The library itself adds the chroot to each path. If the ZooKeeper client added it, the library could not
         // create the chroot.
@@ -424,6 +431,15 @@ impl Builder {
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
     fn build_transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
+        for (scheme, secret) in &self.auth {
+            // The server would accept these credentials, although they identify no user.
+            let user = secret.iter().position(|byte| *byte == b':');
+            if scheme.is_empty() || (scheme == "digest" && user.is_none_or(|length| length == 0)) {
+                let message =
+                    "name no user; give a scheme and its credentials, such as `digest` and `user:password`";
+                return Err(Error::invalid(format!("credentials of scheme {scheme:?}"), message));
+            }
+        }
         Ok(Transport {
             #[cfg(feature = "sasl")]
             sasl: self.build_sasl(connect)?,

@@ -13,7 +13,7 @@ pub enum Error {
     /// [`Error::Unavailable`] instead.
     #[error("lock {path}: not acquired within {waited:?}; {}", next_step(*held_here))]
     Timeout {
-        /// The path of the lock.
+        /// The path of the lock, or the paths of a multi-lock.
         path: String,
         /// The time that the caller waited.
         waited: Duration,
@@ -144,6 +144,9 @@ impl From<Loss> for LossReason {
         }
     }
 }
+
+/// The message for a create or a write that a quota forbids.
+pub(crate) const OVER_QUOTA: &str = "a quota of the server is exceeded; raise it, or use another root";
 
 /// Returns the last part of the message of [`Error::Timeout`].
 fn next_step(held_here: bool) -> &'static str {

@@ -82,12 +82,14 @@ impl Lock {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// Returns the path of the first lock directory, without the chroot; the given name if the name is invalid.
+    /// Returns the path of the lock directory without the chroot, or the paths of a multi-lock. An invalid name stays as
+    /// it was given.
     pub(crate) fn path(&self) -> String {
-        match self.context.path(self.name()) {
+        let path = |name: &String| match self.context.path(name) {
             Ok(path) => self.context.without_chroot(path.as_str()).to_owned(),
-            Err(_) => self.name().to_owned(),
-        }
+            Err(_) => name.clone(),
+        };
+        self.names.iter().map(path).collect::<Vec<_>>().join(", ")
     }
 
     pub(crate) fn directory(&self) -> Result<LockPath, Error> {
@@ -205,8 +207,10 @@ impl Lock {
     /// Returns the error of an acquisition whose wait ended in an outage. It is then unknown
     /// whether the lock is busy.
     pub(crate) fn no_answer(&self) -> Error {
-        let message =
-            format!("the server did not answer while waiting for lock {}; check that it runs", self.path());
+        let message = format!(
+            "the server did not answer in time while waiting for lock {}; check that it runs",
+            self.path()
+        );
         Error::unavailable(self.context.endpoints(), message)
     }
 
@@ -261,13 +265,7 @@ impl Lock {
 
     /// Returns the label of this lock's metrics; `None` if metrics are not labelled by lock.
     pub(crate) fn metrics_label(&self) -> Option<Arc<str>> {
-        if !self.context.labels_metrics_by_lock() {
-            return None;
-        }
-        let paths = self.names.iter().filter_map(|name| self.context.path(name).ok());
-        let paths: Vec<String> =
-            paths.map(|path| self.context.without_chroot(path.as_str()).to_owned()).collect();
-        Some(paths.join(", ").into())
+        self.context.labels_metrics_by_lock().then(|| self.path().into())
     }
 
     /// Awaits `what`. Returns `None` if the limit is a deadline that passes first.

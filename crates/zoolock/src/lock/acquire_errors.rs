@@ -3,7 +3,7 @@
 use zoolock_core::acquisition::{Kind, Reason, Refusal, RequestFailure, SessionEnd};
 use zoolock_core::layout::Layout;
 
-use crate::base::error::{Error, LossReason};
+use crate::base::error::{Error, LossReason, OVER_QUOTA};
 use crate::base::naming;
 use crate::engine::Acquisition;
 use crate::lock::acquire::Lock;
@@ -79,7 +79,7 @@ impl Lock {
             Reason::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(Error::lock_denied(&path)),
             Reason::Refused(RequestFailure::Refused(Refusal::Quota)) => Err(Error::Denied {
                 subject: subject(),
-                message: "a quota of the server is exceeded; raise it, or use another root".to_owned(),
+                message: OVER_QUOTA.to_owned(),
             }),
             Reason::Refused(failure) => Err(Error::Protocol {
                 subject: subject(),

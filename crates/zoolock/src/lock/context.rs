@@ -1,5 +1,6 @@
 //! The client behind all handles: its sessions, its thread and its settings.
 
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -130,7 +131,8 @@ impl Context {
 
     pub(crate) async fn zk(&self) -> Result<Arc<ZkSession>, Error> {
         let session = self.session(0).await?;
-        session.zk().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
+        let ended = || Error::unavailable(self.endpoints(), "the session ended just now; try again");
+        session.zk().ok_or_else(ended)
     }
 
     /// Returns whether a server answers a request within the answer timeout.
@@ -145,7 +147,7 @@ impl Context {
     }
 
     /// Returns the addresses of the servers.
-    pub(crate) fn endpoints(&self) -> String {
+    pub(crate) fn endpoints(&self) -> &str {
         self.inner.sessions.endpoints()
     }
 
@@ -257,14 +259,9 @@ enum SessionRuntime {
 }
 
 impl SessionThread {
-    pub(crate) fn start() -> Result<SessionThread, Error> {
-        let thread = telemetry::start().and_then(|()| RuntimeThread::start(SESSION_THREAD));
-        let thread = thread.map_err(|error| Error::Unavailable {
-            address: "this process".to_owned(),
-            message: format!("cannot start the threads of a session: {error}"),
-            source: Some(Arc::new(error)),
-        })?;
-        Ok(SessionThread(SessionRuntime::Thread(thread)))
+    pub(crate) fn start() -> io::Result<SessionThread> {
+        telemetry::start()?;
+        Ok(SessionThread(SessionRuntime::Thread(RuntimeThread::start(SESSION_THREAD)?)))
     }
 
     /// Runs the sessions in a simulation, without a thread.

@@ -21,6 +21,8 @@ use crate::zk::session::{self, ConnectionLog, SessionParameters};
 
 pub(crate) struct Sessions {
     connect: ConnectString,
+    /// The addresses of the servers.
+    endpoints: String,
     parameters: SessionParameters,
     log: Arc<ConnectionLog>,
     tick: Arc<ServerTick>,
@@ -51,6 +53,7 @@ impl Sessions {
     ) -> Sessions {
         let tick = Arc::new(ServerTick::new(tick, &parameters));
         Sessions {
+            endpoints: connect.endpoints(),
             connect,
             log: Arc::default(),
             parameters,
@@ -101,8 +104,8 @@ impl Sessions {
     }
 
     /// Returns the addresses of the servers.
-    pub(crate) fn endpoints(&self) -> String {
-        self.connect.endpoints()
+    pub(crate) fn endpoints(&self) -> &str {
+        &self.endpoints
     }
 
     /// Returns every session that has not ended.
@@ -192,14 +195,14 @@ impl Sessions {
                 self.check_timeout(opened.zk.timeout())?;
                 let started = LockSession::start(&self.parameters.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
-                    address: self.connect.endpoints(),
+                    address: self.endpoints.clone(),
                     message: format!("no timer for the lease: {error}"),
                     source: Some(Arc::new(error)),
                 })
             }
             #[cfg(feature = "simulation")]
             Err(_) if matches!(self.parameters.tasks, crate::base::tasks::Tasks::Simulated(_)) => {
-                Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
+                Err(Error::unavailable(self.endpoints(), "no session in time"))
             }
             Err(error) => Err(connect::connect_error(
                 &self.connect,

@@ -78,7 +78,8 @@ fn changing(before: Marker, later: Marker, children: &[&str]) -> Changing {
     Changing { record: Mutex::new(before), later, children, answers, born }
 }
 
-const VIEW: SnapshotOptions<'static> = SnapshotOptions { chroot: "", epoch: 0, waiters: usize::MAX };
+const VIEW: SnapshotOptions<'static> =
+    SnapshotOptions { servers: "zk1:2181", chroot: "", epoch: 0, waiters: usize::MAX };
 
 fn path() -> LockPath {
     LockPath::from_server("/locks/x".to_owned())

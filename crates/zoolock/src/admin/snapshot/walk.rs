@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use zoolock_core::layout::KAZOO_GUARD;
 use zoolock_core::names::Family;
 
-use super::{Snapshot, SnapshotOptions, describe, entry, request_error, without_chroot};
+use super::{Snapshot, SnapshotOptions, describe, entry};
 use crate::base::error::Error;
 use crate::base::path::{AUDIT, LockPath};
 use crate::engine::gather::{LockDirectory, is_denied};
@@ -97,7 +97,7 @@ async fn read_path(
             Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(FoundLock::default()),
             _ => LockDirectory::hidden(path.clone()),
         },
-        Err(error) => return Err(request_error(without_chroot(&path, view.chroot), error)),
+        Err(error) => return Err(view.request_error(&path, error)),
     };
     let others = std::mem::take(&mut here.others);
     // A child whose name ends in a number may be a directory with further locks.

@@ -78,12 +78,12 @@ struct InProcessServer {
 impl InProcessServer {
     async fn start(builder: zoolock_server::Builder) -> Result<InProcessServer, Error> {
         let failed = |message: String, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
-            address: "embedded server".to_owned(),
-            message,
+            address: Ipv4Addr::LOCALHOST.to_string(),
+            message: format!("the embedded server {message}"),
             source: Some(error),
         };
         let thread = RuntimeThread::start("zoolock-server")
-            .map_err(|error| failed(format!("cannot start its thread: {error}"), Arc::new(error)))?;
+            .map_err(|error| failed(format!("has no thread: {error}"), Arc::new(error)))?;
         let started = thread.handle().spawn(builder.start()).await;
         let started = started.map_err(|error| failed(format!("did not start: {error}"), Arc::new(error)))?;
         let handle = started.map_err(|error| {

@@ -88,8 +88,7 @@ pub(super) struct WaitingTask {
 
 impl WaitingTask {
     pub(super) async fn granted(&mut self) -> Result<Held, Error> {
-        let ended = || Error::unavailable("session", "the client was closed; connect again");
-        (&mut self.answer).await.unwrap_or_else(|_| Err(ended()))
+        (&mut self.answer).await.unwrap_or_else(|_| Err(Error::closed()))
     }
 }
 

@@ -100,6 +100,8 @@ pub(crate) fn error_of_code(code: Code) -> ZkError {
         // This client sends only well-formed ACLs. So the usual cause is that the server knows no identity of the
         // creator.
         Code::InvalidAcl => zk_error(failure, NO_IDENTITY),
+        // The session client uses this code for requests that it did not send.
+        Code::Throttled => zk_error(failure, "there is no connection, or the server has too many requests"),
         code => zk_error(failure, &code.to_string()),
     }
 }
