@@ -137,8 +137,8 @@ on_both_servers!(holder_survives_a_short_disconnect, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-/// The client learns the tick after a third of the session timeout, and the lease then follows another interval. The test
-/// holds for longer than half of the timeout.
+// The client learns the tick after a third of the session timeout, and the lease then follows another interval. The test
+// holds for longer than half of the timeout.
 on_both_servers!(healthy_server_makes_no_lock_suspect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     proxy.delay(Duration::from_millis(50));

@@ -12,7 +12,7 @@ use metrics_util::debugging::{DebuggingRecorder, Snapshotter};
 use tokio::time::{sleep, timeout};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
-use zoolock::{Builder, Guard, Zoolock};
+use zoolock::{Builder, Guard};
 use zoolock_tests::locks::{await_guard, lock_and_release, lock_in_background, settings, until_queued};
 use zoolock_tests::wait::{finish_in_time, wait_until};
 use zoolock_tests::{AnyServer, Proxy, ServerKind, ServerOptions, on_both_servers};

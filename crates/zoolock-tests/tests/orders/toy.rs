@@ -303,12 +303,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Panics. The files under test create this error only if a waiter's channel is closed before
-    /// an answer was sent. That would be a bug.
-    pub(crate) fn unavailable(subject: &str, message: &str) -> Error {
-        panic!("{subject}: {message}");
-    }
-
     pub(crate) fn closed() -> Error {
         Error::Closed
     }
