@@ -77,9 +77,8 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         // names as text, so their order may be wrong.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
-        // Curator's LeaderLatch compares the text after the last `latch-`, and of a name without
-        // `latch-` the whole name. Its own text begins with a digit, so it sorts all these names
-        // behind its own, and leads at once.
+        // LeaderLatch compares the text after the last `latch-`, which begins with a digit, with the
+        // whole names of other contenders. So it sorts them behind its own name, and leads at once.
         CuratorLease | CuratorLatch => false,
         Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock | UnknownLock),
         // WriteLock orders names by the number after the last dash.

@@ -33,17 +33,13 @@ use std::time::Duration;
 pub use zoolock_wire::Instant;
 
 /// Number of beats in a session timeout. A session that holds a lock sends a request at each beat. Every second request is
-/// a write.
-///
-/// Twelve is the smallest number for which every lease has time to spare, and no lease is lost while every answer comes
+/// a write. Twelve is the smallest number for which every lease has time to spare, and no lease is lost while every answer comes
 /// within an eighth of the timeout (tests `every_lease_has_time_to_spare` and `lease_survives_answers_late_by_an_eighth`).
 pub const BEATS: u32 = 12;
 
-/// The session timeout T divided by the part of it that allows for the drift of the clocks.
-///
-/// A holder relies on its lock for at most 11/12 T by its own clock, and the leader keeps the session for T by the leader's
-/// clock. So the holder stops in time if its clock runs at 11/12 of the rate of the leader's clock, or faster. This holds
-/// if the rate of each clock is right to within 1/24 (23/25 is more than 11/12).
+/// The session timeout T divided by the part of it that allows for the drift of the clocks. A holder relies on its lock for
+/// at most 11/12 T by its own clock, and the leader keeps the session for T by the leader's clock. So the holder stops in
+/// time if its clock runs at 11/12 of the rate of the leader's clock, or faster, as two clocks right to within 1/24 do.
 pub const DRIFT_MARGIN: u32 = 12;
 
 /// Returns the report interval. If a request is sent this long after the answer to an earlier one, the leader has sent a

@@ -196,11 +196,8 @@ impl RunningCommand {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Sends an order to the reaper. Returns whether it was sent.
-    ///
-    /// An order cannot be sent if the socket is full of orders that a stopped reaper has not read.
-    /// Continues the reaper then, because later it would find only leases that have ended, and kill
-    /// the command. If the reaper has died, an event reports that.
+    /// Sends an order to the reaper. Returns whether it was sent. Continues a stopped reaper that has
+    /// left the socket full, because later it would find only ended leases, and kill the command.
     pub(crate) fn send_order(&self, order: ReaperOrder) -> bool {
         let is_sent = order.send(&self.socket).is_ok();
         if !is_sent && let Some(reaper) = &self.reaper {

@@ -356,9 +356,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Returns the maximum time for the reaper to carry out an order to kill. The server keeps the
-    /// session for at least T/12 after the end of the lease (T: the session timeout). The reaper has
-    /// half of that time, and this process the other half.
+    /// Returns the maximum time for the reaper to carry out an order to kill: half of the time for
+    /// which the server keeps the session after the lease. The other half is for this process.
     fn kill_bound(&self) -> Duration {
         let timeout = self.zoolock.session_timeout().unwrap_or(self.timeout);
         REAPER_BOUND.min(timeout / (2 * DRIFT_MARGIN))

@@ -88,8 +88,7 @@ impl Machine {
     }
 }
 
-/// Returns a child that is no contender, if the directory has no contenders. Such a child may stay for
-/// ever, for example the directory of a lock below this lock.
+/// Returns a child if none is a contender. It may stay for ever, such as the directory of a lock below this lock.
 fn lasting_child(listing: Option<Result<Children, RequestFailure>>) -> Option<String> {
     let names = listing?.ok()?.names;
     if names.iter().any(|name| Name::parse(name).is_some()) { None } else { names.into_iter().min() }
