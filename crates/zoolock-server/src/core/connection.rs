@@ -5,9 +5,13 @@ use zoolock_wire::{Identity, RequestHeader};
 
 use super::jobs::Job;
 
-use super::output::NOTHING;
 use crate::client::Client;
 use crate::ids::{SessionId, Zxid};
+
+/// The mark of output that shows no transaction. It does not wait for the log.
+pub(super) const NOTHING: Zxid = Zxid(0);
+/// The mark of output that may show all transactions up to the present one.
+pub(super) const EVERYTHING: Zxid = Zxid(i64::MAX);
 
 #[derive(Debug)]
 pub(super) struct Conn {

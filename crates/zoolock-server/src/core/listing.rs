@@ -10,9 +10,8 @@ use bytes::BytesMut;
 use zoolock_wire::{Code, ReplyHeader, Writer, perms};
 
 use super::Core;
-use super::connection::Conn;
+use super::connection::{Conn, EVERYTHING};
 use super::jobs::{CompleteListing, Job, Listing, Readiness};
-use super::output::EVERYTHING;
 use crate::ids::ConnId;
 use crate::watches::{PathHasher, WatchKinds};
 

@@ -4,18 +4,13 @@ use bytes::BytesMut;
 use zoolock_wire::{Code, EventKind, Reply, ReplyHeader, Writer};
 
 use super::Core;
-use super::connection::Conn;
+use super::connection::{Conn, EVERYTHING};
 use super::deliveries::encode_event_frame;
 use super::jobs::Job;
 use crate::ids::{ConnId, Zxid};
 
 /// Maximum number of bytes of the events that follow a list of children. Above it the connection is closed.
 const MAX_LATER_EVENTS: usize = 1 << 20;
-
-/// The mark of output that shows no transaction. It does not wait for the log.
-pub(super) const NOTHING: Zxid = Zxid(0);
-/// The mark of output that may show all transactions up to the present one.
-pub(super) const EVERYTHING: Zxid = Zxid(i64::MAX);
 
 impl Core {
     pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
 
-use super::connection::HandshakePhase;
+use super::connection::{EVERYTHING, HandshakePhase, NOTHING};
 use super::jobs::WatchesToSet;
 use super::listing::LISTED;
-use super::output::{EVERYTHING, NOTHING, encode_reply};
+use super::output::encode_reply;
 use super::{Core, Now};
 use crate::acl::{self, stored_bytes};
 use crate::ids::{ConnId, SessionId, Zxid};

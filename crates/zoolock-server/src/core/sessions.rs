@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
-use super::connection::{Conn, HandshakePhase};
-use super::output::{EVERYTHING, NOTHING};
+use super::connection::{Conn, EVERYTHING, HandshakePhase, NOTHING};
 use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;

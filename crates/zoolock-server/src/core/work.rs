@@ -15,8 +15,9 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use zoolock_wire::{Code, EventKind, Reply, Writer, perms};
 
+use super::connection::{EVERYTHING, NOTHING};
 use super::jobs::{Job, Readiness, SessionEnd, SetWatch, WatchesToSet};
-use super::output::{EVERYTHING, NOTHING, encode_reply};
+use super::output::encode_reply;
 use super::{Core, Now};
 use crate::acl::AclList;
 use crate::client::path_steps;
