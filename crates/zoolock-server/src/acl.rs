@@ -71,11 +71,6 @@ impl AclList {
         DROP_ENTRY_STEPS * self.len() + self.0.bytes / 128
     }
 
-    /// Returns the number of steps for a copy of the list in a reply.
-    pub(crate) fn copy_steps(&self) -> usize {
-        COPY_ENTRY_STEPS * self.len() + self.0.bytes / 16
-    }
-
     /// Returns the approximate size of the list in the log, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
@@ -172,8 +167,6 @@ pub fn open_list() -> AclList {
 
 /// Number of steps for an entry of a list that is dropped.
 const DROP_ENTRY_STEPS: usize = 6;
-/// Number of steps for an entry of a list that is copied.
-const COPY_ENTRY_STEPS: usize = 12;
 
 /// Returns the approximate size of a list in the log, in bytes.
 pub(crate) fn stored_bytes(list: &[Acl]) -> usize {

@@ -11,10 +11,12 @@ use crate::acl::{AclList, identity_key};
 /// Maximum number of verdicts that a client keeps. At this number all of them are dropped.
 const MAX_VERDICTS: usize = 256;
 
-/// Maximum size in bytes of the data, names and paths in one reply.
-const MAX_REPLY: usize = 6 << 20;
+/// Maximum size in bytes of the data, names and paths in one reply, and of the access lists that one request drops.
+const MAX_BYTES: usize = 6 << 20;
 /// Number of bytes that each piece of data, name and path counts more than its length, for the memory around it.
 const ITEM_BYTES: usize = 32;
+/// Number of steps for each of them, without its length.
+const ITEM_STEPS: usize = 8;
 
 /// A client, as access lists and work limits see it.
 ///
@@ -31,8 +33,8 @@ pub struct Client {
     verdicts: RefCell<HashMap<u64, i32>>,
     /// Number of steps that the current request has taken.
     steps: Cell<usize>,
-    /// Number of bytes in the reply to the current request ([`Client::charge_reply`]).
-    reply_bytes: Cell<usize>,
+    /// Number of bytes that the current request has charged.
+    bytes: Cell<usize>,
 }
 
 /// Returns the number of steps that a walk along a path takes. The ancestors of a deep znode are rarely in the cache of
@@ -52,7 +54,7 @@ impl Client {
             is_super: false,
             verdicts: RefCell::default(),
             steps: Cell::new(0),
-            reply_bytes: Cell::new(0),
+            bytes: Cell::new(0),
         };
         identities.into_iter().for_each(|identity| client.add_identity(identity));
         client
@@ -106,7 +108,7 @@ impl Client {
     /// Begins the count of a request.
     pub(crate) fn begin_request(&self) {
         self.steps.set(0);
-        self.reply_bytes.set(0);
+        self.bytes.set(0);
     }
 
     /// Returns the number of steps that the current request has taken.
@@ -119,12 +121,13 @@ impl Client {
         self.steps.set(self.steps.get().saturating_add(steps));
     }
 
-    /// Adds a piece of data, a name or a path of this length to the reply to the current request.
+    /// Charges the current request for a piece of data, a name or a path of this length in its reply, or for a dropped list.
     ///
     /// # Errors
-    /// [`Code::QuotaExceeded`] if the reply is then larger than 6 MiB.
-    pub(crate) fn charge_reply(&self, len: usize) -> Result<(), Code> {
-        self.reply_bytes.set(self.reply_bytes.get() + len + ITEM_BYTES);
-        if self.reply_bytes.get() <= MAX_REPLY { Ok(()) } else { Err(Code::QuotaExceeded) }
+    /// [`Code::QuotaExceeded`] above 6 MiB in all.
+    pub(crate) fn charge_bytes(&self, len: usize) -> Result<(), Code> {
+        self.add_steps(ITEM_STEPS + len / 16);
+        self.bytes.set(self.bytes.get() + len + ITEM_BYTES);
+        if self.bytes.get() <= MAX_BYTES { Ok(()) } else { Err(Code::QuotaExceeded) }
     }
 }

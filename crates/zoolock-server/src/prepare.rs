@@ -18,8 +18,6 @@ use crate::txn::{Change, Create, WriteRefusal};
 
 /// Number of steps for the decision of a write, without its path and its access list.
 const WRITE_STEPS: usize = 30;
-/// Maximum number of operations of a multi. Curator's tests send 10,001.
-const MAX_OPERATIONS: usize = 16_384;
 /// Maximum number of names in the path of a znode.
 const MAX_DEPTH: usize = 4096;
 
@@ -38,10 +36,7 @@ pub struct Requester<'a> {
 pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change {
     let decided = match request {
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
-        Request::Multi(ops) => match check_operations(&ops) {
-            Ok(()) => return prepare_multi(ops, state, asker),
-            Err(code) => Err(code),
-        },
+        Request::Multi(ops) => return prepare_multi(ops, state, asker),
         Request::CloseSession => Ok(decide_session_end(state, asker.session)),
         request => decide(request, state, &mut PendingState::for_single(state), asker),
     };
@@ -60,22 +55,6 @@ pub(crate) fn decide_removal(state: &State, path: &Arc<str>) -> Option<Change> {
     let removable =
         matches!(ZnodeOwner::from_number(node.owner()), ZnodeOwner::Container | ZnodeOwner::Ttl(_));
     (removable && node.child_count() == 0).then(|| Change::Delete { path: Arc::clone(path) })
-}
-
-/// Checks the number of operations of a multi.
-///
-/// # Errors
-/// [`Code::QuotaExceeded`] if there are more than [`MAX_OPERATIONS`].
-pub(crate) fn check_operations(ops: &[Request]) -> Result<(), Code> {
-    if ops.len() <= MAX_OPERATIONS {
-        return Ok(());
-    }
-    tracing::info!(
-        operations = ops.len(),
-        most = MAX_OPERATIONS,
-        "a multi has too many operations; refusing it"
-    );
-    Err(Code::QuotaExceeded)
 }
 
 fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Change {
@@ -141,7 +120,7 @@ fn decide(
             if node.children > 0 {
                 return Err(Code::NotEmpty);
             }
-            charge_old_list(&path, &node.acl, state, asker);
+            charge_old_list(&path, &node.acl, state, asker)?;
             parent.children = parent.children.saturating_sub(1);
             pending.record_change(parent_path, || Some(parent));
             pending.record_change(&path, || None);
@@ -165,7 +144,7 @@ fn decide(
             let mut node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::ADMIN)?;
             let version = check_version(node.aversion, version)?;
-            charge_old_list(&path, &node.acl, state, asker);
+            charge_old_list(&path, &node.acl, state, asker)?;
             (node.aversion, node.acl) = (version, acl.clone());
             pending.record_change(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
@@ -187,10 +166,12 @@ fn decide(
 }
 
 /// Charges the client for the drop of the list that a znode loses. A short list costs nothing more than the write.
-fn charge_old_list(path: &str, list: &AclList, state: &State, asker: Requester<'_>) {
-    if list.drop_steps() > WRITE_STEPS {
-        asker.client.add_steps(path_steps(path) + state.tree.list_steps(path));
+fn charge_old_list(path: &str, list: &AclList, state: &State, asker: Requester<'_>) -> Result<(), Code> {
+    if list.drop_steps() <= WRITE_STEPS {
+        return Ok(());
     }
+    // A step of a drop counts like eight bytes of a reply, which take about as long.
+    asker.client.charge_bytes(8 * state.tree.list_steps(path))
 }
 
 fn decide_create(

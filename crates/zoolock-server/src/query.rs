@@ -5,14 +5,12 @@ use zoolock_wire::{Code, OpResult, Reply, Request, perms};
 
 use crate::acl;
 use crate::client::path_steps;
-use crate::prepare::{Requester, check_operations};
+use crate::prepare::Requester;
 use crate::state::State;
 use crate::tree::Znode;
 
 /// Number of steps for a read, without its path and its answer.
 const READ_STEPS: usize = 20;
-/// Number of steps for a name in a list.
-const NAME_STEPS: usize = 8;
 /// Number of steps for the path of an ephemeral in a list.
 const EPHEMERAL_STEPS: usize = 20;
 
@@ -34,9 +32,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         }
         Request::GetData { path, .. } => {
             let node = readable(path)?;
-            let len = node.data().map_or(0, <[u8]>::len);
-            asker.client.add_steps(len / 32);
-            asker.client.charge_reply(len)?;
+            asker.client.charge_bytes(node.data().map_or(0, <[u8]>::len))?;
             Ok(Reply::Data { data: node.data().map(Bytes::copy_from_slice), stat: node.stat() })
         }
         Request::GetChildren { path, .. } => {
@@ -59,7 +55,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             for path in state.tree.ephemerals_unsorted(asker.session) {
                 asker.client.add_steps(EPHEMERAL_STEPS + path_steps(&path));
                 // Each path is built before it is compared, so each one counts.
-                asker.client.charge_reply(path.len())?;
+                asker.client.charge_bytes(path.len())?;
                 if all || path.starts_with(prefix.as_str()) {
                     paths.push(path);
                 }
@@ -71,7 +67,6 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             asker.client.add_steps(READ_STEPS + path_steps(path));
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
             asker.client.check_permission(node.acl(), perms::READ | perms::ADMIN)?;
-            asker.client.add_steps(node.acl().copy_steps());
             let acl = match asker.client.check_permission(node.acl(), perms::ADMIN) {
                 Ok(()) => node.acl().to_vec(),
                 Err(_) => acl::mask_digests(node.acl()),
@@ -79,7 +74,6 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             Ok(Reply::AclStat { acl, stat: node.stat() })
         }
         Request::MultiRead(reads) => {
-            check_operations(reads)?;
             let answer = |read: &Request| match read {
                 Request::GetData { .. } | Request::GetChildren { .. } => match query(read, state, asker) {
                     Ok(Reply::Data { data, stat }) => Ok(OpResult::GetData { data, stat }),
@@ -108,8 +102,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
 
 fn list_children(node: Znode<'_>, asker: Requester<'_>) -> Result<Vec<String>, Code> {
     let charged = |name: &str| {
-        asker.client.add_steps(NAME_STEPS + name.len() / 16);
-        asker.client.charge_reply(name.len())?;
+        asker.client.charge_bytes(name.len())?;
         Ok(name.to_owned())
     };
     node.children().map(charged).collect()

@@ -17,6 +17,8 @@ use crate::watches::WatchKinds;
 
 /// Number of steps for a request, without the work that it causes.
 const REQUEST_STEPS: usize = 20;
+/// Maximum number of operations of a multi. Curator's tests send 10,001.
+const MAX_OPERATIONS: usize = 16_384;
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
 /// Maximum length of credentials in bytes. The length is limited, because each access list with an
@@ -88,6 +90,13 @@ impl Core {
                 return self.reply(conn, header.xid, NOTHING, result);
             }
         };
+        if let Request::Multi(ops) | Request::MultiRead(ops) = &request
+            && ops.len() > MAX_OPERATIONS
+        {
+            let operations = ops.len();
+            tracing::info!(%conn, operations, most = MAX_OPERATIONS, "a multi has too many operations; refusing it");
+            return self.reply(conn, header.xid, NOTHING, Err(Code::QuotaExceeded));
+        }
         let shown = self.shown_by_reply(&request);
         match request {
             Request::Ping => self.reply(conn, header.xid, NOTHING, Ok(Reply::Empty)),
