@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::log::LogError;
-use zoolock_server::{Error, Server, ServerHandle};
+use zoolock_server::{Error, Limits, Server, ServerHandle};
 
 use super::files::{SOCKET, remove, replace_file, take_server_lock};
 use super::limits::{connection_budget, raise_file_limit, server_start_failure};
@@ -24,6 +24,7 @@ use super::state::{recorded_server, unlocked_server_failure};
 use super::{holders, keep, log};
 use crate::base::exit::{Exit, Failure};
 use crate::base::inherited;
+use crate::base::memory::{LEAST_MEMORY, available_memory};
 use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, signal_name};
 
@@ -122,6 +123,8 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
         .unix(listener)
         .data_dir(dir.file("data"))
         .max_connections(budget.clients)
+        // A job with less memory may still start the server, because few locks need little.
+        .limits(Limits::for_memory(available_memory().max(LEAST_MEMORY)))
         .owns_runtime();
     server.start().await.map_err(|error| match &error {
         // `serve --recover` is for servers that the user starts.

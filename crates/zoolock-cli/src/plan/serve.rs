@@ -11,7 +11,7 @@ use zoolock_server::{
 use crate::args::{self, Global, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 use crate::base::duration::{format_duration, parse_duration};
 use crate::base::exit::Failure;
-use crate::base::memory::available_memory;
+use crate::base::memory::{LEAST_MEMORY, available_memory};
 use crate::plan::credentials::{MAX_PEM_FILE, open_for_flag, read_private_file};
 use crate::plan::{Plan, refuse_json};
 
@@ -98,7 +98,15 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
             format_duration(shortest)
         )));
     }
-    builder = builder.limits(Limits { min_session_timeout: min, ..Limits::for_memory(available_memory()) });
+    let memory = available_memory();
+    if memory < LEAST_MEMORY {
+        return Err(Failure::unavailable(format!(
+            "a server needs 64 MiB of memory, and may use {} MiB here; raise the limit of the control group (MemoryMax) or \
+             of the process (ulimit -d) to 64 MiB, and that of its address space (ulimit -v) to 512 MiB",
+            memory >> 20
+        )));
+    }
+    builder = builder.limits(Limits { min_session_timeout: min, ..Limits::for_memory(memory) });
     builder = max.into_iter().fold(builder, Builder::max_session_timeout);
     if let Some(listen) = &serve.operation.metrics {
         builder = builder.metrics(resolve_address("--metrics", listen)?);

@@ -12,7 +12,9 @@ use zoolock_tests::raw_client::RawClient;
 use zoolock_tests::skip::Availability;
 use zoolock_wire::{Acl, CreateRequest, Reply, Request, op, perms};
 
-use crate::common::{CommandOutput, Running, Sandbox, connect_from, read_until, set_mode, start_server};
+use crate::common::{
+    CommandOutput, Running, Sandbox, connect_from, read_until, set_mode, start_server, start_server_from,
+};
 
 /// A user without other processes. The limit counts all processes of a user, and does not apply to root.
 struct User {
@@ -104,15 +106,69 @@ fn refused_server_names_the_limit() {
     }
 }
 
+/// Returns a server with `flags`, which is started after a shell command that sets limits.
+fn limited_server(sandbox: &Sandbox, limits: &str, flags: &str) -> Command {
+    let mut shell = sandbox.command("sh");
+    let script = format!("{limits}; exec \"$0\" serve --listen 127.0.0.1:0 {flags}");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_zoolock")]);
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
+}
+
+#[test]
+fn server_with_too_little_memory_names_the_limits() {
+    for limits in ["ulimit -v 196608", "ulimit -v 262144", "ulimit -v 524287", "ulimit -d 65535"] {
+        let server = limited_server(&Sandbox::new(), limits, "").spawn().expect("sh starts");
+        let done = Running(server).wait_for_output();
+        assert_eq!(done.code, 69, "{limits}: {done:?}");
+        assert!(done.stderr.contains("a server needs 64 MiB of memory"), "{limits}: {done:?}");
+        assert!(done.stderr.contains("(ulimit -v) to 512 MiB"), "{limits}: {done:?}");
+    }
+}
+
+#[test]
+fn local_mode_needs_no_large_address_space() {
+    let sandbox = Sandbox::new();
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", "ulimit -v 262144; exec \"$0\" run x -- echo held", env!("CARGO_BIN_EXE_zoolock")]);
+    let done = CommandOutput::from(shell.stdin(Stdio::null()).output().expect("sh starts"));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "held\n"), "{done:?}");
+}
+
+#[tokio::test]
+async fn full_server_with_little_memory_restarts() {
+    let sandbox = Sandbox::new();
+    let start = || start_server_from(limited_server(&sandbox, "ulimit -v 524288", "--data data"));
+    let (mut server, address) = start();
+    let address = address.parse().expect("an address");
+    let mut client = RawClient::open_session(address, 30_000, 0).await.expect("a session");
+    let create = |path: String| {
+        let (data, acl) = (Some(vec![b'x'; 700].into()), vec![Acl::anyone(perms::ALL)]);
+        Request::Create(CreateRequest { op: op::CREATE, path, data, acl, flags: 0, ttl: -1 })
+    };
+    let mut rounds = 0;
+    loop {
+        let creates = (0..1000).map(|number| create(format!("/{rounds}.{number}")));
+        let (header, _) = client.call(Request::Multi(creates.collect())).await.expect("an answer");
+        if header.err != 0 {
+            assert_eq!(header.err, -125, "after {rounds} rounds");
+            break;
+        }
+        rounds += 1;
+        assert!(rounds < 1000, "the server has no limit");
+    }
+    server.signal(Signal::KILL);
+    server.wait();
+    let (mut server, _) = start();
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), 0);
+}
+
 #[tokio::test]
 async fn full_server_with_few_files_still_writes() {
     let sandbox = Sandbox::new();
-    let mut shell = sandbox.command("sh");
-    let script = "ulimit -n 300; exec \"$0\" serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --data data \
-                  --max-session-timeout 1h";
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_zoolock")]);
-    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut server = Running(shell.spawn().expect("sh starts"));
+    let flags = "--metrics 127.0.0.1:0 --data data --max-session-timeout 1h";
+    let mut server = Running(limited_server(&sandbox, "ulimit -n 300", flags).spawn().expect("sh starts"));
     let (mut stderr, mut printed) = (server.take_stderr(), String::new());
     read_until(&mut stderr, &mut printed, "/metrics\n");
     let address = |before: &str| -> SocketAddr {
