@@ -1,6 +1,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use crate::access::{Access, Users};
 use crate::connection_limits::ConnectionLimits;
 use crate::core::{Core, CoreConfig, Now};
 use crate::error::Error;
+use crate::ids::Zxid;
 use crate::limits::Limits;
 use crate::secret::Secret;
 use crate::serve::{self, Listener, ReportedSettings, SharedServer, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
-use crate::storage::{ConfirmLoss, Durability, LogLoss, Storage, StorageSettings};
+use crate::storage::{self, ConfirmLoss, Durability, LogLoss, Storage, StorageSettings};
 use crate::tls::TlsConfig;
 use crate::word::FourLetterWord;
 
@@ -273,6 +274,19 @@ impl Builder {
     pub fn resume(mut self, state: State) -> Self {
         self.resume = Some(state);
         self
+    }
+
+    /// Writes all transactions that a server has acknowledged from its data directory to a new one, and returns the last. The
+    /// server may be running. A server that starts in `to` first waits for the longest session timeout, because holders may
+    /// rely on locks that the backup lacks. Set the server's maximum session timeout. Blocks the thread.
+    ///
+    /// # Errors
+    /// If there is no data directory, or no complete log in it, or if `to` contains a log or cannot be written.
+    pub fn back_up(&self, to: &Path) -> Result<Zxid, Error> {
+        let Some(from) = &self.data_dir else {
+            return Err(Error::Invalid { what: "a backup needs a data directory; set one".to_owned() });
+        };
+        storage::back_up(from, to, self.core_config()?.max_timeout_ms)
     }
 
     /// Starts the server: locks the data directory, listens, and serves.

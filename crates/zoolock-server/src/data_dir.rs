@@ -162,6 +162,13 @@ impl DataDir {
         Ok(epoch)
     }
 
+    /// Records the last epoch and the longest session timeout of the server whose state is written to this directory. So a
+    /// backup that was interrupted does not pass for a new directory.
+    pub(crate) fn begin_backup(&self, epoch: u32, timeout_ms: u32) -> io::Result<()> {
+        self.directory.write_line(EPOCH_FILE, &epoch.max(1).to_string())?;
+        self.record_session_timeout(timeout_ms)
+    }
+
     fn read_epoch(&self) -> Result<Epoch, Error> {
         let damaged = |found| Err(Error::CorruptEpoch { path: self.file(EPOCH_FILE), found });
         let text = match self.directory.read_text(EPOCH_FILE) {

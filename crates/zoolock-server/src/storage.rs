@@ -1,14 +1,14 @@
 //! Persistent state of the server: its directory, its log, and the state restored from them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::data_dir::DataDir;
 use crate::error::Error;
 use crate::ids::Zxid;
-use crate::log::{Disk, Log, LogError, Options, Recovered, Salvage};
+use crate::log::{Disk, END_RECORD, Log, LogError, Options, RealDisk, Recovered, Salvage};
 use crate::state::State;
 
 /// Durability of acknowledged writes.
@@ -140,6 +140,45 @@ impl Storage {
         let epoch = dir.start_next_epoch(state.zxid.max(recorded).epoch())?;
         Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
+}
+
+/// Number of times that the files of a running server are read until they are from one time.
+const BACKUP_ATTEMPTS: usize = 10;
+
+/// Writes the state of the data directory `from`, which a server may be using, to a new data directory. The backup has each
+/// transaction that was acknowledged before this call. Returns its last transaction.
+pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxid, Error> {
+    let failed = |what, path: PathBuf| move |source| Error::DataDir { what, path, source };
+    let disk = RealDisk::open(from).map_err(failed("open the data directory", from.to_owned()))?;
+    // While the files are read, the server may begin a file, remove an old one, or cut off the end of a complete segment.
+    let read = || match Salvage::read(&disk)? {
+        // The record of the end is read first. So all that had been synced by then must be in the state.
+        salvage
+            if salvage.state.zxid == salvage.recorded
+                && salvage.files.iter().any(|name| name == END_RECORD) =>
+        {
+            Ok(salvage)
+        }
+        _ => Err(LogError::Missing {
+            file: disk.describe(END_RECORD),
+            what: "there is no log, or it does not have all transactions that this file records".to_owned(),
+        }),
+    };
+    let mut read_again = (1..BACKUP_ATTEMPTS).map(|_| read());
+    let salvage = read().or_else(|error| read_again.find_map(Result::ok).ok_or(error));
+    let salvage = salvage.map_err(|source| Error::Log { source })?;
+    let dir = DataDir::open(to, true)?;
+    if dir.has_log() || dir.had_log()? {
+        let what = format!("{} contains a log already; choose a new directory for the backup", to.display());
+        return Err(Error::Invalid { what });
+    }
+    let timeouts = salvage.state.sessions.values().map(|session| session.timeout_ms);
+    let longest = timeouts.fold(max_timeout_ms, u32::max);
+    let begun = dir.begin_backup(salvage.state.zxid.epoch(), longest);
+    begun.map_err(failed("write the epoch or the session timeout in", to.to_owned()))?;
+    let disk: Arc<dyn Disk> = Arc::new(dir.disk());
+    Salvage { files: Vec::new(), ..salvage }.write(&disk).map_err(|source| Error::Log { source })?;
+    Ok(salvage.recorded)
 }
 
 /// Waits until the sessions that an earlier server lost have expired. The clients of these sessions

@@ -18,7 +18,7 @@ of ZooKeeper:
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
     /// Address to listen on; unless it is a loopback address, clients on other hosts can connect
-    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "status", "stop", "adopt", "local"])]
+    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "backup", "status", "stop", "adopt", "local"])]
     pub(crate) listen: Option<String>,
 
     /// Directory to store znodes and sessions in; without it, they are lost when the server ends
@@ -39,6 +39,11 @@ pub(crate) struct ServeArgs {
         default_missing_value = "ask"
     )]
     pub(crate) recover: Option<RecoverArg>,
+
+    /// Back up --data to a new directory, also while a server uses it, and exit; give the server's --tick and
+    /// --max-session-timeout
+    #[arg(long, value_name = "NEWDIR", requires = "data", conflicts_with_all = ["listen", "tls_listen", "recover"])]
+    pub(crate) backup: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) tls: TlsArgs,

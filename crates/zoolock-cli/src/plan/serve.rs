@@ -25,6 +25,8 @@ const MAX_USERS_FILE: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct ServePlan {
     pub(crate) builder: Builder,
+    /// Directory to back up to, instead of serving.
+    pub(crate) backup: Option<PathBuf>,
     pub(crate) max_connections: Option<usize>,
     /// Set if the server also serves HTTP.
     pub(crate) serves_http: bool,
@@ -155,6 +157,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     }
     Ok(Plan::Serve(Box::new(ServePlan {
         builder,
+        backup: serve.backup,
         max_connections: serve.limits.max_connections,
         serves_http: serve.operation.metrics.is_some(),
         open: !serve.access.require_auth,

@@ -21,8 +21,13 @@ use crate::verbs::recover::confirm_loss;
 const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
 
-/// Serves until a signal or a failure.
+/// Serves until a signal or a failure, or backs up a data directory.
 pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, Failure> {
+    if let Some(to) = &plan.backup {
+        let last = plan.builder.back_up(to).map_err(|error| server_start_failure(&error))?;
+        reporter.note(format_args!("backed up all transactions up to {last} to {}", to.display()));
+        return Ok(Exit::OK);
+    }
     let mut signals = ServerSignals::listen(reporter)?;
     let budget = connection_budget(raise_file_limit(), plan.max_connections, plan.serves_http)?;
     let mut builder = plan.builder.max_connections(budget.clients).max_http_connections(budget.http);

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{ChildStderr, Command, Stdio};
 
 use crate::common::process_tree::{signal, wait_until_no_zombie_of};
-use crate::common::{PATIENCE, Running, Sandbox, http_get, is_alive, read_until, wait_until};
+use crate::common::{PATIENCE, Running, Sandbox, http_get, is_alive, read_until, server_with, wait_until};
 use crate::terminal::Terminal;
 use rcgen::generate_simple_self_signed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -384,4 +384,34 @@ fn data_directory_open_to_others_is_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(77), "{stderr}");
     assert!(stderr.contains(&format!("the data directory {path} has mode 0777")), "{stderr}");
+}
+
+#[test]
+fn running_server_is_backed_up() {
+    let sandbox = Sandbox::new();
+    let times = ["--tick", "100ms", "--max-session-timeout", "6s"];
+    let (server, address) = server_with(&sandbox, &[&["--data", "data"][..], &times].concat());
+    let done = sandbox.output(&["run", "--connect", &address, "x", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = sandbox.output(&[&["serve", "--data", "data", "--backup", "copy"][..], &times].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("backed up all transactions up to "), "{done:?}");
+    drop(server);
+    let (server, address) = server_with(&sandbox, &[&["--data", "copy"][..], &times].concat());
+    let history = sandbox.output(&["history", "--connect", &address, "x"]);
+    assert_eq!(history.code, 0, "{history:?}");
+    drop(server);
+    for (args, code, why) in [
+        (&["serve", "--backup", "other"][..], 64, "--data"),
+        (
+            &["serve", "--data", "data", "--backup", "copy", "--listen", "127.0.0.1:0"],
+            64,
+            "cannot be used with",
+        ),
+        (&["serve", "--data", "data", "--backup", "copy"], 64, "contains a log already"),
+        (&["serve", "--data", "none", "--backup", "other"], 69, "cannot open the data directory"),
+    ] {
+        let done = sandbox.output(args);
+        assert!(done.code == code && done.stderr.contains(why), "{args:?}: {done:?}");
+    }
 }
