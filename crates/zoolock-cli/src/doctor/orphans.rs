@@ -39,7 +39,7 @@ pub(super) async fn check_orphans(facts: &ServerFacts, root: &str, chroot: &str,
     }
     let Some((address, first)) = asked else {
         if matches!(facts.kind(), ServerKind::Local | ServerKind::Serve) {
-            // It also ends a session and deletes its znodes in one transaction, so there is nothing to find.
+            // It completes the end of a session, also after a restart, although this can take several transactions.
             return report.ok(CHECK, "`zoolock serve` deletes the znodes of a session when the session ends");
         }
         return report.note(
