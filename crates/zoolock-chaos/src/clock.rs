@@ -1,10 +1,10 @@
 //! The clock of all processes of the run. They run on one machine, so their times can be compared.
 
-use zoolock_client::boot_time;
+use zoolock_client::session_time;
 
 /// Returns the nanoseconds since the machine started, including the time in suspend.
 pub(crate) fn now() -> i64 {
-    boot_time().0 as i64
+    session_time().0 as i64
 }
 
 /// Converts nanoseconds to seconds.

@@ -5,8 +5,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, TimerfdClockId, clock_gettime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
@@ -51,7 +52,7 @@ pub type ConnectFuture = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Con
 /// [`Os`] is the real machine. A simulation implements this trait itself, and so runs all code above the socket
 /// unchanged.
 pub trait Platform: Send + Sync + 'static {
-    /// Reads a clock that goes on during suspend, as the server's clock does.
+    /// Reads a clock that never stops while the server's clock goes on.
     fn now(&self) -> Instant;
     /// Returns a random number.
     fn random(&self) -> u64;
@@ -79,7 +80,7 @@ impl Os {
 
 impl Platform for Os {
     fn now(&self) -> Instant {
-        boot_time()
+        session_time()
     }
 
     fn random(&self) -> u64 {
@@ -108,9 +109,28 @@ impl Platform for Os {
     }
 }
 
-/// Reads the boot-time clock, which goes on during suspend.
-pub fn boot_time() -> Instant {
-    let time = clock_gettime(ClockId::Boottime);
+/// Set if the clock of sessions stops during suspend.
+static STOPS_IN_SUSPEND: AtomicBool = AtomicBool::new(false);
+
+/// Lets the clock of this process's sessions stop while the machine is suspended. Call it before the first session, and only
+/// if each server of this process runs on this machine and stops its clock, too, as `zoolock serve` does.
+pub fn stop_session_clock_in_suspend() {
+    STOPS_IN_SUSPEND.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether [`stop_session_clock_in_suspend`] was called.
+pub fn stops_in_suspend() -> bool {
+    STOPS_IN_SUSPEND.load(Ordering::Relaxed)
+}
+
+/// Returns the clock of sessions, for a timer on it.
+pub fn session_timer_clock() -> TimerfdClockId {
+    if stops_in_suspend() { TimerfdClockId::Monotonic } else { TimerfdClockId::Boottime }
+}
+
+/// Reads the clock of sessions: the boot-time clock, which goes on during suspend, or the monotonic clock.
+pub fn session_time() -> Instant {
+    let time = clock_gettime(if stops_in_suspend() { ClockId::Monotonic } else { ClockId::Boottime });
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
 }
 

@@ -174,6 +174,10 @@ pub(crate) struct ReapArgs {
     /// Move the command to the foreground of the terminal
     #[arg(long)]
     pub(crate) foreground: bool,
+
+    /// Read lease deadlines on the clock that stops during suspend
+    #[arg(long)]
+    pub(crate) stop_in_suspend: bool,
 }
 
 impl ReapArgs {

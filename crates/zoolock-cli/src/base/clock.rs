@@ -1,22 +1,20 @@
-//! The clock of leases, which continues while the machine sleeps.
+//! The clock of leases. It continues while the machine sleeps, except in local mode, where the server sleeps, too.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::{Errno, read};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
-use zoolock_client::boot_time;
+use rustix::time::{Itimerspec, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use zoolock_client::{session_time, session_timer_clock};
 
-/// Returns the time since the machine was started. All processes read the same clock.
+/// Returns the time since the machine was started. zoolock and its reaper read the same clock.
 pub(crate) fn now() -> Duration {
-    Duration::from_nanos(boot_time().0)
+    Duration::from_nanos(session_time().0)
 }
 
 /// Converts a lease deadline to a time on this clock. If this process pauses between the two clock reads, the result is
 /// too early, never too late.
-pub(crate) fn boot_time_of(deadline: zoolock::Deadline) -> Duration {
+pub(crate) fn lease_time_of(deadline: zoolock::Deadline) -> Duration {
     let now = now();
     now + deadline.remaining()
 }
@@ -26,7 +24,7 @@ pub(crate) struct Timer(OwnedFd);
 
 impl Timer {
     pub(crate) fn new() -> Result<Self, Errno> {
-        timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map(Self)
+        timerfd_create(session_timer_clock(), TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map(Self)
     }
 
     /// Sets the timer to `at`. `None` disarms the timer.

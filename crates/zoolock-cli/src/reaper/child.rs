@@ -19,7 +19,7 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitid,
 };
 use tokio::sync::mpsc;
-use zoolock_client::start_thread;
+use zoolock_client::{start_thread, stops_in_suspend};
 
 use crate::base::clock::now;
 use crate::base::executable;
@@ -273,6 +273,9 @@ fn reaper_command(start: &CommandStart<'_>, socket: OwnedFd) -> Command {
     process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
     if start.foreground {
         process.arg("--foreground");
+    }
+    if stops_in_suspend() {
+        process.arg("--stop-in-suspend");
     }
     let environment = start.environment;
     process

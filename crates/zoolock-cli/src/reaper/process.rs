@@ -43,6 +43,9 @@ const STUCK: Duration = Duration::from_secs(2);
 /// is opened.
 pub(crate) fn run_reaper(args: &ReapArgs) -> Exit {
     let files = inherited::list_inherited();
+    if args.stop_in_suspend {
+        zoolock_client::stop_session_clock_in_suspend();
+    }
     // `killall zoolock` must not find the reaper.
     let _ = rustix::thread::set_name(c"lock-reaper");
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK) else { return Exit::UNAVAILABLE };

@@ -42,7 +42,7 @@ pub(crate) async fn run_once(
         // then zoolock.
         let _ = signals.add_unless_ignored(rustix::process::Signal::TSTP);
     }
-    let lease = (plan.on_lost == OnLost::Kill).then(|| clock::boot_time_of(holder.valid_until()));
+    let lease = (plan.on_lost == OnLost::Kill).then(|| clock::lease_time_of(holder.valid_until()));
     let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
     let file = HolderFile::create_for(&plan.service, holder.session_id());
     let start = CommandStart {

@@ -267,7 +267,7 @@ impl<'a> Supervisor<'a> {
     /// server grants a shorter session timeout.
     fn send_lease(&mut self) {
         let Some(known) = self.lease else { return };
-        let lease = clock::boot_time_of(self.guard.valid_until());
+        let lease = clock::lease_time_of(self.guard.valid_until());
         // A broken lock has no lease any more, but the command still has its grace period. The loss
         // is checked after the lease was read, so that a loss during the read is noticed.
         if matches!(self.guard.loss(), Some(LossReason::Broken | LossReason::Closed)) {

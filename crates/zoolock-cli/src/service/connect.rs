@@ -21,6 +21,10 @@ const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
+    if matches!(service.endpoint, Endpoint::Local) {
+        // The server is on this machine: its file lock is on a local disk. Its clock stops while the machine sleeps.
+        zoolock_client::stop_session_clock_in_suspend();
+    }
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, readers, world_writable } => {
             let mut builder = builder(service)?;

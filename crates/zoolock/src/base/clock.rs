@@ -3,18 +3,17 @@
 //! `std::time::Instant` and tokio's timers use CLOCK_MONOTONIC, which stops while a laptop or a
 //! virtual machine is suspended. With that clock, a lock whose session expired in the meantime
 //! would still look valid. CLOCK_BOOTTIME continues, and a timer on it fires directly after the
-//! resume.
+//! resume. A process whose server is on the same machine may use CLOCK_MONOTONIC for both
+//! ([`zoolock_client::stop_session_clock_in_suspend`]).
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
+use rustix::time::{Itimerspec, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use zoolock_client::boot_time;
+use zoolock_client::{session_time, session_timer_clock};
 use zoolock_core::Instant;
 
 /// Reads the clock that continues while the machine is suspended.
@@ -23,7 +22,7 @@ pub(crate) fn now() -> Instant {
     if let Some(now) = crate::base::host::on_host(|host| host.now()) {
         return now;
     }
-    boot_time()
+    session_time()
 }
 
 /// Reads the clock of callers' deadlines and of tokio's timers.
@@ -68,7 +67,7 @@ impl Alarm {
         if let Some(host) = crate::base::host::host() {
             return Ok(Alarm::Simulated(host));
         }
-        let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let fd = timerfd_create(session_timer_clock(), TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         // Deprecated because of types that close the file too early, which `OwnedFd` does not.
         #[allow(deprecated)]
         Ok(Alarm::Timer(AsyncFd::with_interest(fd, Interest::READABLE)?))
