@@ -44,8 +44,8 @@ pub use driver::{Client, Handler, RequestBatch, Servers};
 pub use host::{DialFailure, Endpoint, Host};
 pub use hosts::DialError;
 pub use platform::{
-    ConnectError, ConnectFuture, LookupFuture, Os, Platform, SessionFuture, Stream, closes_at_once, session_time,
-    session_timer_clock, stop_session_clock_in_suspend, stops_in_suspend,
+    ConnectError, ConnectFuture, LookupFuture, Os, Platform, SessionFuture, Stream, closes_at_once,
+    session_time, session_timer_clock, stop_session_clock_in_suspend, stops_in_suspend,
 };
 pub use regular_file::open_regular_file;
 pub use requests::{Notice, Notices, OpenError, RequestSession};

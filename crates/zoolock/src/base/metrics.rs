@@ -134,13 +134,12 @@ static METADATA: Metadata<'static> = Metadata::new("zoolock", Level::INFO, Some(
 /// The path of the lock, if metrics are labelled by lock.
 type LockLabel = Option<Arc<str>>;
 
-/// The changes of counters and gauges that the recorder has not got yet. They are added up, so that none is dropped: a gauge
-/// that misses a change stays wrong.
-///
-/// The keys are the address of the metric, the index of the series and the lock. If there are changes, the thread of
-/// `base/telemetry.rs` will pass them on.
-static PENDING: Mutex<BTreeMap<(usize, usize, LockLabel), (&'static Series, f64)>> =
-    Mutex::new(BTreeMap::new());
+/// Changes of counters and gauges, by the address of the metric, the index of the series and the lock.
+type Changes = BTreeMap<(usize, usize, LockLabel), (&'static Series, f64)>;
+
+/// The changes that the recorder has not got yet. They are added up, so that none is dropped: a gauge that misses a change
+/// stays wrong. If there are changes, the thread of `base/telemetry.rs` will pass them on.
+static PENDING: Mutex<Changes> = Mutex::new(BTreeMap::new());
 
 /// Passes the pending changes to the recorder.
 fn record_pending() {

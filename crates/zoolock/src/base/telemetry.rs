@@ -123,7 +123,7 @@ fn write_events() {
         let events = std::mem::take(&mut state.events);
         let dropped = std::mem::take(&mut state.dropped);
         drop(state);
-        events.into_iter().for_each(|event| call(event));
+        events.into_iter().for_each(call);
         if dropped > 0 {
             call(|| {
                 tracing::warn!(
