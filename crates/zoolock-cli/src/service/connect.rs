@@ -21,10 +21,7 @@ const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
-    if matches!(service.endpoint, Endpoint::Local) {
-        // The server is on this machine: its file lock is on a local disk. Its clock stops while the machine sleeps.
-        zoolock_client::stop_session_clock_in_suspend();
-    }
+    use_clock_of_server(service);
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, readers, world_writable } => {
             let mut builder = builder(service)?;
@@ -98,6 +95,7 @@ fn listens_locally() -> Result<bool, Failure> {
 /// ignores the chroot, so the caller adds it to the paths. In local mode, fails if this user's
 /// server does not run.
 pub(crate) async fn connect_for_requests(service: &ConnectionSettings) -> Result<RequestSession, Failure> {
+    use_clock_of_server(service);
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
             connect_hosts_for_requests(hosts, auth.as_ref(), tls.as_ref(), service).await
@@ -115,6 +113,14 @@ pub(crate) async fn connect_for_requests(service: &ConnectionSettings) -> Result
                 _ => failure,
             })
         }
+    }
+}
+
+/// Makes the sessions of this process use the clock of the server if the server is on this machine, as its file lock on a
+/// local disk shows. That clock stops while the machine sleeps. The first session must not start before this call.
+fn use_clock_of_server(service: &ConnectionSettings) {
+    if matches!(service.endpoint, Endpoint::Local) {
+        zoolock_client::stop_session_clock_in_suspend();
     }
 }
 

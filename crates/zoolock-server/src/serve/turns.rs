@@ -21,10 +21,11 @@ const MEMORY: Duration = Duration::from_secs(1);
 
 /// The permission for a long turn of a connection. Connections get it in order. While a connection has it, no other long
 /// work is done, also in its pause.
-pub(super) struct LongTurn<'s>(
-    #[expect(dead_code, reason = "it is held until its drop")] SemaphorePermit<'s>,
-    #[expect(dead_code, reason = "it is held until its drop")] MutexGuard<'s, ()>,
-);
+pub(super) struct LongTurn<'s> {
+    began: Instant,
+    _permit: SemaphorePermit<'s>,
+    _guard: MutexGuard<'s, ()>,
+}
 
 /// The turns of one connection with the core.
 #[derive(Debug, Default)]
@@ -63,20 +64,23 @@ impl Turns {
         if let Ok(permit) = shared.long_turns.try_acquire()
             && let Ok(guard) = shared.long_work.try_lock()
         {
-            return Some(LongTurn(permit, guard));
+            return Some(LongTurn { began: Instant::now(), _permit: permit, _guard: guard });
         }
         shared.lock().core.begin_wait(conn);
         let permit = shared.long_turns.acquire().await.ok()?;
-        Some(LongTurn(permit, shared.long_work.lock().await))
+        let guard = shared.long_work.lock().await;
+        Some(LongTurn { began: Instant::now(), _permit: permit, _guard: guard })
     }
 
-    /// Records a turn. Pauses after a long turn before other connections may have a long turn.
+    /// Records a turn. Pauses after a long turn for as long as the turn took, before other connections may have a long turn.
     pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
         if turn.took_long || turn.has_long_request {
             self.long_at = Some(Instant::now());
         }
-        if turn.took_long && permit.is_some() {
-            sleep(PAUSE).await;
+        if turn.took_long
+            && let Some(LongTurn { began, .. }) = &permit
+        {
+            sleep(PAUSE.max(began.elapsed())).await;
         }
     }
 }

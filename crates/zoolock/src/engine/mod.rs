@@ -271,8 +271,8 @@ impl Acquisition {
     }
 
     /// Waits until the server has shown that the lock is busy, or the acquisition is decided: granted or failed. Returns
-    /// what is left of `answer_time` then; `None` if it has passed. The configured delay before a grant does not count,
-    /// because no answers are expected during the delay.
+    /// what is left of `answer_time` then; `None` if it has passed. The configured delay before a grant is added, because no
+    /// answers are expected during the delay.
     async fn wait_until_known(&self, answer_time: Duration) -> Option<Duration> {
         // An acquisition that does not wait in the queue fails by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
@@ -281,17 +281,10 @@ impl Acquisition {
                 || !matches!(state.progress, Progress::Pending)
         };
         let known = self.wait(|state| is_known(state).then_some(()));
-        tokio::pin!(known);
-        loop {
-            let (began, delays) = (tokio::time::Instant::now(), lock(&self.state).machine.is_delaying());
-            if tokio::time::timeout(answer_time, known.as_mut()).await.is_ok() {
-                return Some(answer_time.saturating_sub(began.elapsed()));
-            }
-            // A round in which the delay ends does not count either.
-            if !delays && !lock(&self.state).machine.is_delaying() {
-                return None;
-            }
-        }
+        let limit = answer_time + Duration::from_millis(self.config.delay.into());
+        let began = tokio::time::Instant::now();
+        tokio::time::timeout(limit, known).await.ok()?;
+        Some(answer_time.min(limit.saturating_sub(began.elapsed())))
     }
 
     /// Sends one more request. Returns whether the server answers this and all earlier requests within `answer_time`.
