@@ -571,12 +571,10 @@ fn full_disk_is_named_and_server_is_stopped() {
         cat /dev/zero > "$ZOOLOCK_STATE_DIR/fill" 2> /dev/null
         starts() { grep -c 'serving on' "$ZOOLOCK_STATE_DIR/log"; }
         for round in $(seq 100); do
-            before=$(starts)
-            "$0" run --timeout 3s x -- true 2> failure
+            before=$(starts); "$0" run --timeout 3s x -- true 2> failure
             code=$?; [ $code -eq 0 ] || break
         done
-        cat failure
-        echo "run: $code"
+        cat failure; echo "run: $code"
         "$0" serve --stop 2> /dev/null; echo "stop: $?"
         "$0" serve --status > /dev/null; echo "status: $?"
         echo "starts: $(($(starts) - before))"
