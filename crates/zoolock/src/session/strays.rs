@@ -106,15 +106,20 @@ impl LockSession {
         }
         let mut is_complete = true;
         for (directory, path) in paths {
-            let stat = match zk.read(&path).await {
-                Ok((_, stat)) => stat,
-                Err(ZkError { failure: RequestFailure::NoNode, .. }) => continue,
+            let stat = match zk.exists(&path).await {
+                Ok(Some(stat)) => stat,
+                Ok(None) => continue,
+                Err(error) if error.failure.is_answer() => continue,
                 Err(error) => return Err(error),
             };
+            let is_known = || stat.owner != self.id || self.acquisition_of_node(stat.czxid).is_some();
+            if is_known() {
+                continue;
+            }
             // An acquisition registers its znode and then knows it. So this question comes before the next one.
             let is_in_doubt =
                 self.acquisitions().iter().any(|acquisition| acquisition.may_lack_znode_in(&directory));
-            if stat.owner != self.id || self.acquisition_of_node(stat.czxid).is_some() {
+            if is_known() {
                 continue;
             }
             if is_in_doubt {
