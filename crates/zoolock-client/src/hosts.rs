@@ -70,9 +70,13 @@ struct KnownEndpoint {
     endpoint: Endpoint,
     /// Set if the current dial does not try the endpoint any more.
     is_tried: bool,
-    /// Set from the start of an attempt until it fails, or until the next attach of the session. So it stays set if the
-    /// server was silent or closed the connection.
+    /// Set from the start of an attempt until it fails, or until a server answers. So it stays set if the server was silent
+    /// or closed the connection.
     is_silent: bool,
+    /// Set from the loss of a connection with a write without a reply until the next attach on the endpoint. If the
+    /// server hangs, an attach there can let the leader accept that write minutes later. So the endpoint is dialed after
+    /// others that may answer.
+    has_late_write: bool,
 }
 
 impl Hosts {
@@ -123,7 +127,22 @@ impl Hosts {
     /// Records that the session was attached on the endpoint that was reached last.
     pub(crate) fn record_attached(&mut self) {
         self.attached.clone_from(&self.reached);
+        for known in &mut self.endpoints {
+            known.has_late_write &= self.attached.as_ref() != Some(&known.endpoint);
+        }
+        self.forget_silent();
+    }
+
+    /// Forgets which servers were silent. Called when a server has answered: another one may be needed soon, and a dial
+    /// that was not needed any more has not waited long enough for it.
+    pub(crate) fn forget_silent(&mut self) {
         self.endpoints.iter_mut().for_each(|known| known.is_silent = false);
+    }
+
+    /// Records that the server at an endpoint may still carry out a write whose connection is lost.
+    pub(crate) fn record_late_write(&mut self, endpoint: &Endpoint) {
+        let lost = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
+        lost.for_each(|known| known.has_late_write = true);
     }
 
     /// Records that an attempt to connect failed.
@@ -162,7 +181,8 @@ impl Hosts {
             if self.endpoints.iter().all(|known| known.endpoint != endpoint) {
                 // The random position spreads the processes of a fleet over the servers.
                 let position = self.platform.random() % (self.endpoints.len() as u64 + 1);
-                let new = KnownEndpoint { endpoint, is_tried: false, is_silent: false };
+                let new =
+                    KnownEndpoint { endpoint, is_tried: false, is_silent: false, has_late_write: false };
                 self.endpoints.insert(usize::try_from(position).unwrap_or(0), new);
             }
         }
@@ -173,13 +193,17 @@ impl Hosts {
     fn poll_next_endpoint(&mut self, cx: &mut Context<'_>) -> Poll<Option<Endpoint>> {
         let looked_up = self.poll_lookups(cx);
         let is_reached = |known: &KnownEndpoint| self.reached.as_ref() == Some(&known.endpoint);
-        let order = |known: &KnownEndpoint| (is_reached(known) != self.reached_first, known.is_silent);
+        let order = |known: &KnownEndpoint| {
+            (is_reached(known) != self.reached_first, known.is_silent, known.has_late_write)
+        };
         let untried = self.endpoints.iter().enumerate().filter(|(_, known)| !known.is_tried);
         let Some((at, _)) = untried.min_by_key(|(_, known)| order(known)) else {
             return if self.attached.is_none() { looked_up.map(|()| None) } else { Poll::Ready(None) };
         };
-        let endpoint = self.endpoints.remove(at).endpoint;
-        self.endpoints.push(KnownEndpoint { endpoint: endpoint.clone(), is_tried: true, is_silent: true });
+        let mut known = self.endpoints.remove(at);
+        let endpoint = known.endpoint.clone();
+        (known.is_tried, known.is_silent) = (true, true);
+        self.endpoints.push(known);
         Poll::Ready(Some(endpoint))
     }
 }
@@ -406,6 +430,23 @@ mod tests {
         assert_eq!(next(&mut hosts).map(|next| ip(&next)), Some(order[0].clone()));
         assert_eq!(rest(&mut hosts), order[1..]);
         assert_eq!(dial(&mut hosts, false, false), [&*order[1], &order[2], &order[0]]);
+    }
+
+    #[test]
+    fn server_with_late_write_is_tried_after_those_that_may_answer() {
+        let (mut hosts, _, order) = three();
+        attach(&mut hosts, "zk", &order[0]);
+        hosts.record_late_write(&endpoint("zk", &order[0]));
+        attach(&mut hosts, "zk", &order[1]);
+        // The connection to the second server breaks.
+        assert_eq!(dial(&mut hosts, true, false), [&*order[2], &order[0]]);
+        attach(&mut hosts, "zk", &order[2]);
+        assert_eq!(dial(&mut hosts, true, false), [&*order[1], &order[0]]);
+        // An attach shows that the server does not hang.
+        attach(&mut hosts, "zk", &order[0]);
+        assert_eq!(dial(&mut hosts, true, false), [&*order[2], &order[1]]);
+        attach(&mut hosts, "zk", &order[1]);
+        assert_eq!(dial(&mut hosts, true, false), [&*order[0], &order[2]]);
     }
 
     /// A server that attaches sessions may have no quorum. Then the servers that were silent are needed.

@@ -87,11 +87,15 @@ parts! {
 /// after a lost reply: its read was not sent, and the reader's znode was never deleted. In the
 /// fifth, a late write of `break` overwrote the data of a znode whose create got no reply, so its
 /// acquisition did not find it, and waited behind it for ever. In the sixth, an acquisition took the
-/// znode of another one for its own, because that one had just ended. In the others, a server carried
+/// znode of another one for its own, because that one had just ended. In the next four, a server carried
 /// out an old create after an attach that the client had given up, and the znode blocked its queue.
+/// In the last two, a session attached again between the create of a lock and its reply, and the
+/// new lock was suspect at once.
 #[test]
 fn seeds_that_found_a_bug() {
-    for seed in [21410, 37511, 96581, 84460, 28970, 32933, 102_661, 103_303, 104_775, 105_535] {
+    for seed in
+        [21410, 37511, 96581, 84460, 28970, 32933, 102_661, 103_303, 104_775, 105_535, 346_452, 347_990]
+    {
         if run_without_violation(seed).is_none() {
             print_and_panic(seed);
         }

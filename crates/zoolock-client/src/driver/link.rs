@@ -7,12 +7,14 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::ReadBuf;
 
+use crate::host::Endpoint;
 use crate::platform::Stream;
 use crate::session::{ConnectionId, Session};
 
 /// The network side of a connection. The driver and the callers write to it, and the driver reads.
 pub(super) struct SocketLink {
     pub(super) id: ConnectionId,
+    pub(super) endpoint: Endpoint,
     stream: Box<dyn Stream>,
     /// Bytes that the stream has not accepted yet.
     output: Bytes,
@@ -23,8 +25,8 @@ pub(super) struct SocketLink {
 }
 
 impl SocketLink {
-    pub(super) fn new(id: ConnectionId, stream: Box<dyn Stream>) -> SocketLink {
-        SocketLink { id, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
+    pub(super) fn new(id: ConnectionId, endpoint: Endpoint, stream: Box<dyn Stream>) -> SocketLink {
+        SocketLink { id, endpoint, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
     }
 
     /// Writes and flushes the session's pending bytes. Returns `Pending` while the stream accepts

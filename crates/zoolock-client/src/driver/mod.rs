@@ -111,7 +111,7 @@ struct DriverCore<H> {
 /// Work for the driver.
 enum DriverAction {
     Dial { id: ConnectionId, avoid_current: bool, same_first: bool },
-    AbortDial(ConnectionId),
+    AbortDial { id: ConnectionId, is_late: bool },
     Challenge(ConnectionId, Option<Bytes>),
 }
 
@@ -293,8 +293,16 @@ impl<H: Handler> DriverCore<H> {
                 Output::Dial { id, avoid_current, same_first } => {
                     self.actions.push(DriverAction::Dial { id, avoid_current, same_first });
                 }
-                Output::AbortDial(id) => self.actions.push(DriverAction::AbortDial(id)),
-                Output::Close(id) => drop(self.link.take_if(|link| link.id == id)),
+                Output::AbortDial { id, is_late } => {
+                    self.actions.push(DriverAction::AbortDial { id, is_late });
+                }
+                Output::Close { id, leaves_write } => {
+                    if let Some(link) = self.link.take_if(|link| link.id == id)
+                        && leaves_write
+                    {
+                        hosts::lock(&self.hosts).record_late_write(&link.endpoint);
+                    }
+                }
                 Output::SaslChallenge(id, challenge) => {
                     self.actions.push(DriverAction::Challenge(id, challenge))
                 }
@@ -448,7 +456,12 @@ impl<H: Handler> Driver<H> {
                         self.answer_challenge(id, challenge);
                     }
                 }
-                DriverAction::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
+                DriverAction::AbortDial { id, is_late } => {
+                    let aborted = self.dial.take_if(|(dialing, _)| *dialing == id);
+                    if aborted.is_some() && !is_late {
+                        hosts::lock(&core.hosts).forget_silent();
+                    }
+                }
             }
         }
         if core.session.end().is_some() {
@@ -523,7 +536,7 @@ impl<H: Handler> Driver<H> {
                 core.dispatch_outputs();
                 if is_used {
                     core.handler.handle_dial(&endpoint);
-                    core.link = Some(SocketLink::new(id, stream));
+                    core.link = Some(SocketLink::new(id, endpoint, stream));
                     self.sasl = sasl.map(|(exchange, step)| (id, SaslProgress::Prepared(exchange, step)));
                 }
             }

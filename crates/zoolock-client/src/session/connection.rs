@@ -9,7 +9,7 @@ use zoolock_wire::{
 };
 
 use super::pace::{OldestUnanswered, ReplyPace, SessionPace};
-use super::types::{ConnectionId, RequestNumber};
+use super::types::{ConnectionId, Output, RequestNumber};
 use crate::Instant;
 
 /// The maximum length of a connect response, in bytes. ZooKeeper's connect response has 37 bytes.
@@ -161,6 +161,12 @@ impl SessionConnection {
     pub(super) fn silent_for(&self, now: Instant) -> Duration {
         let since = self.in_flight.front().map_or(self.connect_sent, |oldest| oldest.sent);
         since.until(now)
+    }
+
+    /// Returns the output that closes the connection.
+    pub(super) fn close_output(&self) -> Output {
+        let leaves_write = self.in_flight.iter().any(|entry| op::is_write(entry.op));
+        Output::Close { id: self.id, leaves_write }
     }
 
     pub(super) fn into_lost_requests(self) -> LostRequests {

@@ -35,9 +35,12 @@ impl Session {
             self.drop_connection(loss);
         }
         // A session with an ephemeral znode may hold a lock, so it is in haste: it waits for an
-        // attach only for a short time. With SASL it is not in haste, because the exchange may need
-        // a ticket first.
-        let is_in_haste = self.has_ephemeral && !self.config.sasl;
+        // attach only for a short time. Any other session does so once for each server, because a
+        // server that hangs must not delay a newcomer. Each attach that a newcomer gives up may
+        // leave a session on the server, so later attaches get more time. With SASL no session is
+        // in haste, because the exchange may need a ticket first.
+        let is_first_round = self.slow_attaches < self.config.servers;
+        let is_in_haste = (self.has_ephemeral || is_first_round) && !self.config.sasl;
         let others = self.config.servers.saturating_sub(1);
         // A short wait helps only if there is another server to try, or if the server may have
         // dropped the connect request. A starting server may do that: Apache ZooKeeper 3.8.0 drops
@@ -68,8 +71,8 @@ impl Session {
     /// Attaches the session on a new connection, to save a lease that ends soon: the leader counts
     /// the session timeout from the attach on.
     ///
-    /// `works`: set if the connected server works. Then the connected server is dialed first,
-    /// otherwise another server.
+    /// `works`: set if the connected server has confirmed the last write. If it has no old request to answer either, it
+    /// is dialed first, otherwise another server.
     ///
     /// `is_hopeless`: set if no pending reply can renew the lease. If it is not set, nothing happens
     /// until the oldest pending request has waited for an eighth of the timeout.
@@ -86,11 +89,11 @@ impl Session {
         let attach_time = connection.connect_sent.until(attached_at);
         let answer_time = (attach_time * 2).clamp(self.pace.timeout / 15, self.pace.timeout / 6);
         let has_had_time = attached_at.until(now) >= answer_time;
-        let oldest = connection.oldest_unanswered();
-        let is_silent = oldest.is_some_and(|oldest| oldest.sent.until(now) > self.pace.timeout / 8);
-        let is_hopeless = is_hopeless || is_silent;
+        let waited = connection.oldest_unanswered().map_or(Duration::ZERO, |oldest| oldest.sent.until(now));
+        let is_hopeless = is_hopeless || waited > self.pace.timeout / 8;
         if self.is_connected() && has_had_time && is_hopeless {
-            self.same_first = works && !is_silent;
+            // An attach gets a 24th of the timeout. A server that has not answered for so long may not attach in time.
+            self.same_first = works && waited <= self.pace.timeout / 24;
             self.must_move_until = Some(now.after(self.pace.timeout / 6));
             if self.dial == Dial::Idle {
                 self.start_dial(now);
@@ -122,7 +125,7 @@ impl Session {
             && self.move_time().is_none_or(|at| now < at)
         {
             if let Dial::Dialing { id, .. } = self.dial {
-                self.outputs.push_back(Output::AbortDial(id));
+                self.outputs.push_back(Output::AbortDial { id, is_late: false });
             }
             self.dial = Dial::Idle;
             self.failures = 0;
@@ -196,13 +199,13 @@ impl Session {
         let Some(connection) = self.connection.take() else { return };
         self.must_move_until = None;
         let was_attached = connection.is_attached();
-        let id = connection.id;
+        let close = connection.close_output();
         self.fail_requests(
             connection.into_lost_requests(),
             RequestError::ConnectionLoss,
             RequestError::NotSent,
         );
-        self.outputs.push_back(Output::Close(id));
+        self.outputs.push_back(close);
         if was_attached {
             self.outputs.push_back(Output::State(SessionState::Disconnected(loss)));
         }

@@ -343,7 +343,7 @@ impl Session {
         match self.dial {
             Dial::Waiting { until } if until <= now => self.start_dial(now),
             Dial::Dialing { id, deadline } if deadline <= now => {
-                self.outputs.push_back(Output::AbortDial(id));
+                self.outputs.push_back(Output::AbortDial { id, is_late: true });
                 self.dial_failed(id, now, random);
             }
             _ => {}
@@ -430,13 +430,13 @@ impl Session {
         let end = if self.closing.is_some() && end != End::AuthFailed { End::Closed } else { end };
         self.end = Some(end);
         if let Dial::Dialing { id, .. } = self.dial {
-            self.outputs.push_back(Output::AbortDial(id));
+            self.outputs.push_back(Output::AbortDial { id, is_late: false });
         }
         self.dial = Dial::Idle;
         if let Some(connection) = self.connection.take() {
-            let id = connection.id;
+            let close = connection.close_output();
             self.fail_requests(connection.into_lost_requests(), end.request_error(), end.request_error());
-            self.outputs.push_back(Output::Close(id));
+            self.outputs.push_back(close);
         }
         self.outputs.push_back(Output::State(SessionState::Ended(end)));
     }

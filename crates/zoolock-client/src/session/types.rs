@@ -54,9 +54,19 @@ pub enum Output {
         same_first: bool,
     },
     /// Stop this dial. No report is needed.
-    AbortDial(ConnectionId),
+    AbortDial {
+        /// The number of the dial.
+        id: ConnectionId,
+        /// Set if no server has accepted in time. Otherwise the dial is not needed any more.
+        is_late: bool,
+    },
     /// Close this connection. Nothing more is sent on it.
-    Close(ConnectionId),
+    Close {
+        /// The number of the connection.
+        id: ConnectionId,
+        /// Set if a write on the connection has no reply. The server may still carry it out.
+        leaves_write: bool,
+    },
     /// Compute the next SASL token for this connection. The value is the challenge of the server,
     /// or `None` for the first token. Report it with
     /// [`Session::sasl_step`](crate::Session::sasl_step).

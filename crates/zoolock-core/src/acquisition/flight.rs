@@ -174,7 +174,7 @@ pub(super) struct Flight {
     number: u8,
     /// The directory; `None` for a flight to all directories.
     lock_index: Option<usize>,
-    purpose: Purpose,
+    pub(super) purpose: Purpose,
     parts: [Option<RequestKind>; MAX_PARTS],
     /// Number of requests without an answer.
     missing: u16,

@@ -300,6 +300,14 @@ impl Machine {
         self.seats.get(lock_index).and_then(|seat| seat.node).or_else(|| self.created_node(lock_index))
     }
 
+    /// Returns whether an answer may still tell us of another znode of ours for the lock with this index.
+    pub fn may_learn_of_node(&self, lock_index: usize) -> bool {
+        let tells =
+            |flight: &Flight| matches!(flight.purpose, Purpose::Create | Purpose::Barrier | Purpose::Search);
+        let is_unsure = self.create_in_doubt || self.flights.iter().any(tells);
+        self.is_downgrading() || (is_unsure && self.node(lock_index).is_none())
+    }
+
     /// Returns the name of the contender for which we wait in the first queue, if there is one. It
     /// is the predecessor; during look-ahead it can be the second predecessor.
     pub fn waiting_for(&self) -> Option<&str> {

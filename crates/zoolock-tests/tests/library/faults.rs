@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zoolock::{Connection, Error, LockEvent, LossReason, Zoolock};
+use zoolock::{Connection, Error, LockEvent, LossReason, Naming, Zoolock};
 use zoolock_tests::locks::{
     await_guard, connect, connect_through, directory, lock_and_release, lock_in_background, settings,
     short_session_settings, until_queued,
 };
+use zoolock_tests::skip::is_long;
 use zoolock_tests::{Proxy, on_both_servers, opcode, tree};
+
+use crate::metrics::{Seen, recorder};
 
 on_both_servers!(create_with_lost_reply_is_found_again, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
@@ -138,33 +141,62 @@ on_both_servers!(holder_survives_a_short_disconnect, |place| async move {
 });
 
 // The client learns the tick after a third of the session timeout, and the lease then follows another interval. The test
-// holds for longer than half of the timeout.
-on_both_servers!(healthy_server_makes_no_lock_suspect, |place| async move {
+// holds for longer than that, or for two minutes with `ZOOLOCK_LONG=1`. Each kind of lock has a session of its own.
+on_both_servers!(healthy_server_makes_no_renewal_overdue, |place| async move {
+    let (snapshotter, _turn) = recorder().await;
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     proxy.delay(Duration::from_millis(50));
-    let zl = Zoolock::builder()
-        .session_timeout(Duration::from_secs(30))
-        .connect(&place.connect_string_through(&proxy.addr()))
-        .await
-        .expect("session starts");
-    let (mutex, semaphore) = (zl.mutex("mutex"), zl.semaphore("permits", 2));
-    let (mut of_mutex, mut of_semaphore) = (mutex.events(), semaphore.events());
-    // The session has sent its first request before it has an acquisition.
-    mutex.snapshot().await.expect("read succeeds");
-    let _mutex = mutex.lock().await.expect("lock acquired");
-    let _permits = semaphore.acquire_many(2).await.expect("permits acquired");
-    let watched = tokio::time::timeout(Duration::from_secs(17), async {
-        loop {
-            let event = tokio::select! {
-                event = of_mutex.next() => event,
-                event = of_semaphore.next() => event,
-            };
-            if matches!(event, Some(LockEvent::Suspect(_)) | None) {
-                return event;
+    let connect_string = place.connect_string_through(&proxy.addr());
+    let connect = async || {
+        let settings =
+            Zoolock::builder().session_timeout(Duration::from_secs(if is_long() { 30 } else { 12 }));
+        settings.connect(&connect_string).await.expect("session starts")
+    };
+    let mut guards: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
+    let mut events = Vec::new();
+    macro_rules! hold {
+        ($handle:expr, $acquire:ident($($count:expr)?)) => {
+            let handle = $handle;
+            events.push(handle.events());
+            // The session has sent its first request before it has an acquisition.
+            handle.snapshot().await.expect("read succeeds");
+            guards.push(Box::new(handle.$acquire($($count)?).await.expect("lock acquired")));
+        };
+    }
+    hold!(connect().await.mutex("mutex"), lock());
+    hold!(connect().await.mutex("careful").crash_detection(), lock());
+    hold!(connect().await.mutex("curator").naming(Naming::Curator), lock());
+    hold!(connect().await.rwlock("shared"), read());
+    hold!(connect().await.rwlock("written"), write());
+    hold!(connect().await.semaphore("permits", 2), acquire_many(2));
+    let rwlock = connect().await.rwlock("upgraded");
+    events.push(rwlock.events());
+    let reader = rwlock.upgradable_read().await.expect("lock acquired");
+    guards.push(Box::new(reader.upgrade().await.expect("reader upgrades")));
+    let multi = connect().await.multi(["first", "second"]);
+    events.push(multi.events());
+    guards.push(Box::new(multi.lock().await.expect("locks acquired")));
+    let batching = connect().await.mutex("batching").batching(8, Duration::from_secs(1));
+    events.push(batching.mutex().events());
+    guards.push(Box::new(batching.lock().await.expect("lock acquired")));
+
+    let time = Duration::from_secs(if is_long() { 120 } else { 8 });
+    let overdue = events.into_iter().map(|mut events| {
+        Box::pin(async move {
+            loop {
+                match events.next().await {
+                    Some(LockEvent::Suspect(_)) | None => return,
+                    Some(_) => {}
+                }
             }
-        }
+        })
     });
-    assert_eq!(watched.await.ok(), None, "no renewal is overdue");
+    let overdue = tokio::time::timeout(time, futures_util::future::select_all(overdue)).await;
+    assert!(overdue.is_err(), "a renewal was overdue");
+    let mut seen = Seen::default();
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_renewals_total", &[("outcome", "failed")]), 0.0);
+    assert!(seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) >= 9.0);
 });
 
 on_both_servers!(disconnected_holder_loses_before_next_grant, |place| async move {

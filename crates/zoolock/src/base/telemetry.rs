@@ -8,10 +8,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::Level;
 use tracing::subscriber::NoSubscriber;
 use zoolock_client::start_thread;
 
@@ -23,6 +25,10 @@ const MAX_EVENTS: usize = 8192;
 /// Time for which the thread collects events before it writes them. It limits how often the thread wakes up.
 const COLLECT_TIME: Duration = Duration::from_millis(10);
 
+/// The id of the process that has the thread; 0 before the first start. A fork does not copy the thread, and it may copy a
+/// locked mutex. So a forked process does not lock it before it starts a thread of its own.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 static STATE: Mutex<Telemetry> = Mutex::new(EMPTY);
 static CHANGED: Condvar = Condvar::new();
 
@@ -30,13 +36,11 @@ struct Telemetry {
     events: VecDeque<Box<dyn FnOnce() + Send>>,
     /// Number of events that were dropped since the last report of dropped events.
     dropped: u64,
-    /// Set if a caller waits until the events are written.
+    /// Set if the events must be written at once.
     is_urgent: bool,
-    /// The id of the process that has the thread; 0 before the first start. A fork does not copy the thread.
-    process: u32,
 }
 
-const EMPTY: Telemetry = Telemetry { events: VecDeque::new(), dropped: 0, is_urgent: false, process: 0 };
+const EMPTY: Telemetry = Telemetry { events: VecDeque::new(), dropped: 0, is_urgent: false };
 
 /// Starts the thread, unless this process has it already.
 ///
@@ -44,44 +48,55 @@ const EMPTY: Telemetry = Telemetry { events: VecDeque::new(), dropped: 0, is_urg
 /// The system refuses the thread.
 pub(crate) fn start() -> io::Result<()> {
     let state = &mut *lock(&STATE);
-    if state.process != std::process::id() {
+    if !is_running() {
         start_thread("zoolock-log", write_events)?;
-        *state = Telemetry { process: std::process::id(), ..EMPTY };
+        *state = EMPTY;
+        PROCESS.store(std::process::id(), Ordering::Release);
     }
     Ok(())
 }
 
+/// Returns whether this process has the thread. If it does not, it must not lock the state of this library's telemetry.
+pub(crate) fn is_running() -> bool {
+    PROCESS.load(Ordering::Acquire) == std::process::id()
+}
+
 /// Queues an event, also above the limit. For rare events that must not be dropped.
 pub(crate) fn queue(event: impl FnOnce() + Send + 'static) {
-    push(Box::new(event), usize::MAX);
+    push(Box::new(event), usize::MAX, false);
 }
 
 /// Queues an event. Drops and counts it if the queue is full.
 pub(crate) fn queue_or_drop(event: impl FnOnce() + Send + 'static) {
-    push(Box::new(event), MAX_EVENTS);
+    push(Box::new(event), MAX_EVENTS, false);
 }
 
-fn push(event: Box<dyn FnOnce() + Send>, limit: usize) {
+fn push(event: Box<dyn FnOnce() + Send>, limit: usize, is_urgent: bool) {
+    if !is_running() {
+        return;
+    }
     let state = &mut *lock(&STATE);
     if state.events.len() >= limit {
         state.dropped += 1;
-    } else if state.process != 0 {
-        state.events.push_back(event);
-        // The thread waits for the first event. It then collects further events without a wake-up for each.
-        if state.events.len() == 1 || state.is_urgent {
-            CHANGED.notify_one();
-        }
+        return;
+    }
+    state.events.push_back(event);
+    state.is_urgent |= is_urgent;
+    // The thread waits for the first event. It then collects further events without a wake-up for each.
+    if state.events.len() == 1 || state.is_urgent {
+        CHANGED.notify_one();
     }
 }
 
 /// Queues a log event for the subscriber of the calling thread. Without a subscriber, tracing may pass the event to the
-/// crate `log`.
-pub(crate) fn queue_log_event(event: impl FnOnce() + Send + 'static) {
+/// crate `log`. Warnings and errors are written at once, because the program may exit soon after a loss.
+pub(crate) fn queue_log_event(level: Level, event: impl FnOnce() + Send + 'static) {
     let subscriber = tracing::dispatcher::get_default(Clone::clone);
-    queue_or_drop(move || match subscriber.is::<NoSubscriber>() {
+    let event = move || match subscriber.is::<NoSubscriber>() {
         true => event(),
         false => tracing::dispatcher::with_default(&subscriber, event),
-    });
+    };
+    push(Box::new(event), MAX_EVENTS, level <= Level::WARN);
 }
 
 /// Emits a log event on the thread of this module. Takes a level and the arguments of [`tracing::event`], whose values
@@ -91,7 +106,8 @@ macro_rules! log_event {
         // Asks only for the highest level of all subscribers, because `tracing::enabled` may call the subscriber.
         let max_level = tracing::level_filters::LevelFilter::current();
         if max_level >= tracing::Level::$level || max_level == tracing::level_filters::LevelFilter::OFF {
-            $crate::base::telemetry::queue_log_event(move || tracing::event!(tracing::Level::$level, $($event)+));
+            let level = tracing::Level::$level;
+            $crate::base::telemetry::queue_log_event(level, move || tracing::event!(tracing::Level::$level, $($event)+));
         }
     };
 }
@@ -100,8 +116,7 @@ pub(crate) use log_event;
 /// Returns a receiver that resolves when the events that are queued now are written.
 pub(crate) fn flush() -> oneshot::Receiver<()> {
     let (done, written) = oneshot::channel::<()>();
-    lock(&STATE).is_urgent = true;
-    queue(move || drop(done));
+    push(Box::new(move || drop(done)), usize::MAX, true);
     written
 }
 

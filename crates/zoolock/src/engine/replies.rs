@@ -34,12 +34,9 @@ impl SessionAcquisition for Acquisition {
         if is_granted && !has_ended { state.machine.node(0) } else { None }
     }
 
-    fn may_lack_znode_in(&self, directory: &LockPath) -> bool {
+    fn may_learn_of_znode_in(&self, directory: &LockPath) -> bool {
         let lock_index = self.directories.iter().position(|own| own == directory);
-        lock_index.is_some_and(|lock_index| {
-            let machine = &lock(&self.state).machine;
-            machine.node(lock_index).is_none() || machine.is_downgrading()
-        })
+        lock_index.is_some_and(|lock_index| lock(&self.state).machine.may_learn_of_node(lock_index))
     }
 
     fn is_leaving(&self) -> bool {

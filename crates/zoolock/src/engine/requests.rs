@@ -442,7 +442,7 @@ impl Acquisition {
     /// overwritten the data: to ask for a release, or by a late write of `break` or `revoke`, which
     /// was meant for an earlier znode with the same name. Such a late write leaves the UUID of an
     /// acquisition that has ended. A znode without the UUID of a pending acquisition counts only if
-    /// all other acquisitions of this session know their own znodes in the directory.
+    /// no other acquisition of this session may still learn of a znode of its own in the directory.
     async fn find_mine(&self, zk: Arc<ZkSession>, lock_index: usize) -> Result<Vec<Node>, ZkError> {
         let directory = &self.directories[lock_index];
         let prefix = self.config.prefix();
@@ -484,7 +484,7 @@ impl Acquisition {
                 Some(owner) => owner == self.id,
                 None if prefix.has_id() || is_of(self.id) => true,
                 None if pending.iter().any(|id| is_of(*id)) => false,
-                None => !self.other_acquisition_lacks_znode(directory),
+                None => !self.other_acquisition_may_learn_of_znode(directory),
             };
             if ours {
                 mine.push(Node { prefix, sequence, czxid: stat.czxid });
@@ -501,9 +501,9 @@ impl Acquisition {
         names.naming == Naming::Kazoo || names.kazoo_pattern
     }
 
-    fn other_acquisition_lacks_znode(&self, directory: &LockPath) -> bool {
+    fn other_acquisition_may_learn_of_znode(&self, directory: &LockPath) -> bool {
         let mut others = self.session.acquisitions().into_iter().filter(|other| other.id() != self.id);
-        others.any(|other| other.may_lack_znode_in(directory))
+        others.any(|other| other.may_learn_of_znode_in(directory))
     }
 }
 

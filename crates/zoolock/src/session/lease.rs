@@ -89,7 +89,7 @@ impl LockSession {
     /// Returns whether the lease ends soon. Returns `false` if no acquisition needs the lease, or
     /// there is no connection.
     pub(super) fn ends_soon(&self) -> bool {
-        !self.is_idle() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
+        self.has_znode() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
     }
 
     /// Attaches the session on a new connection if the lease ends soon, and the lease can hardly be
@@ -97,12 +97,14 @@ impl LockSession {
     /// server answers, but confirms no write. Or even prompt answers cannot prove in time that the
     /// leader was told of the session.
     pub(super) fn attach_again_if_needed(&self) {
-        let now = clock::now();
-        let (ends_soon, is_hopeless, server_works) = {
+        if !self.ends_soon() {
+            return;
+        }
+        let (is_hopeless, server_works) = {
             let lease = lock(&self.lease);
-            (lease.ends_soon(now), lease.needs_attach(now), lease.is_confirmed_last())
+            (lease.needs_attach(clock::now()), lease.is_confirmed_last())
         };
-        if ends_soon && let Some(zk) = self.zk() {
+        if let Some(zk) = self.zk() {
             zk.reattach(is_hopeless, server_works);
         }
     }

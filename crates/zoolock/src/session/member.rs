@@ -19,9 +19,9 @@ pub(crate) trait SessionAcquisition: Send + Sync + 'static {
     /// Returns the acquisition's znode in the first directory; `None` if the lock is not held.
     fn held_node(&self) -> Option<Node>;
 
-    /// Returns whether this is the directory of one of the acquisition's locks, and the acquisition
-    /// knows no znode of its own there, or may get another one by a downgrade.
-    fn may_lack_znode_in(&self, directory: &LockPath) -> bool;
+    /// Returns whether this is the directory of one of the acquisition's locks, and an answer may
+    /// still tell the acquisition of another znode of its own there.
+    fn may_learn_of_znode_in(&self, directory: &LockPath) -> bool;
 
     /// Returns whether the caller no longer wants the lock, so that only clean-up is left.
     fn is_leaving(&self) -> bool;

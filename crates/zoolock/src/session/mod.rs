@@ -245,6 +245,11 @@ impl LockSession {
         lock(&self.acquisitions).is_empty()
     }
 
+    /// Returns whether an acquisition has a znode, and so needs the lease. The create of the first znode begins the lease.
+    fn has_znode(&self) -> bool {
+        lock(&self.acquisitions).values().any(|registration| !registration.nodes.is_empty())
+    }
+
     pub(crate) fn tell_all(&self, event: &Event) {
         for acquisition in self.acquisitions() {
             acquisition.tell(event.clone());

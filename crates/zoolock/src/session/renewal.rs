@@ -92,7 +92,7 @@ pub(super) async fn run_keep_alive(
                 return;
             }
             if pace.next_idle_beat(session.tick.for_timeout(session.timeout()).is_some()) {
-                renewer.renew(session.may_have_strays());
+                renewer.renew(false);
             }
         }
     }
@@ -144,9 +144,8 @@ impl Renewer {
         }
         let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
-        let root = || self.session.may_have_strays().then(|| "/".to_owned());
         // An acquisition without a znode may have no directory yet. Its create is a write, which begins the lease.
-        let Some(path) = self.session.znode_to_check(turn).or_else(root) else { return self.keep_alive() };
+        let Some(path) = self.session.znode_to_check(turn) else { return self.keep_alive() };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         let (answer, missing) = (zk.check(&path), self.missing.clone());
@@ -171,11 +170,15 @@ impl Renewer {
 
     /// Sends a `sync`. A session without acquisitions also sends it. Without recent answers, the
     /// lease of the next acquisition could begin only after three more requests were answered.
+    ///
+    /// A session that may have strays sends a write instead, because a server answers a `sync` also
+    /// for a session that has moved to another server.
     fn keep_alive(&mut self) {
         let Some(zk) = self.session.zk() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let session = self.session.clone();
-        let (sent, answer) = (clock::now(), zk.sync_ahead());
+        let sent = clock::now();
+        let answer = if session.may_have_strays() { zk.check("/") } else { zk.sync_ahead() };
         self.session.tasks.spawn(async move {
             if answer.await.is_ok() {
                 session.record_answer(sent);

@@ -118,7 +118,7 @@ impl LockSession {
             }
             // An acquisition registers its znode and then knows it. So this question comes before the next one.
             let is_in_doubt =
-                self.acquisitions().iter().any(|acquisition| acquisition.may_lack_znode_in(&directory));
+                self.acquisitions().iter().any(|acquisition| acquisition.may_learn_of_znode_in(&directory));
             if is_known() {
                 continue;
             }

@@ -12,7 +12,10 @@ fn close_is_confirmed_by_the_server() {
     assert_eq!(request, Request::CloseSession);
     let id = harness.connection.expect("session has a connection");
     harness.reply(xid, Reply::Empty);
-    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(SessionState::Ended(End::Closed))]);
+    assert_eq!(
+        harness.outputs(),
+        [Output::Close { id, leaves_write: false }, Output::State(SessionState::Ended(End::Closed))]
+    );
 }
 
 #[test]
@@ -95,7 +98,10 @@ fn close_before_creation_ends_at_once() {
     let id = harness.dial();
     harness.session.close(harness.now);
     harness.collect();
-    assert_eq!(harness.outputs(), [Output::AbortDial(id), Output::State(SessionState::Ended(End::Closed))]);
+    assert_eq!(
+        harness.outputs(),
+        [Output::AbortDial { id, is_late: false }, Output::State(SessionState::Ended(End::Closed))]
+    );
 }
 
 #[test]

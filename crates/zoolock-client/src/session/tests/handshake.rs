@@ -61,7 +61,10 @@ fn other_session_in_the_answer_ends_the_session() {
     harness.connect(id);
     harness.connect_request();
     harness.respond_connect(ID + 1, T);
-    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(SessionState::Ended(End::Replaced))]);
+    assert_eq!(
+        harness.outputs(),
+        [Output::Close { id, leaves_write: false }, Output::State(SessionState::Ended(End::Replaced))]
+    );
     assert!(harness.bytes.is_empty(), "a request was sent on the other session");
     assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::SessionEnded));
     assert_eq!(harness.session.next_timer(), None);
@@ -74,7 +77,10 @@ fn timeout_zero_is_expiry() {
     let id = harness.dial();
     harness.connect(id);
     harness.respond_connect(0, Duration::ZERO);
-    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(SessionState::Ended(End::Expired))]);
+    assert_eq!(
+        harness.outputs(),
+        [Output::Close { id, leaves_write: false }, Output::State(SessionState::Ended(End::Expired))]
+    );
 }
 
 #[test]
@@ -89,7 +95,7 @@ fn read_only_server_is_not_used() {
         password: Hidden(vec![7; 16]),
         read_only: Some(true),
     });
-    assert_eq!(harness.outputs(), [Output::Close(id)]);
+    assert_eq!(harness.outputs(), [Output::Close { id, leaves_write: false }]);
     assert!(harness.run(T, Harness::has_dial).is_some(), "the next server is tried");
     assert_eq!(harness.session.id(), 0);
 }
@@ -287,7 +293,7 @@ fn failed_sasl_exchange_ends_only_a_new_session() {
     harness.session.sasl_step(id, SaslStep::NoToken, harness.now, 0);
     harness.collect();
     assert_eq!(harness.session.end(), None);
-    assert!(harness.outputs().contains(&Output::Close(id)));
+    assert!(harness.outputs().contains(&Output::Close { id, leaves_write: false }));
 
     let (id, mut harness) = with_credentials(true);
     harness.respond_connect(ID, T);
@@ -306,7 +312,10 @@ fn failed_sasl_exchange_ends_only_a_new_session() {
     harness.session.sasl_step(id, SaslStep::Failed, harness.now, 0);
     harness.collect();
     assert_eq!(harness.session.end(), None);
-    assert!(harness.outputs().contains(&Output::Close(id)), "the next server may accept another ticket");
+    assert!(
+        harness.outputs().contains(&Output::Close { id, leaves_write: false }),
+        "the next server may accept another ticket"
+    );
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn long_connect_response_is_refused() {
     let id = harness.dial();
     harness.connect(id);
     harness.receive(&2000_i32.to_be_bytes());
-    assert_eq!(harness.outputs(), [Output::Close(id)]);
+    assert_eq!(harness.outputs(), [Output::Close { id, leaves_write: false }]);
 }
 
 #[test]

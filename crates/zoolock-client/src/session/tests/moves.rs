@@ -93,7 +93,7 @@ fn move_fails_requests_then_closes_then_connects() {
     assert!(
         matches!(outputs.as_slice(), [
             Output::Reply { request: failed, sent: at, result: Err(RequestError::ConnectionLoss) },
-            Output::Close(closed),
+            Output::Close { id: closed, leaves_write: true },
             Output::State(SessionState::Disconnected(DisconnectReason::Silent(_))),
         ] if *failed == request && *at == sent && *closed == old),
         "{outputs:?}"
@@ -114,7 +114,7 @@ fn answer_stops_the_move() {
     let id = harness.dial();
     harness.reply(op::XID_PING, Reply::Empty);
     harness.reply(written[1].0, Reply::Multi(vec![OpResult::Check]));
-    assert!(harness.outputs().contains(&Output::AbortDial(id)));
+    assert!(harness.outputs().contains(&Output::AbortDial { id, is_late: false }));
     // If the aborted dial still succeeds, its connection is not used.
     assert!(!harness.session.dial_succeeded(id, harness.now, 0));
     harness.collect();
@@ -148,7 +148,7 @@ fn only_one_dial_is_under_way() {
     harness.wait(T / 60);
     assert!(!harness.has_dial());
     let late = harness.run(T, |harness| !harness.outputs.is_empty()).expect("dial reaches its deadline");
-    assert_eq!(harness.outputs(), [Output::AbortDial(id)]);
+    assert_eq!(harness.outputs(), [Output::AbortDial { id, is_late: true }]);
     assert!(late <= T / 6);
     // A late success of the aborted dial changes nothing.
     assert!(!harness.session.dial_succeeded(id, harness.now, 0));
@@ -239,23 +239,36 @@ fn wait_for_attach(harness: &mut Harness) -> Duration {
     let id = harness.dial();
     harness.connect(id);
     harness.connect_request();
-    harness.run(T, |harness| harness.outputs.contains(&Output::Close(id))).expect("connection is given up")
+    harness
+        .run(T, |harness| harness.outputs.contains(&Output::Close { id, leaves_write: false }))
+        .expect("connection is given up")
 }
 
 #[test]
 fn silent_handshake_is_abandoned() {
     let idle = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
-    for (mut harness, share) in [(holder_with_three_servers(), 24), (idle, 4), (holder(0), 4)] {
+    for (mut harness, share) in [(holder_with_three_servers(), 24), (idle, 24), (holder(0), 4)] {
         if harness.connection.is_some() {
             harness.disconnect();
         }
         assert_eq!(
             wait_for_attach(&mut harness),
             T / share,
-            "a holder with other servers waits less for this one"
+            "a session with other servers waits less for this one"
         );
         assert!(harness.run(T, Harness::has_dial).expect("session dials") <= T / 60);
     }
+}
+
+#[test]
+fn newcomer_leaves_each_silent_server_soon_once() {
+    let mut newcomer = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
+    let waits: Vec<Duration> = (0..5).map(|_| wait_for_attach(&mut newcomer)).collect();
+    assert_eq!(
+        waits,
+        [24, 24, 24, 4, 4].map(|share| T / share),
+        "later attaches get time, because servers may be slow"
+    );
 }
 
 /// A server that has just started may drop a connect request, so the holder soon repeats it.
@@ -333,7 +346,7 @@ fn answer_stops_a_reattach_that_takes_long() {
     harness.now = harness.now.after(T / 6);
     harness.renew();
     harness.reply(op::XID_PING, Reply::Empty);
-    assert!(harness.outputs().contains(&Output::AbortDial(id)));
+    assert!(harness.outputs().contains(&Output::AbortDial { id, is_late: false }));
     assert!(harness.session.is_connected());
 }
 
@@ -362,12 +375,17 @@ fn slow_attach_delays_the_next_reattach() {
 
 #[test]
 fn reattach_begins_with_a_server_that_works() {
-    let mut harness = holder(0);
-    harness.now = harness.now.after(T / 8);
-    harness.session.reattach(true, true, harness.now);
-    harness.collect();
-    let outputs = &harness.outputs[..];
-    assert!(matches!(outputs, [Output::Dial { avoid_current: false, same_first: true, .. }]), "{outputs:?}");
+    for (waited, works) in [(Duration::ZERO, true), (T / 24, true), (T / 20, false)] {
+        let mut harness = holder(0);
+        harness.now = harness.now.after(T / 8);
+        harness.send(read());
+        harness.now = harness.now.after(waited);
+        harness.session.reattach(true, true, harness.now);
+        harness.collect();
+        let dial = harness.outputs.iter().find(|output| matches!(output, Output::Dial { .. }));
+        let expected = matches!(dial, Some(Output::Dial { avoid_current: false, same_first, .. }) if *same_first == works);
+        assert!(expected, "{dial:?} with a request that waits for {waited:?}");
+    }
 }
 
 #[test]
@@ -375,7 +393,8 @@ fn holder_with_other_servers_gives_up_a_dial_sooner() {
     for (mut harness, share) in [(holder_with_three_servers(), 12), (holder(0), 6)] {
         harness.disconnect();
         let id = harness.dial();
-        let given_up = harness.run(T, |harness| harness.outputs.contains(&Output::AbortDial(id)));
+        let given_up =
+            harness.run(T, |harness| harness.outputs.contains(&Output::AbortDial { id, is_late: true }));
         assert_eq!(given_up, Some(T / share));
     }
 }

@@ -126,13 +126,12 @@ impl World {
     /// Returns the znodes of the client's session that no acquisition knows: the directory, the client that created the
     /// znode, and its znode. Returns none while an acquisition may still be told of one of them.
     pub(crate) fn strays(&self, i: usize, scenario: &Scenario) -> Vec<(usize, usize, Node)> {
-        let lacks = |mate: usize| {
+        let may_learn = |mate: usize| {
             self.clients[mate].machine().is_some_and(|machine| {
-                (0..scenario.wants[mate].len()).any(|seat| machine.node(seat).is_none())
-                    || machine.is_downgrading()
+                (0..scenario.wants[mate].len()).any(|seat| machine.may_learn_of_node(seat))
             })
         };
-        if scenario.same_session(i).any(lacks) {
+        if scenario.same_session(i).any(may_learn) {
             return Vec::new();
         }
         let all = (0..self.leader.0.len())
