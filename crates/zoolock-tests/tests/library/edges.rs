@@ -292,6 +292,25 @@ on_both_servers!(last_release_survives_an_outage, |place| async move {
     next.release().await.expect("release succeeds");
 });
 
+// The drop waits on the only thread of the runtime, so nothing that it waits for may run there.
+on_both_servers!(last_drop_in_a_current_thread_runtime_releases, |place| async move {
+    let connect_string = place.connect_string();
+    let hold_and_drop = move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
+        runtime.block_on(async {
+            let zl = settings().connect(&connect_string).await.expect("session starts");
+            let _guard = zl.mutex("x").lock().await.expect("lock acquired");
+            drop(zl);
+        });
+    };
+    tokio::task::spawn_blocking(hold_and_drop).await.expect("nothing panics");
+    // The session cannot expire within this time limit.
+    let next =
+        connect(&place).await.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("lock granted");
+    next.release().await.expect("release succeeds");
+});
+
 #[tokio::test]
 async fn out_of_range_durations_are_refused() {
     for builder in [
