@@ -121,6 +121,8 @@ impl Hosts {
     /// Records that an endpoint was reached. Returns the number of servers.
     pub(crate) fn record_reached(&mut self, endpoint: &Endpoint) -> usize {
         self.reached = Some(endpoint.clone());
+        // The dial may have tried other endpoints later, and has cut these attempts short. So this one comes after them.
+        self.endpoints.sort_by_key(|known| known.endpoint == *endpoint);
         self.count_servers()
     }
 
@@ -458,6 +460,19 @@ mod tests {
         assert_eq!(rest(&mut hosts), order[1..]);
         attach(&mut hosts, "zk", &order[2]);
         assert_eq!(dial(&mut hosts, false, false), order);
+    }
+
+    #[test]
+    fn attempt_that_was_cut_short_is_repeated_first() {
+        let (mut hosts, _, order) = three();
+        hosts.begin_dial(false, false);
+        let tried: Vec<_> = (0..2).filter_map(|_| next(&mut hosts)).collect();
+        // The first endpoint accepts a connection during the second attempt, and does not answer. The third one attaches.
+        hosts.record_reached(&tried[0]);
+        hosts.begin_dial(false, false);
+        assert_eq!(next(&mut hosts).map(|next| ip(&next)), Some(order[2].clone()));
+        attach(&mut hosts, "zk", &order[2]);
+        assert_eq!(dial(&mut hosts, false, false), [&*order[1], &order[0], &order[2]]);
     }
 
     #[test]
