@@ -25,6 +25,8 @@ pub mod four_letter;
 mod guide;
 pub mod history;
 pub mod locks;
+pub mod name_servers;
+pub mod namespaces;
 pub mod options;
 mod own_runtime;
 pub mod ports;

@@ -5,26 +5,24 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use zoolock::{Connection, Guard, Zoolock};
+use zoolock_tests::TestFailure;
 use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR, availability};
 use zoolock_tests::four_letter::send_four_letter_word;
-use zoolock_tests::skip::{Availability, is_long};
+use zoolock_tests::name_servers::{Answers, NameServers};
+use zoolock_tests::namespaces::{Namespaces, is_inside};
+use zoolock_tests::skip::is_long;
 use zoolock_tests::wait::retry_until_ok;
-use zoolock_tests::{TestFailure, lock};
 
 const NAME: &str = "apache_locks_survive_bad_names";
-
-/// The variable that is set in the namespaces.
-const INSIDE: &str = "ZOOLOCK_TEST_NAMESPACE";
 
 /// The session timeout. The lease of a holder lasts for about half of it.
 const T: Duration = Duration::from_secs(12);
@@ -35,126 +33,19 @@ const ROUNDS: usize = 20;
 /// The longest start of the servers, and the longest step, on a busy machine.
 const BOUND: Duration = Duration::from_secs(120);
 
-/// Runs a command with its own name servers and loopback interface.
-const SCRIPT: &str = r#"
-    ip link set lo up || exit 99
-    for file in hosts resolv.conf nsswitch.conf; do mount --bind "$1/$file" "/etc/$file" || exit 99; done
-    shift
-    exec "$@""#;
-
 #[test]
 fn apache_locks_survive_bad_names() {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         let runtime = tokio::runtime::Runtime::new().expect("runtime starts");
         return runtime.block_on(run_scenes());
     }
-    if !availability().or_skip(NAME) {
-        return;
-    }
-    let files = TempDir::new().expect("a directory is made");
-    for (name, text) in [
-        ("hosts", "127.0.0.1 localhost\n"),
-        ("resolv.conf", "nameserver 127.0.0.54\nnameserver 127.0.0.53\n"),
-        ("nsswitch.conf", "hosts: files dns\n"),
-    ] {
-        std::fs::write(files.path().join(name), text).expect("a file is written");
-    }
-    let inside = |command: &[&str]| {
-        let mut unshare = Command::new("unshare");
-        unshare
-            .args(["--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
-            .args(["sh", "-c", SCRIPT, "sh"])
-            .arg(files.path())
-            .args(command)
-            .env(INSIDE, "1");
-        unshare
-    };
-    let possible = match inside(&["true"]).output() {
-        Ok(probe) if probe.status.success() => Availability::Available,
-        Ok(probe) => Availability::Missing(String::from_utf8_lossy(&probe.stderr).into_owned()),
-        Err(error) => Availability::Missing(format!("no unshare ({error})")),
-    };
-    if possible.or_skip(NAME) {
+    let namespaces = Namespaces::new().expect("files are written");
+    if availability().or_skip(NAME) && namespaces.availability().or_skip(NAME) {
         let this = std::env::current_exe().expect("path of the test binary is known");
-        let this = this.to_str().expect("path is UTF-8");
-        let status = inside(&[this, "--exact", &format!("names::{NAME}"), "--nocapture"]).status();
+        let mut inside = namespaces.command(this);
+        let status = inside.args(["--exact", &format!("names::{NAME}"), "--nocapture"]).status();
         assert!(status.expect("unshare starts").success(), "the test failed in its namespaces");
     }
-}
-
-/// The answers of a name server to questions about IPv4 addresses.
-#[derive(Clone, Debug)]
-enum Answers {
-    /// These addresses for each name after a time.
-    All(Duration, Vec<Ipv4Addr>),
-    /// For `zkN.test` the address of door N.
-    Doors,
-    /// In turn the right address and an error.
-    Flaps(bool),
-    Fails,
-    Silent,
-}
-
-/// Two name servers, of which resolvers ask the first one first.
-struct NameServers([Arc<Mutex<Answers>>; 2]);
-
-impl NameServers {
-    async fn start() -> NameServers {
-        let answers = [54, 53].map(|last| (last, Arc::new(Mutex::new(Answers::Silent))));
-        for (last, answers) in &answers {
-            let socket =
-                UdpSocket::bind((Ipv4Addr::new(127, 0, 0, *last), 53)).await.expect("port 53 is free");
-            tokio::spawn(answer_questions(Arc::new(socket), answers.clone()));
-        }
-        NameServers(answers.map(|(_, answers)| answers))
-    }
-
-    fn set(&self, first: Answers, second: Answers) {
-        *lock(&self.0[0]) = first;
-        *lock(&self.0[1]) = second;
-    }
-}
-
-async fn answer_questions(socket: Arc<UdpSocket>, answers: Arc<Mutex<Answers>>) {
-    let mut question = [0; 512];
-    loop {
-        let (length, from) = socket.recv_from(&mut question).await.expect("a question arrives");
-        let question = question[..length].to_vec();
-        let (delay, addresses) = match &mut *lock(&answers) {
-            Answers::All(delay, addresses) => (*delay, Some(addresses.clone())),
-            // The first letters of the name follow its length.
-            Answers::Doors => (Duration::ZERO, Some(vec![door_address(usize::from(question[15] - b'0'))])),
-            Answers::Flaps(fails) => {
-                *fails = !*fails;
-                let address = door_address(usize::from(question[15] - b'0'));
-                (Duration::ZERO, fails.then(|| vec![address]))
-            }
-            Answers::Fails => (Duration::ZERO, None),
-            Answers::Silent => continue,
-        };
-        let socket = socket.clone();
-        tokio::spawn(async move {
-            sleep(delay).await;
-            let _ = socket.send_to(&dns_answer(&question, addresses), from).await;
-        });
-    }
-}
-
-/// Returns the answer to a question. Without addresses, the server failed.
-fn dns_answer(question: &[u8], addresses: Option<Vec<Ipv4Addr>>) -> Vec<u8> {
-    let name = question[12..].iter().position(|byte| *byte == 0).expect("a name ends with a zero");
-    let asked = &question[12..12 + name + 5];
-    // A question about IPv6 addresses has an answer without addresses.
-    let is_ipv4 = asked[asked.len() - 3] == 1;
-    let failed = u8::from(addresses.is_none()) * 2;
-    let addresses = addresses.filter(|_| is_ipv4).unwrap_or_default();
-    let count = u8::try_from(addresses.len()).expect("few addresses");
-    let mut answer = [&question[..2], &[0x81, 0x80 | failed, 0, 1, 0, count, 0, 0, 0, 0], asked].concat();
-    for address in addresses {
-        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
-        answer.extend(address.octets());
-    }
-    answer
 }
 
 /// The behaviour of an address.
@@ -170,6 +61,11 @@ enum Mode {
 
 fn door_address(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, u8::try_from(number).expect("few doors"))
+}
+
+/// Returns the address of the door that a name such as `zk1.test` stands for.
+fn right_address(name: &str) -> Ipv4Addr {
+    door_address(usize::from(name.as_bytes()[2] - b'0'))
 }
 
 /// Three addresses, each in front of a server. A change of the mode cuts all connections.
@@ -343,15 +239,15 @@ async fn run_scene(
 }
 
 async fn run_scenes() {
-    let names = NameServers::start().await;
+    let names = NameServers::start(right_address).await.expect("port 53 is free");
     let doors = Doors::open();
     let ensemble = Ensemble::start().await;
     ensemble.stop_third();
     let open = [Mode::Open; 3];
-    let own = Duration::ZERO;
-    let wrong = Answers::All(own, vec![Ipv4Addr::new(127, 0, 9, 9)]);
+    let right = Answers::Right(Duration::ZERO);
+    let wrong = Answers::Fixed(vec![Ipv4Addr::new(127, 0, 9, 9)]);
     let troubles = [
-        ("dead first", Answers::Silent, Answers::Doors, true),
+        ("dead first", Answers::Silent, right.clone(), true),
         ("dead", Answers::Silent, Answers::Silent, false),
         ("wrong", wrong.clone(), wrong, false),
         ("failing", Answers::Fails, Answers::Fails, false),
@@ -359,7 +255,7 @@ async fn run_scenes() {
     ];
     let few = if is_long() { usize::MAX } else { 2 };
     for (trouble, first, second, newcomers) in troubles.into_iter().take(few) {
-        names.set(Answers::Doors, Answers::Doors);
+        names.set(right.clone(), right.clone());
         let connect = "zk1.test:2181,zk2.test:2181,zk3.test:2181";
         let disturb = || names.set(first.clone(), second.clone());
         run_scene(&format!("name server: {trouble}"), connect, &doors, open, disturb, newcomers).await;
@@ -386,7 +282,7 @@ async fn run_scenes() {
             doors.set(modes);
             // A resolver returns the bad addresses first.
             let addresses = (1..=count).rev().map(door_address).collect();
-            names.set(Answers::All(own, addresses), Answers::Silent);
+            names.set(Answers::Fixed(addresses), Answers::Silent);
             let scene = format!("addresses: {:?}", &modes[..count]);
             run_scene(&scene, "zk.test:2181", &doors, modes, || {}, true).await;
         }
