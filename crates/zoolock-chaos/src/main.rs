@@ -22,6 +22,7 @@ mod loss;
 mod messages;
 mod orders;
 mod outages;
+mod pairs;
 mod process;
 mod referee;
 mod report;
@@ -55,6 +56,8 @@ enum ChaosCommand {
     Loss(loss::LossArgs),
     /// Checks that no lock is lost in a short outage.
     Outages(outages::OutagesArgs),
+    /// Checks that no lock is lost while two faults hit at once.
+    Pairs(pairs::PairsArgs),
     /// Checks that no znode blocks a queue because its create was carried out late.
     Strays(strays::StraysArgs),
     /// Opens and closes thousands of sessions and acquires locks: memory and open files must not
@@ -77,6 +80,7 @@ async fn main() -> ExitCode {
         ChaosCommand::Run(settings) => drill::run(&settings).await,
         ChaosCommand::Loss(settings) => loss::run(&settings).await,
         ChaosCommand::Outages(settings) => outages::run(&settings).await,
+        ChaosCommand::Pairs(settings) => pairs::run(&settings).await,
         ChaosCommand::Strays(settings) => strays::run(&settings).await,
         ChaosCommand::Load(settings) => load::run(&settings).await,
         ChaosCommand::Worker(settings) => worker::run(settings).await.map(|()| true),

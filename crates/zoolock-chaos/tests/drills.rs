@@ -103,6 +103,37 @@ mod outages {
     }
 }
 
+mod pairs {
+    use zoolock_tests::namespaces::Namespaces;
+
+    use super::*;
+
+    #[test]
+    fn two_faults_at_once_on_apache_cost_no_lock() {
+        let name = "two_faults_at_once_on_apache_cost_no_lock";
+        let namespaces = Namespaces::new().expect("files are written");
+        if !availability().or_skip(name) || !namespaces.availability().or_skip(name) {
+            return;
+        }
+        let output = drill("pairs", &["--seeds", "1"]);
+        assert_eq!(output.status.code(), Some(0), "a lock was lost needlessly, or a queue was blocked");
+        let report = String::from_utf8_lossy(&output.stdout);
+        for pair in ["stopped follower and cut", "bad names and restart"] {
+            assert!(report.contains(&format!("| {pair} |")), "no {pair}");
+        }
+    }
+
+    /// Stops the only server that the clients know, for longer than the lease.
+    #[test]
+    fn clients_on_apache_that_know_one_server_are_found() {
+        if availability().or_skip("clients_on_apache_that_know_one_server_are_found") {
+            let args = ["--seeds", "1", "--seed", "12", "--only", "stopped-follower-and-cut"];
+            let output = drill("pairs", &[&args[..], &["--break", "one-server"]].concat());
+            assert_finds(&output, "needless loss of ");
+        }
+    }
+}
+
 mod strays {
     use super::*;
 
