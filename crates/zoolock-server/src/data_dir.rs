@@ -89,6 +89,13 @@ impl DataDir {
         }
     }
 
+    /// Opens the directory of a server that may be running. The directory is not locked, so it must not be written to.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, Error> {
+        let failed =
+            |source| Error::DataDir { what: "open the data directory", path: path.to_owned(), source };
+        Ok(DataDir { directory: Arc::new(Directory::open(path).map_err(failed)?), keeps_log: true })
+    }
+
     /// Returns the disk for the log in this directory.
     pub(crate) fn disk(&self) -> RealDisk {
         RealDisk::from_directory(Arc::clone(&self.directory))

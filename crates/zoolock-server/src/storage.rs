@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::data_dir::DataDir;
 use crate::error::Error;
 use crate::ids::Zxid;
-use crate::log::{Disk, END_RECORD, Log, LogError, Options, RealDisk, Recovered, Salvage};
+use crate::log::{Disk, Log, LogError, Options, Recovered, Salvage};
 use crate::state::State;
 
 /// Durability of acknowledged writes.
@@ -148,37 +148,37 @@ const BACKUP_ATTEMPTS: usize = 10;
 /// Writes the state of the data directory `from`, which a server may be using, to a new data directory. The backup has each
 /// transaction that was acknowledged before this call. Returns its last transaction.
 pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxid, Error> {
-    let failed = |what, path: PathBuf| move |source| Error::DataDir { what, path, source };
-    let disk = RealDisk::open(from).map_err(failed("open the data directory", from.to_owned()))?;
+    let source = DataDir::open_to_read(from)?;
     // While the files are read, the server may begin a file, remove an old one, or cut off the end of a complete segment.
-    let read = || match Salvage::read(&disk)? {
-        // The record of the end is read first. So all that had been synced by then must be in the state.
-        salvage
-            if salvage.state.zxid == salvage.recorded
-                && salvage.files.iter().any(|name| name == END_RECORD) =>
-        {
-            Ok(salvage)
-        }
-        _ => Err(LogError::Missing {
-            file: disk.describe(END_RECORD),
-            what: "there is no log, or it does not have all transactions that this file records".to_owned(),
-        }),
-    };
+    // The record of the end is read before the log. So all that had been synced by then must be in the state.
+    let must_exist = source.had_log()?;
+    let read = || Log::read(&source.disk(), must_exist);
     let mut read_again = (1..BACKUP_ATTEMPTS).map(|_| read());
-    let salvage = read().or_else(|error| read_again.find_map(Result::ok).ok_or(error));
-    let salvage = salvage.map_err(|source| Error::Log { source })?;
+    let state = read().or_else(|error| read_again.find_map(Result::ok).ok_or(error));
+    let Some(state) = state.map_err(|source| Error::Log { source })? else {
+        let what = format!(
+            "there is no log in {}; give the data directory of a server with durability sync",
+            from.display()
+        );
+        return Err(Error::Invalid { what });
+    };
+    let epoch = state.zxid.epoch();
+    let longest = longest_timeout(&state, max_timeout_ms);
     let dir = DataDir::open(to, true)?;
     if dir.has_log() || dir.had_log()? {
         let what = format!("{} contains a log already; choose a new directory for the backup", to.display());
         return Err(Error::Invalid { what });
     }
-    let timeouts = salvage.state.sessions.values().map(|session| session.timeout_ms);
-    let longest = timeouts.fold(max_timeout_ms, u32::max);
-    let begun = dir.begin_backup(salvage.state.zxid.epoch(), longest);
-    begun.map_err(failed("write the epoch or the session timeout in", to.to_owned()))?;
+    dir.begin_backup(epoch, longest).map_err(cannot_write_timeout(to))?;
     let disk: Arc<dyn Disk> = Arc::new(dir.disk());
-    Salvage { files: Vec::new(), ..salvage }.write(&disk).map_err(|source| Error::Log { source })?;
-    Ok(salvage.recorded)
+    let recorded = state.zxid;
+    Salvage { state, recorded, files: Vec::new() }.write(&disk).map_err(|source| Error::Log { source })?;
+    Ok(recorded)
+}
+
+/// Returns the longest session timeout: of a session in the state, or `other_ms`, in milliseconds.
+fn longest_timeout(state: &State, other_ms: u32) -> u32 {
+    state.sessions.values().map(|session| session.timeout_ms).fold(other_ms, u32::max)
 }
 
 /// Waits until the sessions that an earlier server lost have expired. The clients of these sessions
@@ -194,11 +194,12 @@ fn wait_for_lost_sessions(dir: &DataDir, settings: &StorageSettings) -> Result<(
 }
 
 fn record_lost_sessions(dir: &DataDir, settings: &StorageSettings, timeout_ms: u32) -> Result<(), Error> {
-    dir.record_session_timeout(timeout_ms).map_err(|source| Error::DataDir {
-        what: "write the session timeout file in",
-        path: settings.path.clone(),
-        source,
-    })
+    dir.record_session_timeout(timeout_ms).map_err(cannot_write_timeout(&settings.path))
+}
+
+fn cannot_write_timeout(dir: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = dir.to_owned();
+    |source| Error::DataDir { what: "write the session timeout file in", path, source }
 }
 
 /// Starts a new log from what is left of the damaged one, if that is confirmed. Records that
@@ -212,14 +213,12 @@ fn restore_if_confirmed(
 ) -> Result<Zxid, Error> {
     let Some(confirm) = &settings.confirm_loss else { return Err(Error::Log { source: cause }) };
     let salvage = Salvage::read(&**disk).map_err(|source| Error::Log { source })?;
-    let sessions = &salvage.state.sessions;
-    let longest = sessions.values().map(|session| session.timeout_ms).chain([settings.max_timeout_ms]).max();
-    let longest = longest.unwrap_or(settings.max_timeout_ms);
+    let longest = longest_timeout(&salvage.state, settings.max_timeout_ms);
     let loss = LogLoss {
         cause: cause.problem(),
         restored: salvage.state.zxid,
         znodes: salvage.state.tree.len().saturating_sub(State::new(0).tree.len()),
-        sessions: sessions.len(),
+        sessions: salvage.state.sessions.len(),
         recorded: salvage.recorded,
         files: salvage.files.iter().map(|name| disk.describe(name).into()).collect(),
         wait: Duration::from_millis(longest.into()),

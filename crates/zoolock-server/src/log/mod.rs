@@ -155,7 +155,8 @@ impl Log {
         options: Options,
         must_exist: bool,
     ) -> Result<(Log, Recovered), LogError> {
-        let recovery = recover(&*disk, must_exist)?;
+        let mut recovery = recover(&*disk, must_exist)?;
+        recovery.iter_mut().try_for_each(|recovery| recovery.repair(&*disk))?;
         let fresh = recovery.is_none();
         remove_leftovers(&*disk, recovery.as_ref())?;
         let recovery = match recovery {
@@ -171,6 +172,7 @@ impl Log {
                     let file = create_segment_file(&*disk)?;
                     name_segment(&*disk, file, Zxid::start_of(0), 0, options.allocate)?
                 },
+                without_note: Vec::new(),
                 dropped_end: None,
                 empty: None,
             },
@@ -210,6 +212,14 @@ impl Log {
             unused_snapshot_errors: recovery.unreadable.into_iter().map(|(_, error)| error).collect(),
         };
         Ok((log, recovered))
+    }
+
+    /// Restores the state like [`Log::open_again`], and changes nothing on the disk. Returns `None` if there is no log.
+    ///
+    /// # Errors
+    /// If synced data are damaged or missing, or the disk fails.
+    pub fn read(disk: &dyn Disk, must_exist: bool) -> Result<Option<State>, LogError> {
+        Ok(recover(disk, must_exist)?.map(|recovery| recovery.state))
     }
 
     /// Adds a transaction to the next write. Refused writes are not logged.

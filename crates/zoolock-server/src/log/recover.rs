@@ -3,6 +3,8 @@
 //! Only unacknowledged data may be dropped: the end of the last segment, if nothing proves that
 //! this end was synced. The record of the end of the log is such a proof. Other damage of the log
 //! is an error. A damaged snapshot is an error only if the state cannot be restored without it.
+//!
+//! [`recover`] only reads. [`Recovery::repair`] writes what the log needs before it continues.
 
 use std::io;
 use std::ops::Range;
@@ -39,9 +41,31 @@ pub(super) struct Recovery {
     /// The record of the end of the log, if there is one. The log may continue after the recorded end.
     pub(super) end_record: Option<EndRecord>,
     pub(super) last_segment: OpenSegment,
+    /// Complete segments without a sound note of their successor. A crash can destroy the note.
+    pub(super) without_note: Vec<OpenSegment>,
     pub(super) dropped_end: Option<DroppedEnd>,
     /// The last segment, if it is empty and must be removed.
     pub(super) empty: Option<Zxid>,
+}
+
+impl Recovery {
+    /// Repairs the segments: writes a missing note of a successor again, and cuts off a damaged end.
+    pub(super) fn repair(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
+        let failed = |what, segment: &OpenSegment| {
+            LogError::io(what, disk.describe(&segment_name(segment.header.after)))
+        };
+        for segment in &mut self.without_note {
+            let failed = failed("note the successor in", segment);
+            let OpenSegment { file, header, end, chain, .. } = segment;
+            BatchHeader::note_successor(&mut **file, &header.nonce, *end, *chain).map_err(failed)?;
+        }
+        // Bytes that are read from the system's cache may be missing on the disk: the previous server may have
+        // ended before its sync, or because its sync failed. After a failed sync, another sync writes nothing. So
+        // all bytes that are not proven to be synced are written again.
+        let last = &mut self.last_segment;
+        let failed = failed("repair", last);
+        repair(&mut *last.file, last.unsound.map(|_| last.end), last.proven..last.end).map_err(failed)
+    }
 }
 
 /// An open segment that was read to its end. New transactions are appended to the last segment.
@@ -53,6 +77,8 @@ pub(super) struct OpenSegment {
     pub(super) end: u64,
     pub(super) size: u64,
     pub(super) sealed: bool,
+    /// The offset up to which batches prove that the file was synced.
+    proven: u64,
     /// The last transaction in this segment or before it.
     pub(super) last: Zxid,
     /// The kind of damage at the end of the segment, if the end is damaged.
@@ -70,6 +96,7 @@ impl OpenSegment {
             end: SegmentHeader::LEN as u64,
             size,
             sealed: true,
+            proven: SegmentHeader::LEN as u64,
             last: header.after,
             header,
             unsound: None,
@@ -84,8 +111,8 @@ impl OpenSegment {
     }
 }
 
-/// Recovers the state. Returns `None` if there is neither a log nor a snapshot. That is an error if
-/// `must_exist` is set.
+/// Recovers the state, and changes nothing on the disk. Returns `None` if there is neither a log nor a snapshot. That
+/// is an error if `must_exist` is set.
 pub(super) fn recover(disk: &dyn Disk, must_exist: bool) -> Result<Option<Recovery>, LogError> {
     let names = disk.list().map_err(LogError::io("list the directory of", disk.describe("log.*")))?;
     let segments = sorted_zxids(&names, segment_name);
@@ -165,7 +192,7 @@ pub(super) fn recover(disk: &dyn Disk, must_exist: bool) -> Result<Option<Recove
             what,
         });
     }
-    let Replayer { state, replayed, replayed_bytes, dropped_end, .. } = replayer;
+    let Replayer { state, replayed, replayed_bytes, dropped_end, without_note, .. } = replayer;
     Ok(Some(Recovery {
         state,
         snapshot,
@@ -174,6 +201,7 @@ pub(super) fn recover(disk: &dyn Disk, must_exist: bool) -> Result<Option<Recove
         replayed_bytes,
         end_record,
         last_segment,
+        without_note,
         dropped_end,
         empty,
     }))
@@ -236,6 +264,7 @@ pub(super) struct Replayer<'d> {
     must_exist: bool,
     replayed: usize,
     replayed_bytes: u64,
+    without_note: Vec<OpenSegment>,
     dropped_end: Option<DroppedEnd>,
 }
 
@@ -250,12 +279,12 @@ impl<'d> Replayer<'d> {
             must_exist: false,
             replayed: 0,
             replayed_bytes: 0,
+            without_note: Vec::new(),
             dropped_end: None,
         }
     }
 
-    /// Reads and replays one segment, which must begin where the previous segment ended. Repairs the end of the last
-    /// segment.
+    /// Reads and replays one segment, which must begin where the previous segment ended.
     fn replay_segment(
         &mut self,
         after: Zxid,
@@ -265,14 +294,15 @@ impl<'d> Replayer<'d> {
         let name = self.disk.describe(&segment_name(after));
         let failed = |what| LogError::io(what, name.clone());
         let damaged = |offset, what: String| LogError::Damaged { file: name.clone(), offset, what };
-        let mut file = self.disk.open(&segment_name(after)).map_err(failed("open"))?;
+        let file = self.disk.open(&segment_name(after)).map_err(failed("open"))?;
         let opened = Scanner::new(&*file).map_err(failed("read"))?;
         let (header, mut scanner) = opened.map_err(|what| damaged(0, what))?;
         if header.after != after {
             return Err(damaged(0, format!("its header names transaction {} as its start", header.after)));
         }
         if let Some(before) = before {
-            self.check_successor(before, &header)?;
+            self.check_successor(&before, &header)?;
+            self.without_note.extend(Some(before).filter(|before| !before.has_successor));
         }
         let recorded = self.recorded.filter(|recorded| recorded.segment == after);
         let is_recorded_end = |at, chain| {
@@ -335,17 +365,9 @@ impl<'d> Replayer<'d> {
             self.check_last(last)?;
             self.dropped_end = dropped_end;
         }
-        let (chain, sealed) = (scanner.chain, scanner.sealed);
+        let (chain, sealed, proven) = (scanner.chain, scanner.sealed, scanner.proven);
         let size = if unsound.is_some() { end } else { scanner.size() };
-        if is_last {
-            // Bytes that are read from the system's cache may be missing on the disk: the previous server may have
-            // ended before its sync, or because its sync failed. After a failed sync, another sync writes nothing. So
-            // all bytes that are not proven to be synced are written again.
-            let proven = scanner.proven;
-            let repaired = repair(&mut *file, unsound.is_some().then_some(end), proven..end);
-            repaired.map_err(failed("repair"))?;
-        }
-        Ok(OpenSegment { file, header, chain, end, size, sealed, last, unsound, has_successor })
+        Ok(OpenSegment { file, header, chain, end, size, sealed, proven, last, unsound, has_successor })
     }
 
     /// Checks the last transaction of the log against the record of the end of the log.
@@ -357,9 +379,8 @@ impl<'d> Replayer<'d> {
         }
     }
 
-    /// Checks that a segment continues the previous segment, which is then complete. If a crash has destroyed the
-    /// previous segment's note of its successor, writes the note again.
-    fn check_successor(&self, mut before: OpenSegment, header: &SegmentHeader) -> Result<(), LogError> {
+    /// Checks that a segment continues the previous segment, which is then complete.
+    fn check_successor(&self, before: &OpenSegment, header: &SegmentHeader) -> Result<(), LogError> {
         let (file, next) = (segment_name(before.header.after), segment_name(header.after));
         let file = self.disk.describe(&file);
         if (before.last, before.chain) != (header.after, header.chain) {
@@ -367,12 +388,7 @@ impl<'d> Replayer<'d> {
             let what = format!("it ends with {}, and {next} does not continue it: {why}", before.last);
             return Err(LogError::Damaged { file, offset: before.end, what });
         }
-        if before.has_successor {
-            return Ok(());
-        }
-        let recorded =
-            BatchHeader::note_successor(&mut *before.file, &before.header.nonce, before.end, before.chain);
-        recorded.map_err(LogError::io("note the successor in", file))
+        Ok(())
     }
 
     /// Replays a batch. Returns its last transaction, or a description of the damage.

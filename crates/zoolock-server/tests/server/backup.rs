@@ -1,6 +1,6 @@
 //! Backups of the data directory of a running server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -152,4 +152,80 @@ async fn restored_server_continues_the_zxids() {
     let Reply::Data { stat, .. } = client.call_ok(get("/new", false)).await else { panic!("data") };
     assert!(stat.czxid > last.0, "zxids of the restored server are above those of the backup");
     restored.shutdown().await;
+}
+
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = std::fs::read_dir(dir).expect("readable").flatten().map(|file| file.path());
+    let mut files: Vec<_> = files.map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect();
+    files.sort();
+    files
+}
+
+/// Writes a log of several segments, without a snapshot. The record of the end names an earlier end, as after a crash of
+/// the machine. Returns the last segment.
+async fn log_with_early_record(dir: &Path) -> (Builder, PathBuf) {
+    let log = log::Options { segment_size: 64 << 10, allocate: 16 << 10, snapshot_after: 1 << 40 };
+    let data = builder().limits(Limits { log, ..Limits::default() }).data_dir(dir);
+    let server = data.clone().start().await.expect("a free port");
+    let mut client = RawClient::connect(server.local_addr()).await;
+    client.call_ok(create("/a", 0)).await;
+    let record = std::fs::read(dir.join("end-of-log")).expect("a record");
+    for _ in 0..40 {
+        client.call_ok(set("/a", &"x".repeat(3000), -1)).await;
+    }
+    server.shutdown().await;
+    std::fs::write(dir.join("end-of-log"), record).expect("writable");
+    let segments = contents(dir).into_iter().map(|(path, _)| path);
+    let is_segment =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"log."));
+    (data, segments.filter(is_segment).next_back().expect("a segment"))
+}
+
+#[tokio::test]
+async fn backup_refuses_what_a_start_refuses() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // The part of the last segment that is kept; the byte that is changed; a part of the error.
+    for (kept, changed, why) in [
+        (1.0, Some(0.5), Some("records that everything before")),
+        (1.0, Some(0.01), Some("records that everything before")),
+        (0.0, None, Some("log.0000000000000000 records that this segment follows")),
+        // A write that a crash has interrupted.
+        (0.5, None, None),
+    ] {
+        let to = |name: &str| dir.path().join(format!("{name} {kept} {changed:?}"));
+        let (data, segment) = log_with_early_record(&to("data")).await;
+        let mut log = std::fs::read(&segment).expect("a segment");
+        let len = log.iter().rposition(|&byte| byte != 0).expect("batches") as f64;
+        if let Some(at) = changed {
+            log[(len * at) as usize] ^= 1;
+        }
+        log.truncate((len * kept) as usize);
+        match kept {
+            0.0 => std::fs::remove_file(&segment).expect("writable"),
+            _ => std::fs::write(&segment, log).expect("writable"),
+        }
+        let before = contents(&to("data"));
+        let backup = back_up(&data, &to("backup")).await.map_err(|error| error.to_string());
+        assert_eq!(contents(&to("data")), before, "a backup changes nothing");
+        let server = data.start().await.map_err(|error| error.to_string());
+        match (why, backup, server) {
+            (Some(why), Err(backup), Err(server)) => {
+                assert!(backup.contains(why), "{backup}");
+                assert_eq!(backup, server);
+            }
+            (None, Ok(_), Ok(server)) => {
+                forget_sessions(&to("backup"));
+                let restored = busy(&to("backup")).start().await.expect("a sound backup");
+                let mut versions = Vec::new();
+                for server in [&server, &restored] {
+                    let mut client = RawClient::connect(server.local_addr()).await;
+                    versions.push(version(&mut client, "/a").await);
+                }
+                assert!(versions[0] > 0 && versions[0] == versions[1], "{versions:?}");
+                server.shutdown().await;
+                restored.shutdown().await;
+            }
+            (_, backup, server) => panic!("{kept} {changed:?}: {backup:?}, {server:?}"),
+        }
+    }
 }
