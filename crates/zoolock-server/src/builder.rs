@@ -281,8 +281,8 @@ impl Builder {
     /// rely on locks that the backup lacks. Set the server's maximum session timeout. Blocks the thread.
     ///
     /// # Errors
-    /// If a server could not start in the data directory, if there is no log in it, or if `to` contains a log or cannot
-    /// be written.
+    /// If a server could not start in the data directory, if there is no log in it, or if `to` is not empty or cannot be
+    /// written.
     pub fn back_up(&self, to: &Path) -> Result<Zxid, Error> {
         let Some(from) = &self.data_dir else {
             return Err(Error::Invalid { what: "a backup needs a data directory; set one".to_owned() });

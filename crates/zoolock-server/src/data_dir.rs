@@ -130,6 +130,11 @@ impl DataDir {
             .map_err(|source| Error::SessionTimeoutFile { path: self.file(SESSION_TIMEOUT_FILE), source })
     }
 
+    /// Returns whether the directory has no files.
+    pub(crate) fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.directory.list()?.is_empty())
+    }
+
     /// Returns whether there is a log or a snapshot of an earlier server.
     pub(crate) fn has_log(&self) -> bool {
         let is_of_log = |name: &String| {

@@ -165,8 +165,9 @@ pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxi
     let epoch = state.zxid.epoch();
     let longest = longest_timeout(&state, max_timeout_ms);
     let dir = DataDir::open(to, true)?;
-    if dir.has_log() || dir.had_log()? {
-        let what = format!("{} contains a log already; choose a new directory for the backup", to.display());
+    let cannot_list = |source| Error::DataDir { what: "list the files in", path: to.to_owned(), source };
+    if !dir.is_empty().map_err(cannot_list)? {
+        let what = format!("{} is not empty; choose a new directory for the backup", to.display());
         return Err(Error::Invalid { what });
     }
     dir.begin_backup(epoch, longest).map_err(cannot_write_timeout(to))?;

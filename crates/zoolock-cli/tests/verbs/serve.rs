@@ -408,7 +408,7 @@ fn running_server_is_backed_up() {
             64,
             "cannot be used with",
         ),
-        (&["serve", "--data", "data", "--backup", "copy"], 64, "contains a log already"),
+        (&["serve", "--data", "data", "--backup", "copy"], 64, "copy is not empty; choose a new directory"),
         (&["serve", "--data", "none", "--backup", "other"], 69, "cannot open the data directory"),
     ] {
         let done = sandbox.output(args);
