@@ -148,9 +148,8 @@ impl DataDir {
         Ok(self.read_epoch()?.has_log)
     }
 
-    /// Advances the epoch on disk, and returns the new epoch. `logged` is the epoch of the last
-    /// transaction in the log.
-    pub(crate) fn start_next_epoch(&self, logged: u32) -> Result<u32, Error> {
+    /// Returns the epoch of the last start. `logged` is the epoch of the last transaction in the log.
+    pub(crate) fn last_epoch(&self, logged: u32) -> Result<u32, Error> {
         let copy = self.directory.read_text(EPOCH_COPY).ok().flatten();
         let copy = copy.and_then(|copy| copy.trim_end().parse::<u32>().ok()).unwrap_or(0);
         let known = self.read_epoch()?.number;
@@ -161,7 +160,13 @@ impl DataDir {
                 found: format!("it says {known}, but {used} was used"),
             });
         }
-        let epoch = known + 1;
+        Ok(known)
+    }
+
+    /// Advances the epoch on disk, and returns the new epoch. `logged` is the epoch of the last
+    /// transaction in the log.
+    pub(crate) fn start_next_epoch(&self, logged: u32) -> Result<u32, Error> {
+        let epoch = self.last_epoch(logged)? + 1;
         let mark = if self.keeps_log { "" } else { MEMORY_MARK };
         self.directory
             .write_line(EPOCH_FILE, &format!("{epoch}{mark}"))

@@ -162,7 +162,8 @@ pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxi
         );
         return Err(Error::Invalid { what });
     };
-    let epoch = state.zxid.epoch();
+    // Read after the log, so that the epoch is not below that of the state.
+    let epoch = source.last_epoch(state.zxid.epoch())?;
     let longest = longest_timeout(&state, max_timeout_ms);
     let dir = DataDir::open(to, true)?;
     let cannot_list = |source| Error::DataDir { what: "list the files in", path: to.to_owned(), source };

@@ -255,3 +255,34 @@ async fn backup_refuses_what_a_start_refuses() {
         }
     }
 }
+
+#[tokio::test]
+async fn restored_epoch_is_above_those_of_source() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| dir.path().join(name);
+    let data = busy(&path("data"));
+    // Only the first start writes a transaction.
+    let server = data.clone().start().await.expect("a free port");
+    RawClient::connect(server.local_addr()).await.call_ok(create("/a", 0)).await;
+    server.shutdown().await;
+    data.clone().start().await.expect("a free port").shutdown().await;
+    let source = data.clone().start().await.expect("a free port");
+    back_up(&data, &path("running")).await.expect("a sound log");
+    let epoch = source.epoch();
+    source.shutdown().await;
+    back_up(&data, &path("stopped")).await.expect("a sound log");
+    for name in ["running", "stopped"] {
+        forget_sessions(&path(name));
+        let restored = busy(&path(name)).start().await.expect("a sound backup");
+        assert_eq!(restored.epoch(), epoch + 1, "{name}");
+        restored.shutdown().await;
+    }
+    // A start refuses these, too.
+    for (file, text) in [("epoch", "1\n"), ("epoch", "much\n"), ("epoch.copy", "9\n")] {
+        let kept = std::fs::read(path("data").join(file)).expect("an epoch");
+        std::fs::write(path("data").join(file), text).expect("writable");
+        let error = back_up(&data, &path("damaged")).await.expect_err(text).to_string();
+        assert!(error.contains("the epoch file"), "{error}");
+        std::fs::write(path("data").join(file), kept).expect("writable");
+    }
+}
