@@ -277,8 +277,8 @@ impl Builder {
     }
 
     /// Writes all transactions that a server has acknowledged from its data directory to a new one, and returns the last. The
-    /// server may be running. A server that starts in `to` first waits for the longest session timeout, because holders may
-    /// rely on locks that the backup lacks. Set the server's maximum session timeout. Blocks the thread.
+    /// server may be running. A server that starts in `to` first waits for the longest session timeout of the server and of
+    /// this builder, because holders may rely on locks that the backup lacks. Blocks the thread.
     ///
     /// # Errors
     /// If a server could not start in the data directory, if there is no log in it, or if `to` is not empty or cannot be

@@ -34,6 +34,9 @@ const EPOCH_COPY: &str = "epoch.copy";
 /// Text behind the epoch of a server without a log: one with durability memory.
 const MEMORY_MARK: &str = " memory";
 
+/// Name of the file with the longest session timeout that the last server with a log could grant, in milliseconds.
+const LONGEST_TIMEOUT_FILE: &str = "longest-session-timeout";
+
 /// Name of the file that exists while there are sessions that a crash would lose. The file contains
 /// the longest timeout of these sessions, in milliseconds.
 const SESSION_TIMEOUT_FILE: &str = "owed";
@@ -121,13 +124,27 @@ impl DataDir {
     /// server lost. An unreadable file is an error, because the existence of the file means that
     /// sessions were lost.
     pub(crate) fn lost_sessions_wait(&self) -> Result<Duration, Error> {
-        let text = match self.directory.read_text(SESSION_TIMEOUT_FILE) {
-            Ok(None) => return Ok(Duration::ZERO),
+        self.read_timeout(SESSION_TIMEOUT_FILE).map(|ms| Duration::from_millis(ms.into()))
+    }
+
+    /// Records the longest timeout of the sessions that a server with a log has or can grant.
+    pub(crate) fn record_longest_timeout(&self, timeout_ms: u32) -> io::Result<()> {
+        self.directory.write_line(LONGEST_TIMEOUT_FILE, &timeout_ms.to_string())
+    }
+
+    /// Returns the longest timeout that a session of an earlier server in this directory can have, in milliseconds, as far
+    /// as its files say. The sessions may be missing in the log.
+    pub(crate) fn longest_timeout(&self) -> Result<u32, Error> {
+        Ok(self.read_timeout(LONGEST_TIMEOUT_FILE)?.max(self.read_timeout(SESSION_TIMEOUT_FILE)?))
+    }
+
+    fn read_timeout(&self, name: &str) -> Result<u32, Error> {
+        let text = match self.directory.read_text(name) {
+            Ok(None) => return Ok(0),
             text => text.map(Option::unwrap_or_default),
         };
         let ms = text.and_then(|text| text.trim_end().parse().map_err(io::Error::other));
-        ms.map(Duration::from_millis)
-            .map_err(|source| Error::SessionTimeoutFile { path: self.file(SESSION_TIMEOUT_FILE), source })
+        ms.map_err(|source| Error::SessionTimeoutFile { path: self.file(name), source })
     }
 
     /// Returns whether the directory has no files.

@@ -137,6 +137,8 @@ impl Storage {
         let state = recovered.state;
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "state restored");
+        let longest = longest_timeout(&state, settings.max_timeout_ms);
+        dir.record_longest_timeout(longest).map_err(cannot_write_timeout(&settings.path))?;
         let epoch = dir.start_next_epoch(state.zxid.max(recorded).epoch())?;
         Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
@@ -164,7 +166,7 @@ pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxi
     };
     // Read after the log, so that the epoch is not below that of the state.
     let epoch = source.last_epoch(state.zxid.epoch())?;
-    let longest = longest_timeout(&state, max_timeout_ms);
+    let longest = longest_timeout(&state, max_timeout_ms.max(source.longest_timeout()?));
     let dir = DataDir::open(to, true)?;
     let cannot_list = |source| Error::DataDir { what: "list the files in", path: to.to_owned(), source };
     if !dir.is_empty().map_err(cannot_list)? {
@@ -215,7 +217,7 @@ fn restore_if_confirmed(
 ) -> Result<Zxid, Error> {
     let Some(confirm) = &settings.confirm_loss else { return Err(Error::Log { source: cause }) };
     let salvage = Salvage::read(&**disk).map_err(|source| Error::Log { source })?;
-    let longest = longest_timeout(&salvage.state, settings.max_timeout_ms);
+    let longest = longest_timeout(&salvage.state, settings.max_timeout_ms.max(dir.longest_timeout()?));
     let loss = LogLoss {
         cause: cause.problem(),
         restored: salvage.state.zxid,

@@ -40,8 +40,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) recover: Option<RecoverArg>,
 
-    /// Back up --data to a new directory, also while a server uses it, and exit; give the server's --tick and
-    /// --max-session-timeout
+    /// Back up --data to a new directory, also while a server uses it, and exit
     #[arg(long, value_name = "NEWDIR", requires = "data", conflicts_with_all = ["listen", "tls_listen", "recover"])]
     pub(crate) backup: Option<PathBuf>,
 

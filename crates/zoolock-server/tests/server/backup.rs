@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use zoolock_server::{Builder, Durability, Error, Limits, Zxid, log};
-use zoolock_wire::{Reply, Request};
+use zoolock_wire::{ConnectRequest, Reply, Request};
 
 use crate::common::{RawClient, builder, create, get, set};
 
@@ -284,5 +284,33 @@ async fn restored_epoch_is_above_those_of_source() {
         let error = back_up(&data, &path("damaged")).await.expect_err(text).to_string();
         assert!(error.contains("the epoch file"), "{error}");
         std::fs::write(path("data").join(file), kept).expect("writable");
+    }
+}
+
+#[tokio::test]
+async fn backup_keeps_longest_timeout_of_source() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| dir.path().join(name);
+    let limit = |dir: &Path, seconds| busy(dir).max_session_timeout(Duration::from_secs(seconds));
+    let wait_of = |name: &str| std::fs::read_to_string(path(name).join("owed")).expect("a wait");
+    let data = path("data");
+    // No session uses the longest timeout when the backup is made.
+    let server = limit(&data, 300).start().await.expect("a free port");
+    back_up(&limit(&data, 5), &path("running")).await.expect("a sound log");
+    let mut client = RawClient::connect_with(server.local_addr(), &ConnectRequest::new_session(200_000))
+        .await
+        .expect("an answer");
+    client.call_ok(create("/e", 1)).await;
+    server.shutdown().await;
+    back_up(&limit(&data, 400), &path("longer")).await.expect("a sound log");
+    // The backup of a backup that never started.
+    back_up(&limit(&path("running"), 5), &path("again")).await.expect("a sound log");
+    // The session keeps its timeout beside a lower limit.
+    limit(&data, 100).start().await.expect("a free port").shutdown().await;
+    back_up(&limit(&data, 5), &path("session")).await.expect("a sound log");
+    let wanted =
+        [("running", "300000\n"), ("longer", "400000\n"), ("again", "300000\n"), ("session", "200000\n")];
+    for (name, wait) in wanted {
+        assert_eq!(wait_of(name), wait, "{name}");
     }
 }

@@ -299,6 +299,25 @@ async fn damaged_log_is_restored_if_confirmed() {
 }
 
 #[tokio::test]
+async fn recover_waits_as_long_as_earlier_server_granted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let limited = |seconds| builder().data_dir(dir.path()).max_session_timeout(Duration::from_secs(seconds));
+    leave_znodes(limited(500), 1).await;
+    leave_znodes(limited(300), 0).await;
+    std::fs::remove_file(dir.path().join("log.0000000000000000")).expect("it exists");
+    for (now, wanted) in [(100, 300), (400, 400)] {
+        let losses = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&losses);
+        let refused = limited(now).restore_if_damaged(move |loss| {
+            told.lock().expect("no panic").push(loss.wait);
+            false
+        });
+        refused.start().await.expect_err("not confirmed");
+        assert_eq!(*losses.lock().expect("no panic"), [Duration::from_secs(wanted)]);
+    }
+}
+
+#[tokio::test]
 async fn start_waits_for_sessions_lost_in_crash() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let timeout = Duration::from_millis(600);
