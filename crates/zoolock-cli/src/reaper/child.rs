@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::discriminant;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -88,6 +89,8 @@ pub(crate) struct RunningCommand {
     reaper: Option<OwnedFd>,
     dismissed: Arc<AtomicBool>,
     events: mpsc::Receiver<CommandEvent>,
+    /// Orders for which the socket had no room, at most one of each kind.
+    unsent: Vec<ReaperOrder>,
 }
 
 impl RunningCommand {
@@ -173,7 +176,7 @@ impl RunningCommand {
             }
             return Err(start_failure());
         };
-        Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
+        Ok(Self { pid, socket, reaper: pidfd, dismissed, events, unsent: Vec::new() })
     }
 
     /// Returns the pid of the command, which is also its process group.
@@ -196,14 +199,31 @@ impl RunningCommand {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Sends an order to the reaper. Returns whether it was sent. Continues a stopped reaper that has
-    /// left the socket full, because later it would find only ended leases, and kill the command.
-    pub(crate) fn send_order(&self, order: ReaperOrder) -> bool {
-        let is_sent = order.send(&self.socket).is_ok();
-        if !is_sent && let Some(reaper) = &self.reaper {
-            let _ = pidfd_send_signal(reaper, Signal::CONT);
+    /// Sends an order to the reaper, or keeps it for [`RunningCommand::send_unsent_orders`]. Replaces an unsent order of the
+    /// same kind.
+    pub(crate) fn send_order(&mut self, order: ReaperOrder) {
+        match self.unsent.iter_mut().find(|unsent| discriminant(*unsent) == discriminant(&order)) {
+            Some(unsent) => *unsent = order,
+            None => self.unsent.push(order),
         }
-        is_sent
+        self.send_unsent_orders();
+    }
+
+    /// Sends the orders for which the socket had no room. Returns whether all are sent. Continues a stopped reaper that has
+    /// left the socket full, because later it would find only ended leases, and kill the command.
+    pub(crate) fn send_unsent_orders(&mut self) -> bool {
+        while let Some(order) = self.unsent.first() {
+            match order.send(&self.socket) {
+                Err(error) if !is_closed(&error) => {
+                    if let Some(reaper) = &self.reaper {
+                        let _ = pidfd_send_signal(reaper, Signal::CONT);
+                    }
+                    return false;
+                }
+                Ok(()) | Err(_) => drop(self.unsent.remove(0)),
+            }
+        }
+        true
     }
 
     /// Kills a reaper that does not answer. The listener then does the reaper's work.
@@ -405,6 +425,7 @@ impl ReportListener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reaper::orders::Scope;
 
     /// Returns the state of a process in `/proc`, such as `T` for a stopped process.
     fn state_of(pid: u32) -> Option<char> {
@@ -422,7 +443,8 @@ mod tests {
         let (_sender, events) = mpsc::channel(1);
         let reaper = Some(pidfd_open(pid, PidfdFlags::empty()).expect("the process exists"));
         let dismissed = Arc::new(AtomicBool::new(false));
-        let command = RunningCommand { pid, socket: Arc::new(socket), reaper, dismissed, events };
+        let (socket, unsent) = (Arc::new(socket), Vec::new());
+        let mut command = RunningCommand { pid, socket, reaper, dismissed, events, unsent };
         rustix::process::kill_process(pid, Signal::STOP).expect("the process exists");
         let reached = |wanted: char| {
             while state_of(stopped.id()) != Some(wanted) {
@@ -432,13 +454,28 @@ mod tests {
         reached('T');
 
         let lease = |seconds| ReaperOrder::Lease(Some(Duration::from_secs(seconds)));
-        let sent = (0..).take_while(|seconds| command.send_order(lease(*seconds))).count();
-        reached('S');
-        // A reaper that reads makes room, so the next order is sent.
-        for _ in 0..sent {
-            ReaperOrder::receive(&unread).expect("an order is readable");
+        let mut sent = 0;
+        while command.send_unsent_orders() {
+            command.send_order(lease(0));
+            sent += 1;
         }
-        assert!(command.send_order(lease(7)));
+        reached('S');
+        let late = [lease(7), ReaperOrder::Terminate, ReaperOrder::Grace(Duration::ZERO)];
+        let late = late.into_iter().chain([ReaperOrder::Finish(Scope::Group), ReaperOrder::Dismiss]);
+        for order in late.clone() {
+            command.send_order(order);
+        }
+        // A reaper that reads makes room, so the orders are sent.
+        let receive = || ReaperOrder::receive(&unread).expect("readable").expect("an order").0;
+        assert!((1..sent).all(|_| receive() == lease(0)));
+        assert!(command.send_unsent_orders());
+        for order in late {
+            assert_eq!(receive(), order);
+        }
+        // A reaper that has ended gets no orders.
+        drop(unread);
+        command.send_order(ReaperOrder::Kill);
+        assert!(command.send_unsent_orders());
 
         stopped.kill().expect("the process exists");
         stopped.wait().expect("the process has ended");

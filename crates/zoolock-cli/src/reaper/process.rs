@@ -35,6 +35,10 @@ const PRIORITY: i32 = -10;
 /// long as the one before, up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// Number of orders read in a row that shows that this process was stopped, so that zoolock's socket may have been full.
+const BACKLOG: usize = 64;
+/// Time after a backlog in which zoolock sends the orders for which its socket had no room.
+const BACKLOG_BOUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
@@ -167,7 +171,10 @@ impl Reaper {
         self.check_children();
         loop {
             // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
-            while !self.zoolock_ended && has_message_or_eof() {
+            let mut read = 0;
+            let patience = |read| if read < BACKLOG { Timespec::default() } else { BACKLOG_BOUND };
+            while !self.zoolock_ended && has_message_or_eof(patience(read)) {
+                read += 1;
                 if self.handle_order() {
                     // Reaps the command's process and orphans. Otherwise they could stay zombies,
                     // because pid 1 of a container may not reap its children.
@@ -391,11 +398,11 @@ impl Reaper {
     }
 }
 
-/// Returns whether a message from zoolock is waiting, or zoolock has closed its end of the socket.
-fn has_message_or_eof() -> bool {
+/// Returns whether a message from zoolock comes within this time, or zoolock has closed its end of the socket.
+fn has_message_or_eof(patience: Timespec) -> bool {
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
-    poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    poll(&mut file, Some(&patience)).is_ok_and(|count| count > 0)
 }
 
 /// Installs a handler for SIGCHLD, so that the system reports children that end. This process may

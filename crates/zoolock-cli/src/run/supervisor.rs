@@ -24,8 +24,8 @@ use crate::run::release::describe_loss;
 /// Maximum time between two checks of the clock. A longer timer could miss the end of the lease,
 /// because timers stop while the machine sleeps, but the lease continues.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two checks near the end of the lease. It is short, because a renewal must reach the
-/// reaper before the reaper kills the command.
+/// Time between two checks near the end of the lease, or while the reaper reads no orders. It is short, because a renewal
+/// must reach the reaper before the reaper kills the command.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The smallest change of the lease that is sent to the reaper.
 const LEASE_CHANGE: Duration = Duration::from_millis(1);
@@ -160,7 +160,9 @@ impl<'a> Supervisor<'a> {
             self.shorten_grace();
             self.check_deadline();
             self.send_lease();
-            let next_check = self.time_to_next_check();
+            let all_sent = self.child.send_unsent_orders();
+            let longest = if all_sent { MAX_CHECK_INTERVAL } else { MIN_CHECK_INTERVAL };
+            let next_check = self.time_to_next_check().min(longest);
             tokio::select! {
                 biased;
                 event = self.child.next_event() => match event {
@@ -276,10 +278,8 @@ impl<'a> Supervisor<'a> {
         // The conversion reads two clocks, so a difference below `LEASE_CHANGE` is no change.
         let is_later = lease > known + LEASE_CHANGE && self.phase == CommandPhase::Running;
         if is_later || lease + LEASE_CHANGE < known {
-            // A lease that was not sent is sent at the next check.
-            if self.child.send_order(ReaperOrder::Lease(Some(lease))) {
-                self.lease = Some(lease);
-            }
+            self.child.send_order(ReaperOrder::Lease(Some(lease)));
+            self.lease = Some(lease);
         }
     }
 
@@ -289,11 +289,8 @@ impl<'a> Supervisor<'a> {
     fn shorten_grace(&mut self) {
         let Some(timeout) = self.zoolock.session_timeout() else { return };
         if timeout / 6 <= self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
-            self.grace = timeout / 6;
-            // A grace period that was not sent is sent at the next check.
-            if self.child.send_order(ReaperOrder::Grace(self.grace)) {
-                self.timeout = timeout;
-            }
+            (self.grace, self.timeout) = (timeout / 6, timeout);
+            self.child.send_order(ReaperOrder::Grace(self.grace));
         }
     }
 
@@ -313,7 +310,7 @@ impl<'a> Supervisor<'a> {
             CommandPhase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
             CommandPhase::Killed => self.kill_bound(),
         };
-        if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next.min(MAX_CHECK_INTERVAL) }
+        if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next }
     }
 
     /// Sends TERM to the group when the grace period begins, and KILL when the grace period or the

@@ -1,6 +1,10 @@
 //! No process of the command outlives the lock, and the exit code is right. The tests kill or stop zoolock, its reaper, the
 //! command and the server.
 
+use std::fs::File;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,6 +13,10 @@ use crate::common::process_tree::{
 };
 use crate::common::{
     CommandOutput, Lines, Running, Sandbox, is_alive, read_until, set_mode, start_server, wait_until,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recv, send as socket_send, sendmsg, socketpair,
 };
 use rustix::process::{Signal, getpid, set_child_subreaper};
 use zoolock_tests::proxy::Proxy;
@@ -216,6 +224,53 @@ fn resumed_reaper_reads_renewals_before_killing() {
         tree.zoolock.wait();
         wait_until("all processes of the command are dead", || tree.live_pids().is_empty());
     });
+}
+
+/// A debugger can stop the reaper for so long that its socket is full of leases that have ended.
+#[test]
+fn reaper_waits_for_orders_that_had_no_room() {
+    let sandbox = Sandbox::new();
+    let (socket, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
+    let mut reaper =
+        sandbox.zoolock(["reap", "--grace", "30000"]).stdin(theirs).spawn().expect("zoolock starts");
+    let pid = reaper.id().to_string();
+    let send = |order: &str| socket_send(&socket, order.as_bytes(), SendFlags::DONTWAIT);
+    let lease = || (zoolock_client::session_time().0 + 60_000_000_000).to_string();
+    let input = File::open("/dev/null").expect("it exists");
+    let line = "sh\0-c\0trap 'exit 3' TERM; : > ready; while :; do sleep 0.01; done\0";
+    std::fs::write(sandbox.path("line"), line).expect("writable");
+    let line = File::open(sandbox.path("line")).expect("it exists");
+    let files = [input.as_fd(), line.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    let start = format!("start {}", lease());
+    sendmsg(&socket, &[IoSlice::new(start.as_bytes())], &mut control, SendFlags::empty())
+        .expect("the reaper reads");
+    let report = || {
+        let mut buffer = [0; 64];
+        let (_, length) = recv(&socket, &mut buffer, RecvFlags::empty()).expect("the reaper reports");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let started = report();
+    assert!(started.starts_with("started "), "{started}");
+    wait_until("the command runs", || sandbox.path("ready").exists());
+
+    signal(&pid, Signal::STOP);
+    while send("lease 1").is_ok() {}
+    signal(&pid, Signal::CONT);
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    wait_until("the reaper waits", || state().contains("(lock-reaper) S"));
+    for order in [&format!("lease {}", lease()), "terminate"] {
+        send(order).expect("the socket has room");
+    }
+
+    assert_eq!((report(), report()), ("term-sent".to_owned(), "ended 3".to_owned()));
+    send("finish group").expect("the socket has room");
+    assert_eq!(report(), "all-ended");
+    send("dismiss").expect("the socket has room");
+    assert!(reaper.wait().expect("the reaper ends").success());
 }
 
 #[test]
