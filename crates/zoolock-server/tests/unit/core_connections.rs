@@ -111,6 +111,19 @@ fn sessions_that_hang_up_leave_room_for_newcomers() {
     }
 }
 
+/// docs/design/limits.md has these figures.
+#[test]
+fn quarter_is_left_for_holders_after_restart() {
+    for config in limits() {
+        let mut before = Core::new(config.clone(), 1);
+        for id in 1..91 {
+            hold(&mut before, id);
+        }
+        let restart = || Core::restore(config.clone(), before.state().clone(), 2, NOW);
+        assert_eq!(connect_newcomers(&mut restart(), LOCALHOST).len(), 75);
+    }
+}
+
 #[test]
 fn holders_that_restart_together_all_connect() {
     for config in limits() {
