@@ -73,7 +73,7 @@ struct KnownEndpoint {
     /// Set from the start of an attempt until it fails, or until a server answers. So it stays set if the server was silent
     /// or closed the connection.
     is_silent: bool,
-    /// Set from the loss of a connection with a write without a reply until the next attach on the endpoint. If the
+    /// Set from the loss of a connection with an old write without a reply until the next attach or refusal. If the
     /// server hangs, an attach there can let the leader accept that write minutes later. So the endpoint is dialed after
     /// others that may answer.
     has_late_write: bool,
@@ -147,10 +147,11 @@ impl Hosts {
         lost.for_each(|known| known.has_late_write = true);
     }
 
-    /// Records that an attempt to connect failed.
+    /// Records that an attempt to connect failed. The system accepts connections for a server that hangs, so this server
+    /// does not hang.
     fn record_failed(&mut self, endpoint: &Endpoint) {
         let failed = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
-        failed.for_each(|known| known.is_silent = false);
+        failed.for_each(|known| (known.is_silent, known.has_late_write) = (false, false));
     }
 
     /// Records the answers of look-ups. Returns `Pending` while a look-up is under way.
@@ -434,17 +435,29 @@ mod tests {
         assert_eq!(dial(&mut hosts, false, false), [&*order[1], &order[2], &order[0]]);
     }
 
-    #[test]
-    fn server_with_late_write_is_tried_after_those_that_may_answer() {
+    /// Returns three hosts. The first has a late write, the second is reached, and the third was tried after the first.
+    fn three_with_late_write() -> (Hosts, Vec<String>) {
         let (mut hosts, _, order) = three();
         attach(&mut hosts, "zk", &order[0]);
         hosts.record_late_write(&endpoint("zk", &order[0]));
-        attach(&mut hosts, "zk", &order[1]);
-        // The connection to the second server breaks.
-        assert_eq!(dial(&mut hosts, true, false), [&*order[2], &order[0]]);
         attach(&mut hosts, "zk", &order[2]);
-        assert_eq!(dial(&mut hosts, true, false), [&*order[1], &order[0]]);
-        // An attach shows that the server does not hang.
+        attach(&mut hosts, "zk", &order[1]);
+        hosts.begin_dial(true, false);
+        (hosts, order)
+    }
+
+    #[test]
+    fn server_with_late_write_is_tried_after_those_that_may_answer() {
+        let (mut hosts, order) = three_with_late_write();
+        assert_eq!(rest(&mut hosts), [&*order[2], &order[0]]);
+    }
+
+    #[test]
+    fn server_that_attaches_or_refuses_does_not_hang() {
+        let (mut hosts, order) = three_with_late_write();
+        hosts.record_failed(&endpoint("zk", &order[0]));
+        assert_eq!(rest(&mut hosts), [&*order[0], &order[2]]);
+        let (mut hosts, order) = three_with_late_write();
         attach(&mut hosts, "zk", &order[0]);
         assert_eq!(dial(&mut hosts, true, false), [&*order[2], &order[1]]);
         attach(&mut hosts, "zk", &order[1]);

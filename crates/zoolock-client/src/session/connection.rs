@@ -9,7 +9,7 @@ use zoolock_wire::{
 };
 
 use super::pace::{OldestUnanswered, ReplyPace, SessionPace};
-use super::types::{ConnectionId, Output, RequestNumber};
+use super::types::{ConnectionId, RequestNumber};
 use crate::Instant;
 
 /// The maximum length of a connect response, in bytes. ZooKeeper's connect response has 37 bytes.
@@ -163,10 +163,9 @@ impl SessionConnection {
         since.until(now)
     }
 
-    /// Returns the output that closes the connection.
-    pub(super) fn close_output(&self) -> Output {
-        let leaves_write = self.in_flight.iter().any(|entry| op::is_write(entry.op));
-        Output::Close { id: self.id, leaves_write }
+    /// Returns whether a write has waited for its reply for longer than `time`.
+    pub(super) fn has_write_older_than(&self, time: Duration, now: Instant) -> bool {
+        self.in_flight.iter().any(|entry| op::is_write(entry.op) && entry.sent.until(now) > time)
     }
 
     pub(super) fn into_lost_requests(self) -> LostRequests {

@@ -32,7 +32,7 @@ impl Session {
                 DisconnectReason::Silent(old.silent_for(now))
             };
             self.last_move = Some(now);
-            self.drop_connection(loss);
+            self.drop_connection(loss, now);
         }
         // A session with an ephemeral znode may hold a lock, so it is in haste: it waits for an
         // attach only for a short time. Any other session does so once for each server, because a
@@ -185,7 +185,7 @@ impl Session {
             }
             None => false,
         };
-        self.drop_connection(loss);
+        self.drop_connection(loss, now);
         match self.dial {
             Dial::Dialing { .. } => {}
             Dial::Idle | Dial::Waiting { .. } if is_urgent => self.start_dial(now),
@@ -195,17 +195,18 @@ impl Session {
     }
 
     /// Fails the requests of the connection and closes it.
-    fn drop_connection(&mut self, loss: DisconnectReason) {
+    fn drop_connection(&mut self, loss: DisconnectReason, now: Instant) {
         let Some(connection) = self.connection.take() else { return };
         self.must_move_until = None;
         let was_attached = connection.is_attached();
-        let close = connection.close_output();
+        let leaves_write = connection.has_write_older_than(self.pace.timeout / 24, now);
+        let id = connection.id;
         self.fail_requests(
             connection.into_lost_requests(),
             RequestError::ConnectionLoss,
             RequestError::NotSent,
         );
-        self.outputs.push_back(close);
+        self.outputs.push_back(Output::Close { id, leaves_write });
         if was_attached {
             self.outputs.push_back(Output::State(SessionState::Disconnected(loss)));
         }

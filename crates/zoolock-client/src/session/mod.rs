@@ -434,9 +434,9 @@ impl Session {
         }
         self.dial = Dial::Idle;
         if let Some(connection) = self.connection.take() {
-            let close = connection.close_output();
+            let id = connection.id;
             self.fail_requests(connection.into_lost_requests(), end.request_error(), end.request_error());
-            self.outputs.push_back(close);
+            self.outputs.push_back(Output::Close { id, leaves_write: false });
         }
         self.outputs.push_back(Output::State(SessionState::Ended(end)));
     }

@@ -104,8 +104,9 @@ impl SessionPace {
         let period = servers.saturating_mul(2).saturating_add(1);
         let wait = match (slow_attaches / period, slow_attaches % period == period - 1) {
             (_, false) => longer.clamp(self.timeout / 24, self.timeout / 12),
-            (0, true) => self.timeout / 8,
-            // After so many slow attaches the lease has ended, and haste no longer helps.
+            (0..=2, true) => self.timeout / 8,
+            // After so many slow attaches the lease has ended, and haste no longer helps. Three periods take at least
+            // 21/24 of the session timeout.
             (_, true) => return self.attach_deadline(now),
         };
         now.after(wait.max(SHORTEST_ATTACH))
@@ -214,8 +215,9 @@ mod tests {
             let now = Instant::default();
             now.until(pace.short_attach_deadline(now, Duration::from_millis(longer), slow, 2)).as_millis()
         };
-        let waits: Vec<u128> = (0..11).map(|slow| wait(20, slow)).collect();
-        assert_eq!(waits, [1000, 1000, 1000, 1000, 3000, 1000, 1000, 1000, 1000, 6000, 1000]);
+        let waits: Vec<u128> = (0..20).map(|slow| wait(20, slow)).collect();
+        let (round, last) = ([1000, 1000, 1000, 1000, 3000], [1000, 1000, 1000, 1000, 6000]);
+        assert_eq!(waits, [round, round, round, last].concat());
         assert_eq!([wait(1500, 0), wait(9000, 0)], [1500, 2000], "on a slow network");
     }
 

@@ -64,7 +64,7 @@ pub enum Output {
     Close {
         /// The number of the connection.
         id: ConnectionId,
-        /// Set if a write on the connection has no reply. The server may still carry it out.
+        /// Set if a write has waited long for its reply. The server may hang, and carry it out minutes later.
         leaves_write: bool,
     },
     /// Compute the next SASL token for this connection. The value is the challenge of the server,

@@ -93,7 +93,7 @@ fn lost_connection_leaves_the_outcome_unknown() {
         outputs[..3],
         [
             Output::Reply { request, sent, result: Err(RequestError::ConnectionLoss) },
-            Output::Close { id, leaves_write: true },
+            Output::Close { id, leaves_write: false },
             Output::State(SessionState::Disconnected(DisconnectReason::Closed)),
         ]
     );
