@@ -201,10 +201,10 @@ async fn log_with_early_record(dir: &Path) -> (Builder, PathBuf) {
     }
     server.shutdown().await;
     std::fs::write(dir.join("end-of-log"), record).expect("writable");
-    let segments = contents(dir).into_iter().map(|(path, _)| path);
+    let mut segments = contents(dir).into_iter().map(|(path, _)| path);
     let is_segment =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"log."));
-    (data, segments.filter(is_segment).next_back().expect("a segment"))
+    (data, segments.rfind(is_segment).expect("a segment"))
 }
 
 #[tokio::test]
