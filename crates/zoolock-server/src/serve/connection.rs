@@ -334,7 +334,7 @@ mod tests {
     use crate::serve::fuzzing::FuzzServer;
 
     /// Maximum number of requests of a turn.
-    const TURN: u64 = 128;
+    const TURN: u64 = 32;
     const REQUESTS: usize = 2000;
 
     /// A client that has sent all its requests already, and that reads all output at once.

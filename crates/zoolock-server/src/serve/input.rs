@@ -17,7 +17,7 @@ use crate::txn::Password;
 pub(super) const MAX_GREETING: usize = 8192;
 
 /// Maximum number of frames of a turn. After each turn the task goes to the end of the run queue.
-const BATCH: usize = 128;
+const BATCH: usize = 32;
 /// Time after which a task ends a batch of frames early, because some requests cost more than
 /// others.
 const BATCH_TIME: Duration = Duration::from_millis(1);
