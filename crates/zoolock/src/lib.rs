@@ -154,7 +154,6 @@ pub use api::mutex::*;
 pub use api::owner::{Owner, ReentrantGuard};
 pub use api::rwlock::*;
 pub use api::semaphore::*;
-pub use api::sharded::Sharded;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use api::sim;

@@ -25,7 +25,7 @@ mod queue;
 mod reentrant;
 mod sasl;
 mod secrets;
-mod sharded;
+mod shards;
 mod spans;
 mod structure;
 mod telemetry;

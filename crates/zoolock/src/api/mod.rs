@@ -15,7 +15,6 @@ pub(crate) mod mutex;
 pub(crate) mod owner;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
-pub(crate) mod sharded;
 #[cfg(feature = "simulation")]
 pub mod sim;
 pub(crate) mod zoolock;

@@ -201,14 +201,6 @@ impl Context {
         &self.inner.root
     }
 
-    /// Returns the directory of locks with relative names. The path does not include the chroot.
-    pub(crate) fn root_without_chroot(&self) -> &str {
-        match self.without_chroot(&self.inner.root) {
-            "" => "/",
-            root => root,
-        }
-    }
-
     pub(crate) fn chroot(&self) -> &str {
         &self.inner.chroot
     }

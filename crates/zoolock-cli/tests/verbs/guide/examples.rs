@@ -16,6 +16,13 @@ use crate::guide::machine::Machine;
 /// Class path of the Curator example. The manifests of these jars name their dependencies. `slf4j-nop` turns off logging.
 const CURATOR: [&str; 2] = ["/usr/share/java/curator-recipes.jar", "/usr/share/java/slf4j-nop.jar"];
 
+const EXAMPLES: [&str; 7] = ["standby", "cron", "pool", "postgresql", "config", "curator", "shards"];
+
+/// Returns the paths of the pages of all examples.
+pub(crate) fn pages() -> impl Iterator<Item = String> {
+    EXAMPLES.iter().map(|name| format!("examples/{name}/README.md"))
+}
+
 fn page(name: &str) -> Page {
     Page::read(&format!("examples/{name}/README.md"))
 }
@@ -49,6 +56,7 @@ examples! {
     cron_does_what_it_says: "cron",
     pool_does_what_it_says: "pool",
     config_does_what_it_says: "config",
+    shards_do_what_they_say: "shards",
 }
 
 #[test]
@@ -83,11 +91,10 @@ fn every_example_is_run_and_listed() {
         .map(|entry| entry.expect("readable entry"));
     let names = entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string());
     let names: BTreeSet<String> = names.map(|name| name.expect("UTF-8 name")).collect();
-    let run = ["standby", "cron", "pool", "postgresql", "config", "curator"];
-    assert_eq!(names, run.map(str::to_owned).into());
+    assert_eq!(names, EXAMPLES.map(str::to_owned).into());
     let listed = Page::read("examples/README.md").links().into_iter().map(|(_, target)| target);
-    assert_eq!(listed.collect::<BTreeSet<_>>(), run.map(|name| format!("{name}/README.md")).into());
-    for name in run {
+    assert_eq!(listed.collect::<BTreeSet<_>>(), EXAMPLES.map(|name| format!("{name}/README.md")).into());
+    for name in EXAMPLES {
         for (location, target) in page(name).links() {
             let file = root().join("examples").join(name).join(&target);
             assert!(file.is_file(), "{location}: ({target}) does not exist");

@@ -83,12 +83,9 @@ fn every_chapter_is_run_and_in_the_summary() {
 fn every_rust_block_is_compiled() {
     let doctests = book::root().join("crates/zoolock-tests/src/guide.rs");
     let doctests = std::fs::read_to_string(doctests).expect("the file exists");
-    for chapter in CHAPTERS {
-        let has_rust =
-            Page::read(&format!("guide/src/{chapter}")).blocks().iter().any(|it| it.language == "rust");
-        assert!(
-            !has_rust || doctests.contains(&format!("guide/src/{chapter}\"")),
-            "{chapter} is not compiled"
-        );
+    let chapters = CHAPTERS.iter().map(|chapter| format!("guide/src/{chapter}"));
+    for page in chapters.chain(examples::pages()) {
+        let has_rust = Page::read(&page).blocks().iter().any(|it| it.language == "rust");
+        assert!(!has_rust || doctests.contains(&format!("{page}\"")), "{page} is not compiled");
     }
 }
