@@ -67,10 +67,14 @@ fn pieces<'a>(mut bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     pieces
 }
 
+/// Words of ZooKeeper that the server refuses.
+const UNSUPPORTED: [&[u8; 4]; 10] =
+    [b"cons", b"crst", b"dirs", b"dump", b"gtmk", b"hash", b"srst", b"stmk", b"wchc", b"wchp"];
+
 fn is_word(bytes: &[u8]) -> bool {
     bytes.first_chunk().is_some_and(|typed: &[u8; 4]| {
         FourLetterWord::ALL.iter().any(|word| word.name().as_bytes() == typed)
-            || [b"gtmk", b"hash", b"stmk"].contains(&typed)
+            || UNSUPPORTED.contains(&typed)
     })
 }
 

@@ -30,12 +30,11 @@ use bytes::BytesMut;
 use zoolock_wire::{Code, Identity};
 
 use self::connection::{Conn, HandshakePhase};
-pub use self::connection::{ConnectionCounts, LatencyStats};
 use self::deliveries::Deliveries;
 pub use self::jobs::Readiness;
 use self::jobs::{DeliveryRound, Job, SessionEnd};
 use self::listing::Listings;
-pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
+pub use self::report::{ConnectionReport, DataWatchCounts};
 pub use self::requests::ReceivedRequest;
 
 use crate::access::Access;

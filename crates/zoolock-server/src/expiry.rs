@@ -45,11 +45,6 @@ impl ExpiryQueue {
         Some(session)
     }
 
-    /// Returns the sessions by their deadlines, the nearest first.
-    pub(crate) fn sessions_by_deadline(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
-        &self.buckets
-    }
-
     /// Returns the nearest deadline.
     pub(crate) fn next(&self) -> Option<u64> {
         self.buckets.keys().next().copied()

@@ -40,9 +40,9 @@
 //! - A session with more than 256 ephemerals ends in several transactions.
 //!
 //! # Not supported
-//! Not supported are `reconfig`, SASL, quotas, and the four-letter words `gtmk`, `stmk` and `hash`.
-//! `reconfig` and SASL requests get the replies of a standalone Apache ZooKeeper that has both
-//! disabled.
+//! Not supported are `reconfig`, SASL, quotas, and the four-letter words `cons`, `crst`, `dirs`, `dump`, `gtmk`, `hash`,
+//! `srst`, `stmk`, `wchc` and `wchp`. `reconfig` and SASL requests get the replies of a standalone Apache ZooKeeper that has
+//! both disabled. Each of these words gets the answer of an Apache ZooKeeper whose whitelist does not contain it.
 //!
 //! # Implementation
 //! [`prepare()`] decides how a write request changes the [`State`], without changing the state.

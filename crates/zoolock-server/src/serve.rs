@@ -32,12 +32,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
 use self::background::join_freed_blocks;
-use self::guarded_core::{ConnectedPeer, GuardedCore};
+use self::guarded_core::{ConnectedPeer, GuardedCore, LatencyStats};
 use self::journal::Journal;
 pub(crate) use self::listener::{Listener, TlsSettings};
 use self::log_sink::LogSink;
 use crate::connection_limits::ConnectionLimits;
-use crate::core::{ConnId, Core, LatencyStats, Now};
+use crate::core::{ConnId, Core, Now};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;
 use crate::ids::SessionId;
@@ -342,7 +342,7 @@ impl SharedServer {
     ) -> ConnId {
         let mut inner = self.lock();
         let conn = inner.core.add_authenticated_connection(addr.ip(), identity);
-        inner.peers.insert(conn, ConnectedPeer { addr, since_ms: self.now().wall_ms, waker, lagging });
+        inner.peers.insert(conn, ConnectedPeer { addr, waker, lagging });
         inner.opened += 1;
         conn
     }

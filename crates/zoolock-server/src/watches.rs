@@ -307,14 +307,6 @@ impl Watches {
         self.conns.iter().max_by_key(|(_, watched)| watched.cost).map(|(&conn, _)| conn)
     }
 
-    /// Returns the paths whose data is watched, each with its connections, in no particular order.
-    pub(crate) fn data_watches(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = ConnId>)> {
-        self.paths.values().map(|watchers| {
-            let watching = watchers.conns.iter().filter(|(_, kinds)| kinds.watches_data());
-            (&watchers.path, watching.map(|(&conn, _)| conn))
-        })
-    }
-
     /// Returns the counts of watches on data.
     pub(crate) fn data_watch_counts(&self) -> DataWatchCounts {
         self.data_counts
@@ -487,10 +479,11 @@ mod tests {
                 4 => drop(watches.remove(path, conn, WatchKinds::CHILD_SIDE)),
                 _ => watches.add(path, conn, all[next(4) as usize]),
             }
-            let pairs: Vec<(&Arc<str>, ConnId)> = watches
-                .data_watches()
-                .flat_map(|(path, conns)| conns.map(move |conn| (path, conn)))
-                .collect();
+            let mut pairs: Vec<(&Arc<str>, ConnId)> = Vec::new();
+            for watchers in watches.paths.values() {
+                let watching = watchers.conns.iter().filter(|(_, kinds)| kinds.watches_data());
+                pairs.extend(watching.map(|(&conn, _)| (&watchers.path, conn)));
+            }
             let counted = DataWatchCounts {
                 connections: pairs.iter().map(|(_, conn)| conn).collect::<BTreeSet<_>>().len(),
                 paths: pairs.iter().map(|(path, _)| path).collect::<BTreeSet<_>>().len(),

@@ -8,44 +8,30 @@ use std::str::FromStr;
 #[non_exhaustive]
 pub enum FourLetterWord {
     Conf,
-    Cons,
-    Crst,
-    Dirs,
-    Dump,
     Envi,
     Isro,
     Mntr,
     Ruok,
-    Srst,
     Srvr,
     Stat,
-    Wchc,
-    Wchp,
     Wchs,
 }
 
 impl FourLetterWord {
     /// All supported words.
-    pub const ALL: [FourLetterWord; 15] = [
+    pub const ALL: [FourLetterWord; 8] = [
         FourLetterWord::Conf,
-        FourLetterWord::Cons,
-        FourLetterWord::Crst,
-        FourLetterWord::Dirs,
-        FourLetterWord::Dump,
         FourLetterWord::Envi,
         FourLetterWord::Isro,
         FourLetterWord::Mntr,
         FourLetterWord::Ruok,
-        FourLetterWord::Srst,
         FourLetterWord::Srvr,
         FourLetterWord::Stat,
-        FourLetterWord::Wchc,
-        FourLetterWord::Wchp,
         FourLetterWord::Wchs,
     ];
 
-    /// The words that are answered by default. They show counts and properties of the server, and change nothing. The
-    /// other words reset counts, show addresses, paths or session ids, or take time in proportion to the data.
+    /// The words that are answered by default. They show counts and properties of the server. The other words show the
+    /// addresses of clients, and the path and the size of the data directory.
     pub const DEFAULT: [FourLetterWord; 6] = [
         FourLetterWord::Envi,
         FourLetterWord::Isro,
@@ -59,19 +45,12 @@ impl FourLetterWord {
     pub fn name(self) -> &'static str {
         match self {
             FourLetterWord::Conf => "conf",
-            FourLetterWord::Cons => "cons",
-            FourLetterWord::Crst => "crst",
-            FourLetterWord::Dirs => "dirs",
-            FourLetterWord::Dump => "dump",
             FourLetterWord::Envi => "envi",
             FourLetterWord::Isro => "isro",
             FourLetterWord::Mntr => "mntr",
             FourLetterWord::Ruok => "ruok",
-            FourLetterWord::Srst => "srst",
             FourLetterWord::Srvr => "srvr",
             FourLetterWord::Stat => "stat",
-            FourLetterWord::Wchc => "wchc",
-            FourLetterWord::Wchp => "wchp",
             FourLetterWord::Wchs => "wchs",
         }
     }

@@ -244,11 +244,11 @@ impl Apache {
     }
 
     fn config(&self) -> String {
-        let ServerOptions { tick, min_session_timeout, max_client_connections, .. } = &self.options;
+        let ServerOptions { tick, min_session_timeout, max_client_connections, words, .. } = &self.options;
         let longest_session = *lock(&self.longest_session);
         let mut config = format!(
             "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns={}\n\
-             4lw.commands.whitelist=*\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
+             4lw.commands.whitelist={words}\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
             tick.as_millis(),
             self.data_dir(),
             self.port.number(),

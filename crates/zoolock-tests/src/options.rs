@@ -30,6 +30,8 @@ pub struct ServerOptions {
     /// The certificate authority of the TLS port. With an authority, the server has a TLS port in
     /// addition to its plain port. `None` means no TLS port.
     pub tls: Option<Arc<Authority>>,
+    /// The whitelist of four-letter words (Apache ZooKeeper only). The start of the server needs `conf` and `ruok`.
+    pub words: String,
     /// Further Java system properties, as `key=value` (Apache ZooKeeper only).
     pub properties: Vec<String>,
 }
@@ -47,6 +49,7 @@ impl Default for ServerOptions {
             whole_heap: false,
             fsync: true,
             tls: None,
+            words: "*".to_owned(),
             properties: Vec::new(),
         }
     }

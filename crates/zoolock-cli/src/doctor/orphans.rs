@@ -1,10 +1,11 @@
 //! Finds orphans: ephemeral znodes of contenders whose session has ended. The servers never delete
 //! orphans, so the locks of these contenders are never free.
 //!
-//! Only a server knows its live sessions. It lists them in its answer to the four-letter word
-//! `dump`, if its settings allow that word. One answer may mix data of different times, so a znode
-//! is an orphan only if two answers agree. An answer contains session ids, so it must not be
-//! printed.
+//! Only a server knows its live sessions. Apache ZooKeeper lists them in its answer to the four-letter word `dump`, if its
+//! settings allow that word. One answer may mix data of different times, so a znode is an orphan only if two answers agree.
+//! An answer contains session ids, so it must not be printed.
+//!
+//! `zoolock serve` leaves no orphans, and has no `dump`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -19,6 +20,10 @@ const MAX_ANSWER: usize = 32 << 20;
 
 /// Asks a server twice, and reports the locks with orphans.
 pub(super) async fn check_orphans(facts: &ServerFacts, root: &str, chroot: &str, report: &mut Report) {
+    if matches!(facts.kind(), ServerKind::Local | ServerKind::Serve) {
+        // It completes the end of a session, also after a restart, although this can take several transactions.
+        return report.ok(CHECK, "`zoolock serve` deletes the znodes of a session when the session ends");
+    }
     let mut asked = None;
     for address in &facts.reachable {
         match request_dump(address, facts).await {
@@ -38,14 +43,10 @@ pub(super) async fn check_orphans(facts: &ServerFacts, root: &str, chroot: &str,
         }
     }
     let Some((address, first)) = asked else {
-        if matches!(facts.kind(), ServerKind::Local | ServerKind::Serve) {
-            // It completes the end of a session, also after a restart, although this can take several transactions.
-            return report.ok(CHECK, "`zoolock serve` deletes the znodes of a session when the session ends");
-        }
         return report.note(
             CHECK,
             "cannot check for znodes of ended sessions: no server answers `dump`",
-            format!("add `dump` to {} for a moment, and run doctor again", name_words(facts.kind())),
+            format!("add `dump` to {} for a moment, and run doctor again", name_words(ServerKind::Apache)),
         );
     };
     let second = match request_dump(address, facts).await {

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use bytes::BytesMut;
-use zoolock_wire::{Identity, RequestHeader};
+use zoolock_wire::Identity;
 
 use super::jobs::Job;
 
@@ -25,7 +25,10 @@ pub(super) struct Conn {
     /// Number of bytes in the buffer of the connection's task when the task last took `output`. The
     /// taken bytes are included.
     pub(super) unwritten: usize,
-    pub(super) counts: ConnectionCounts,
+    /// Number of frames received.
+    pub(super) received: u64,
+    /// Number of frames sent.
+    pub(super) sent: u64,
     /// Set if nothing more is read or queued. Queued output is still written.
     pub(super) closing: bool,
     /// Set if the connection must be closed at once, without writing its queued output.
@@ -41,65 +44,6 @@ pub(super) struct Conn {
     pub(super) waits_for_server: bool,
     /// Set while the client's request to close its session is under way.
     pub(super) is_ending_session: bool,
-}
-
-/// Counts of a connection, as the four-letter word `cons` shows them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ConnectionCounts {
-    /// Frames received.
-    pub received: u64,
-    /// Frames sent.
-    pub sent: u64,
-    /// The code of the operation that was answered last; 0 before the first answer.
-    pub last_op: i32,
-    /// The xid of the last request answered.
-    pub last_xid: i32,
-    /// The server's zxid when the last frame was sent.
-    pub last_zxid: i64,
-    /// Time of the last answer, in milliseconds of the monotonic clock.
-    pub last_answer_ms: u64,
-    /// Statistics of the time that each request took.
-    pub latency: LatencyStats,
-}
-
-/// Statistics of the time that requests took, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LatencyStats {
-    /// The number of requests.
-    pub count: u64,
-    /// The time that all requests took together.
-    pub total: u64,
-    /// The shortest time that a request took.
-    pub min: u64,
-    /// The longest time that a request took.
-    pub max: u64,
-    /// The time that the last request took.
-    pub last: u64,
-}
-
-impl ConnectionCounts {
-    /// Records the xid and the operation of a request. Records the current time as the time of the
-    /// answer, because a request is answered at once or not at all.
-    pub(super) fn record_request(&mut self, header: &RequestHeader, now_ms: u64) {
-        (self.last_xid, self.last_op) = (header.xid, header.op);
-        self.last_answer_ms = now_ms;
-    }
-}
-
-impl LatencyStats {
-    /// Adds a number of requests, each of which took `ms` milliseconds.
-    pub fn add(&mut self, requests: u64, ms: u64) {
-        self.min = if self.count == 0 { ms } else { self.min.min(ms) };
-        self.max = self.max.max(ms);
-        self.last = ms;
-        self.count += requests;
-        self.total = self.total.saturating_add(ms.saturating_mul(requests));
-    }
-
-    /// Returns the average time that a request took.
-    pub fn average(&self) -> f64 {
-        self.total as f64 / self.count.max(1) as f64
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +76,8 @@ impl Conn {
             output: BytesMut::new(),
             shown: NOTHING,
             unwritten: 0,
-            counts: ConnectionCounts::default(),
+            received: 0,
+            sent: 0,
             closing: false,
             cut_off: false,
             woken: false,

@@ -86,7 +86,7 @@ impl Core {
 
     pub(super) fn record_received(&mut self, conn: ConnId, len: usize) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
-        state.counts.received += 1;
+        state.received += 1;
         self.totals.received += 1;
         self.totals.bytes_received += len as u64 + 4;
     }
@@ -94,8 +94,7 @@ impl Core {
     pub(super) fn record_sent(&mut self, conn: ConnId, shown: Zxid, added: usize) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         state.shown = state.shown.max(shown.min(self.last_change));
-        state.counts.sent += 1;
-        state.counts.last_zxid = self.state.zxid.0;
+        state.sent += 1;
         self.totals.sent += 1;
         self.totals.bytes_sent += added as u64;
         self.record_queued(added);

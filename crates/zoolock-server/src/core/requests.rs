@@ -70,7 +70,6 @@ impl Core {
             }
         };
         if let Some(state) = self.conns.get_mut(&conn) {
-            state.counts.record_request(&header, now.mono_ms);
             state.client.begin_request();
         }
         if !self.may_request(conn, header.op) {

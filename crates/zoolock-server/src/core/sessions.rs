@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
+use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden};
 
 use super::connection::{Conn, EVERYTHING, HandshakePhase, NOTHING};
 use super::{Core, Now, SessionSeed};
@@ -164,8 +164,6 @@ impl Core {
         if let Some(state) = self.conns.get_mut(&conn) {
             let admitted = self.config.access.admits_without_auth(state.client.identities());
             state.phase = HandshakePhase::Attached { session, timeout_ms, began_session, admitted };
-            state.counts.last_op = op::CREATE_SESSION;
-            state.counts.last_answer_ms = now.mono_ms;
         }
     }
 

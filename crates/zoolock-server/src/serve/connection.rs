@@ -432,6 +432,16 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn client_that_reads_no_word_answer_is_disconnected() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        // The answer is longer than the buffer of the stream.
+        let (mut client, stream) = duplex(16);
+        client.write_all(b"srvr").await.expect("the server reads");
+        timeout(Duration::from_secs(60), server.serve(stream)).await.expect("the server gives up");
+        assert_eq!(server.stats().connections, 0);
+    }
+
     /// Sends a ping, and waits for its reply.
     async fn ping(client: &mut DuplexStream) {
         client.write_all(&frame(&Request::Ping)).await.expect("the server reads");

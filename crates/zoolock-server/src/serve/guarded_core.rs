@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::log_sink::SnapshotSource;
-use crate::core::{ConnId, Core, LatencyStats, SnapshotStart};
+use crate::core::{ConnId, Core, SnapshotStart};
 use crate::ids::Zxid;
 use crate::tree::NodeRecord;
 
@@ -18,8 +18,6 @@ use crate::tree::NodeRecord;
 #[derive(Debug)]
 pub(super) struct ConnectedPeer {
     pub(super) addr: SocketAddr,
-    /// Time at which the peer connected, in milliseconds since 1970.
-    pub(super) since_ms: i64,
     pub(super) waker: Arc<Notify>,
     /// Set if the connection misses events, so that its next turn takes long.
     pub(super) lagging: Arc<AtomicBool>,
@@ -43,6 +41,35 @@ pub(crate) struct GuardedCore {
     pub(super) last_active: Option<ConnId>,
 }
 
+/// Statistics of the time that requests took, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LatencyStats {
+    /// Number of requests.
+    count: u64,
+    /// Time that all requests took together.
+    total: u64,
+    /// Shortest time that a request took.
+    pub(super) min: u64,
+    /// Longest time that a request took.
+    pub(super) max: u64,
+}
+
+impl LatencyStats {
+    /// Adds a number of requests, each of which took `time`.
+    pub(super) fn add(&mut self, requests: u64, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.min = if self.count == 0 { ms } else { self.min.min(ms) };
+        self.max = self.max.max(ms);
+        self.count += requests;
+        self.total = self.total.saturating_add(ms.saturating_mul(requests));
+    }
+
+    /// Returns the average time that a request took.
+    pub(super) fn average(&self) -> f64 {
+        self.total as f64 / self.count.max(1) as f64
+    }
+}
+
 /// After a panic of the core, `begin` returns a zxid that the log never reaches, so the snapshot is never completed.
 impl SnapshotSource for Arc<Mutex<GuardedCore>> {
     fn begin(&self) -> SnapshotStart {
@@ -63,12 +90,6 @@ impl SnapshotSource for Arc<Mutex<GuardedCore>> {
 }
 
 impl GuardedCore {
-    pub(super) fn record_latency(&mut self, conn: ConnId, frames: u64, time: Duration) {
-        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.latency.add(frames, ms);
-        self.core.record_latency(conn, frames, ms);
-    }
-
     /// Wakes the connections that have new events or must be closed. Skips `awake`, whose task is
     /// running. Updates `idle_since`.
     pub(super) fn wake_connections(&mut self, awake: Option<ConnId>) {

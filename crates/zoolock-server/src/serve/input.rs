@@ -141,7 +141,7 @@ impl SharedServer {
         let was_active = inner.last_active == Some(conn);
         if frames > 0 {
             inner.last_active = Some(conn);
-            inner.record_latency(conn, frames as u64, started_at.elapsed());
+            inner.latency.add(frames as u64, started_at.elapsed());
         }
         let is_alone = self.timing.may_block && was_active && frames == 1 && input.is_empty();
         let must_write = self.journal_decided(&mut inner, is_alone);

@@ -1,24 +1,22 @@
 //! Four-letter words, which operators send on a connection without a session.
 
-mod date;
-mod lists;
-
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use self::date::java_date;
 use super::metrics::{MetricValue, collect_metrics, java_float};
 use super::{GuardedCore, SharedServer};
-use crate::core::{ConnId, LatencyStats};
+use crate::core::{ConnId, ConnectionReport, DataWatchCounts};
 use crate::word::FourLetterWord;
 
 /// The version to report: the Apache ZooKeeper release that this server imitates, and the version of this crate.
 pub(super) const VERSION: &str =
     concat!("3.8.0-zoolock-", env!("CARGO_PKG_VERSION"), ", built on 1970-01-01 00:00 UTC");
 
-/// Words of ZooKeeper that this server does not support.
-const UNSUPPORTED: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
+/// Words of ZooKeeper that this server does not support. It answers them as ZooKeeper answers a word that is not in the
+/// whitelist.
+const UNSUPPORTED: [&[u8; 4]; 10] =
+    [b"cons", b"crst", b"dirs", b"dump", b"gtmk", b"hash", b"srst", b"stmk", b"wchc", b"wchp"];
 
 /// Returns the answer to a word, or `None` if the bytes are the start of a frame. No frame starts
 /// with a word: the first four bytes of a frame are its length, and a word would be too large a
@@ -47,33 +45,31 @@ fn execute(shared: &SharedServer, conn: ConnId, word: FourLetterWord) -> String 
         FourLetterWord::Isro => "rw".to_owned(),
         FourLetterWord::Envi => envi(),
         FourLetterWord::Conf => conf(shared),
-        FourLetterWord::Dirs => {
-            let size = shared.timing.conf.data_dir.as_deref().map_or(0, size_of);
-            format!("datadir_size: {size}\nlogdir_size: {size}\n")
-        }
         FourLetterWord::Mntr => mntr(shared),
         FourLetterWord::Srvr => format!("Zookeeper version: {VERSION}\n{}", server_summary(&shared.lock())),
         FourLetterWord::Stat => {
             let inner = shared.lock();
-            let clients = lists::list_connections(&inner, conn, true);
+            let clients = list_connections(&inner, conn);
             format!("Zookeeper version: {VERSION}\nClients:\n{clients}\n{}", server_summary(&inner))
         }
-        FourLetterWord::Cons => lists::list_connections(&shared.lock(), conn, false) + "\n",
-        FourLetterWord::Dump => lists::dump(shared),
-        FourLetterWord::Wchs => lists::watch_summary(&shared.lock()),
-        FourLetterWord::Wchp => lists::watches_by_path(&shared.lock()),
-        FourLetterWord::Wchc => lists::watches_by_session(&shared.lock()),
-        FourLetterWord::Srst => {
-            let mut inner = shared.lock();
-            inner.core.reset_counts();
-            inner.latency = LatencyStats::default();
-            "Server stats reset.\n".to_owned()
-        }
-        FourLetterWord::Crst => {
-            shared.lock().core.reset_connection_counts();
-            "Connection stats reset.\n".to_owned()
+        FourLetterWord::Wchs => {
+            let DataWatchCounts { connections, paths, total } = shared.lock().core.data_watch_counts();
+            format!("{connections} connections watching {paths} paths\nTotal watches:{total}\n")
         }
     }
+}
+
+/// Returns a line for each connection. `sender` is the connection that sent the word.
+fn list_connections(inner: &GuardedCore, sender: ConnId) -> String {
+    let mut text = String::new();
+    for ConnectionReport { conn, received, sent } in inner.core.connections() {
+        let Some(peer) = inner.peers.get(&conn) else { continue };
+        // This is 1 if the server still reads from the connection. The server no longer reads from
+        // the connection that sent the word.
+        let open = i32::from(conn != sender);
+        let _ = writeln!(text, " /{}[{open}](queued=0,recved={received},sent={sent})", peer.addr);
+    }
+    text
 }
 
 fn server_summary(inner: &GuardedCore) -> String {

@@ -107,8 +107,10 @@ on_both_servers!(orphaned_znode_is_reported_without_session_id, |zookeeper| asyn
         .ephemeral_owner;
     let proxy = DumpProxy::hiding(zookeeper.server().socket_addr(), owner).await;
     let diagnosis = examine(&zookeeper.connect_string_through(&proxy.address.to_string()));
-    assert_eq!(diagnosis.level("orphans"), Some("error"), "{diagnosis:?}");
-    assert!(diagnosis.messages("orphans").contains("/locks/left/behind"), "{diagnosis:?}");
+    // The embedded server has no `dump`, and leaves no orphans.
+    let has_dump = zookeeper.server_kind() == ServerKind::Apache;
+    assert_eq!(diagnosis.level("orphans"), Some(if has_dump { "error" } else { "ok" }), "{diagnosis:?}");
+    assert_eq!(diagnosis.messages("orphans").contains("/locks/left/behind"), has_dump, "{diagnosis:?}");
     assert!(!diagnosis.stdout.contains(&format!("{owner:x}")), "{diagnosis:?}");
     // The proxy adds no fault if it hides a session that does not exist.
     let transparent = DumpProxy::hiding(zookeeper.server().socket_addr(), 1).await;
