@@ -7,7 +7,7 @@ use zoolock_server::Error;
 use crate::base::exit::{Exit, Failure};
 
 /// The number of files that a process needs beside the connections that it accepts: standard streams, listeners and the
-/// runtime; of a server also the log, snapshots, the epoch and the directory; of the pages also sessions.
+/// runtime; of a server also the log, snapshots, the epoch and the directory.
 const OTHER_FILES: u64 = 64;
 
 /// Maximum number of HTTP connections of a server. A few monitors and health checks are expected.

@@ -5,11 +5,6 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest as _, Request};
-use axum::http::StatusCode;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -18,7 +13,7 @@ use zoolock_server::http::{self, ConnectionLimits, ConnectionPermit, CountedConn
 
 use super::wait_until_stopped;
 
-/// Maximum time from the connection to the end of the head of a request, and from there to the end of its body.
+/// Maximum time from the connection to the end of the head of a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time from the connection to the last byte of a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,7 +33,7 @@ const MIN_CONNECTIONS: usize = 8;
 pub(super) struct PeerAddress(pub(super) SocketAddr);
 
 impl PeerAddress {
-    /// Returns the network for which connections and wrong tokens are counted.
+    /// Returns the network for which connections are counted.
     pub(super) fn network(self) -> IpAddr {
         http::client_network(self.0.ip())
     }
@@ -61,7 +56,7 @@ impl PageConnection {
 }
 
 /// Returns the limits on pages and on event streams, given the number of connections that the process may open. A part of
-/// them is left for the sessions that actions open.
+/// them is left for other files.
 pub(super) fn page_and_stream_limits(connections: usize) -> (Arc<ConnectionLimits>, Arc<ConnectionLimits>) {
     let limits =
         |count: usize, most| Arc::new(ConnectionLimits::for_http(count.clamp(MIN_CONNECTIONS, most)));
@@ -86,17 +81,6 @@ async fn serve_connection(router: Router, socket: TcpStream, peer: SocketAddr, p
     let mut serving = pin!(http::serve_one_request(socket, router, READ_TIMEOUT));
     if timeout(PAGE_TIMEOUT, serving.as_mut()).await.is_err() && connection.stream.get().is_some() {
         let _ = timeout(MAX_STREAM_TIME, serving).await;
-    }
-}
-
-/// Reads the body of a request before the request is handled, within a time limit.
-pub(super) async fn read_body(request: Request, next: Next) -> Response {
-    let (parts, body) = request.into_parts();
-    let reading = Bytes::from_request(Request::from_parts(parts.clone(), body), &());
-    match timeout(READ_TIMEOUT, reading).await {
-        Ok(Ok(body)) => next.run(Request::from_parts(parts, body.into())).await,
-        Ok(Err(rejection)) => rejection.into_response(),
-        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the form did not arrive in time\n").into_response(),
     }
 }
 

@@ -1,15 +1,14 @@
 //! `zoolock ui`: shows the locks in a browser.
 //!
 //! One process serves everything, and pages load nothing from other hosts. Pages are complete
-//! without a script. With the script, an open page updates itself.
+//! without a script. With the script, an open page updates itself. No request changes a lock, so
+//! viewers need no login. Pages show the commands that change a lock instead.
 
-mod admin_actions;
 mod clock;
 mod history;
 mod http;
 mod live;
 mod lock_poller;
-mod login;
 mod metrics;
 mod overview;
 mod owners;
@@ -21,11 +20,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use zoolock::{LockPath, Zoolock};
@@ -33,7 +31,6 @@ use zoolock_server::http::ConnectionLimits;
 
 use self::history::HoldHistory;
 use self::lock_poller::LockPollers;
-use self::login::{LoginManager, Viewer};
 use self::overview::OverviewReader;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
@@ -44,9 +41,6 @@ use crate::plan::ConnectionSettings;
 use crate::plan::ui::UiPlan;
 use crate::render::text::print;
 use crate::service::connect::{close, connect};
-
-/// Maximum size of a submitted form in bytes.
-const FORM_LIMIT: usize = 16 * 1024;
 
 /// State shared by all requests.
 #[derive(Clone)]
@@ -59,10 +53,8 @@ struct SiteState {
     overview: OverviewReader,
     history: Arc<Mutex<HoldHistory>>,
     lock_pollers: LockPollers,
-    logins: LoginManager,
     streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
-    reporter: Arc<Reporter>,
 }
 
 impl std::ops::Deref for Site {
@@ -77,11 +69,6 @@ impl SiteState {
     /// Returns the path of a lock, given its name below the root or its path.
     fn path(&self, name: &str) -> Result<String, zoolock::Error> {
         Ok(LockPath::parse(name, &self.service.root)?.to_string())
-    }
-
-    /// Returns the viewer who sent a request with these headers.
-    fn viewer(&self, headers: &HeaderMap) -> Viewer {
-        self.logins.viewer(headers)
     }
 }
 
@@ -98,10 +85,10 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
     let address = listener.local_addr().map_err(failed)?;
     let zoolock = connect(&plan.service, reporter).await?;
     let _keeper = ServerKeeper::start_for(&plan.service, reporter);
-    warn_if_exposed(&plan, address, reporter);
+    warn_if_exposed(address, reporter);
     let (stopping, stop) = watch::channel(false);
     let (pages, streams) = http::page_and_stream_limits(spare_files(raise_file_limit()));
-    let site = site(plan, zoolock.clone(), streams, stop.clone(), reporter);
+    let site = site(plan, zoolock.clone(), streams, stop.clone());
     // `print` succeeds even if the reader of standard output has closed the pipe.
     print(&format!("http://{address}/\n"))?;
     let serving = http::serve(routes(site.clone()), listener, pages, stop);
@@ -130,14 +117,11 @@ async fn wait_until_stopped(stop: &mut watch::Receiver<bool>) {
 
 /// Prints a warning if the pages are served on the network, where they are unencrypted. This is
 /// allowed, because a reverse proxy on another host may need it.
-fn warn_if_exposed(plan: &UiPlan, address: SocketAddr, reporter: &Reporter) {
+fn warn_if_exposed(address: SocketAddr, reporter: &Reporter) {
     if address.ip().is_loopback() {
         return;
     }
     reporter.note("anyone who can connect to this address sees every lock, unencrypted; restrict access with a firewall or a proxy");
-    if plan.token.is_some() {
-        reporter.note("the login token crosses the network unencrypted; put a proxy with TLS in front");
-    }
 }
 
 fn site(
@@ -145,20 +129,17 @@ fn site(
     zoolock: Zoolock,
     streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
-    reporter: &Arc<Reporter>,
 ) -> Site {
     let history = Arc::<Mutex<HoldHistory>>::default();
     Site(Arc::new(SiteState {
         zoolock: zoolock.clone(),
         overview: OverviewReader::start(zoolock.clone(), Arc::clone(&history)),
         lock_pollers: LockPollers::new(zoolock, Arc::clone(&history)),
-        logins: LoginManager::new(plan.token),
         service: plan.service,
         hosts: plan.hosts,
         history,
         streams,
         stop,
-        reporter: Arc::clone(reporter),
     }))
 }
 
@@ -168,18 +149,12 @@ fn routes(site: Site) -> Router {
         .route("/lock", get(pages::lock::lock))
         .route("/graph", get(pages::graph::graph))
         .route("/sessions", get(pages::sessions::sessions))
-        .route("/login", get(pages::login::form).post(pages::login::log_in))
-        .route("/logout", post(pages::login::log_out))
-        .route("/confirm", get(admin_actions::confirmation_page))
-        .route("/action", post(admin_actions::handle_action))
         .route("/events", get(live::events))
         .route("/metrics", get(metrics::metrics))
         .route("/style.css", get(|| asset("text/css; charset=utf-8", include_str!("style.css"))))
         .route("/script.js", get(|| asset("text/javascript; charset=utf-8", include_str!("script.js"))))
         .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("icon.svg"))))
         .fallback(pages::not_found)
-        .layer(from_fn(http::read_body))
-        .layer(DefaultBodyLimit::max(FORM_LIMIT))
         .layer(from_fn_with_state(site.clone(), request_checks::check_request))
         .with_state(site)
 }

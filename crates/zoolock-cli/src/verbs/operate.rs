@@ -1,8 +1,7 @@
-//! `zoolock revoke`, `break` and `resize`, and the operator actions of `top` and `ui`.
+//! `zoolock revoke`, `break` and `resize`, the operator actions of `top`, and the commands that `ui` shows.
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use zoolock::{Entry, Error, HistoryEvent, Mutex, Snapshot, Ticket, Zoolock};
 
 use crate::base::duration::format_duration;
@@ -17,15 +16,14 @@ use crate::service::connect::{close, connect, connect_and_request};
 use crate::verbs::missing_lock::MissingLock;
 
 /// Operator action on a holder or waiter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdminAction {
     Revoke,
     Break,
 }
 
 impl AdminAction {
-    /// Returns the name, as in URLs, forms and window titles.
+    /// Returns the name, as in command lines and window titles.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Revoke => "revoke",

@@ -221,8 +221,6 @@ fn secret_must_be_in_a_regular_file() {
             [serve(&["--users"]), vec![file]].concat(),
             [serve(&["--super-digest-file"]), vec![file]].concat(),
             [serve(&["--tls-listen", "127.0.0.1:0", "--tls-key", "k", "--tls-cert"]), vec![file]].concat(),
-            #[cfg(feature = "ui")]
-            vec!["ui", "--allow-operate", "--token-file", file],
         ] {
             let done = sandbox.output(&args);
             assert_refused(&done, 64, file);

@@ -1,7 +1,7 @@
 //! The page of the wait-for graph and its deadlocks.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use zoolock::{Deadlock, QueueEntry};
@@ -18,8 +18,6 @@ use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
 use crate::ui::Site;
-use crate::ui::admin_actions::confirm_href;
-use crate::ui::login::Viewer;
 use crate::ui::overview::{Overview, ReadDepth, SeenDeadlock};
 use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
 use crate::verbs::operate::{AdminAction, command_line};
@@ -30,23 +28,21 @@ const MAX_LISTED: usize = 200;
 const MAX_DESCRIBED: usize = 20;
 
 /// Serves `/graph`.
-pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
+pub(in crate::ui) async fn graph(State(site): State<Site>) -> Response {
     let overview = site.overview.recent_overview(ReadDepth::Deep, READ_TIMEOUT).await;
-    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Wait-for graph" }
-        (render_body(&viewer, &overview, &site.service))
+        (render_body(&overview, &site.service))
     };
     let news = Some(("/events?deep=true".to_owned(), overview.number));
-    Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
+    Page { title: "Wait-for graph", here: "/graph", news, main }.answer(StatusCode::OK)
 }
 
 /// Renders the graph and its deadlocks, if the last successful read was deep.
-fn render_body(viewer: &Viewer, overview: &Overview, service: &ConnectionSettings) -> Markup {
+fn render_body(overview: &Overview, service: &ConnectionSettings) -> Markup {
     let Some(waits) = &overview.waits else { return render_unread(overview) };
     let permits = |path: &str| overview.locks.as_ref()?.lock(path)?.permits;
     let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock), permits);
-    let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let (is_partial, stopped_ms) = (overview.is_partial(), overview.stopped_ms());
     let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
     html! {
@@ -59,7 +55,7 @@ fn render_body(viewer: &Viewer, overview: &Overview, service: &ConnectionSetting
         (render_read_time(overview))
         (partial_notice(overview))
         @for (at, seen) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() {
-            (render_deadlock(at + 1, seen, &web, operator, (is_partial, stopped_ms), service))
+            (render_deadlock(at + 1, seen, &web, (is_partial, stopped_ms), service))
         }
         @if waits.deadlocks.len() > MAX_DESCRIBED {
             p.alert {
@@ -74,10 +70,7 @@ fn render_body(viewer: &Viewer, overview: &Overview, service: &ConnectionSetting
         } @else {
             (web.omission_warnings())
             (graph_picture::draw_graph(&web))
-            (table(&web, operator, stopped_ms))
-        }
-        @if matches!(viewer, Viewer::LoggedOut) && !web.edges.is_empty() {
-            p.quiet { a href="/login" { "Log in" } " to break a lock." }
+            (table(&web, stopped_ms))
         }
     }
 }
@@ -112,19 +105,11 @@ fn render_deadlock(
     number: usize,
     seen: &SeenDeadlock,
     web: &DrawnGraph<'_>,
-    operator: bool,
     (is_partial, stopped_ms): (bool, Option<u64>),
     service: &ConnectionSettings,
 ) -> Markup {
     let SeenDeadlock { deadlock, seen_twice } = seen;
     let Deadlock { edges, to_break, .. } = deadlock;
-    let is_advised = |place: &QueueEntry| {
-        to_break.as_ref().is_some_and(|advice| {
-            advice.lock == place.lock && Some(&advice.token) == place.entry.token.as_ref()
-        })
-    };
-    let recommended = if seen.is_sure() { "recommended" } else { "recommended if this is a deadlock" };
-    let advice = |place: &QueueEntry| is_advised(place).then_some(recommended);
     let id = format!("deadlock-{number}");
     html! {
         section.alert.bad aria-labelledby=(id) data-key=(id) {
@@ -149,7 +134,6 @@ fn render_deadlock(
                         // One process of an owner may hold a lock while another process of that owner waits.
                         @if owner != holder { " as " (holder) }
                         (render_asked(std::iter::once(&next.holds.entry), stopped_ms))
-                        @if operator { (break_button(&next.holds, advice(&next.holds))) }
                     }
                 }
             }
@@ -157,7 +141,7 @@ fn render_deadlock(
                 p { (capitalize(&other)) @if is_partial { " or more" } }
             }
             // A cycle that was seen once may not exist, so no command is offered.
-            @if !operator && *seen_twice {
+            @if *seen_twice {
                 p {
                     @match to_break {
                         Some(cut) => {
@@ -173,28 +157,13 @@ fn render_deadlock(
     }
 }
 
-/// Returns the button that breaks the lock of an owner, with the advice to do so if there is one.
-fn break_button(place: &QueueEntry, advice: Option<&str>) -> Markup {
-    html! {
-        @if let Some(token) = &place.entry.token {
-            " "
-            a.button.danger href=(confirm_href(AdminAction::Break, &place.lock, token)) aria-label={ "Break " (token) } { "Break" }
-            @if let Some(advice) = advice { " " span.badge { (advice) } }
-        }
-    }
-}
-
 /// Returns a link to a lock.
 fn lock(path: &str) -> Markup {
     html! { a href=(lock_href(path)) { (escape_unprintable(path)) } }
 }
 
 /// Returns the table of edges. For `stopped_ms` see [`render_age`].
-fn table(web: &DrawnGraph<'_>, operator: bool, stopped_ms: Option<u64>) -> Markup {
-    let mut columns = vec!["Waiter", "For", "Lock", "Waits for", "Cycle"];
-    if operator {
-        columns.push("Action");
-    }
+fn table(web: &DrawnGraph<'_>, stopped_ms: Option<u64>) -> Markup {
     // The edges from a semaphore to its holders belong to the edges of its waiters.
     let mut edges: Vec<_> = web.edges.iter().filter_map(|edge| Some((edge, edge.waiter?))).collect();
     edges.sort_by_key(|(edge, _)| !edge.in_cycle);
@@ -208,7 +177,7 @@ fn table(web: &DrawnGraph<'_>, operator: bool, stopped_ms: Option<u64>) -> Marku
                         @if web.is_cut() { " and more" }
                     }
                 }
-                (column_headers(&columns))
+                (column_headers(&["Waiter", "For", "Lock", "Waits for", "Cycle"]))
                 tbody role="rowgroup" {
                     @for (edge, waiter) in edges.iter().take(MAX_LISTED) {
                         @let holder = edge.holder.map_or("", |holder| &holder.entry.node);
@@ -229,11 +198,6 @@ fn table(web: &DrawnGraph<'_>, operator: bool, stopped_ms: Option<u64>) -> Marku
                             (cell("Cycle", html! {
                                 @if edge.in_cycle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
                             }))
-                            @if operator {
-                                (cell("Action", html! {
-                                    @if let Some(holder) = edge.holder { (break_button(holder, None)) }
-                                }))
-                            }
                         }
                     }
                 }
@@ -261,7 +225,7 @@ mod tests {
         entry
     }
 
-    fn page(viewer: &Viewer, locks: Vec<Snapshot>) -> String {
+    fn page(locks: Vec<Snapshot>) -> String {
         let first_read = WaitGraphRead::of(&locks, None);
         let waits = WaitGraphRead::of(&locks, Some(&first_read));
         let rows = locks.into_iter().map(|lock| (lock, None)).collect();
@@ -272,7 +236,7 @@ mod tests {
             waits: Some(Arc::new(waits)),
             ..Overview::default()
         };
-        render_body(viewer, &overview, &local_service()).into_string()
+        render_body(&overview, &local_service()).into_string()
     }
 
     /// Returns two locks whose owners, `ada` and `bob`, wait for each other. `eve` waits behind them.
@@ -285,7 +249,7 @@ mod tests {
 
     #[test]
     fn list_and_picture_name_owners_alike() {
-        let text = page(&Viewer::ReadOnly, deadlock());
+        let text = page(deadlock());
         let (list, rest) = text.split_once("<figure").expect("a picture");
         let (picture, table) = rest.split_once("</figure>").expect("a table");
         for name in ["host pid 2: bob in process 2", "host pid 5: ada in process 5"] {
@@ -301,12 +265,12 @@ mod tests {
     #[test]
     fn counts_are_those_of_the_command() {
         let mut locks = deadlock();
-        let text = page(&Viewer::ReadOnly, locks.clone());
+        let text = page(locks.clone());
         assert!(text.contains(">⚠ Deadlock of 2 owners<"), "{text}");
         assert!(text.contains("<p>Owners that wait behind it: 1</p>"), "{text}");
         assert!(text.contains(" · 3 owners wait"), "{text}");
         locks[0].waiting += 1;
-        let text = page(&Viewer::ReadOnly, locks);
+        let text = page(locks);
         assert!(text.contains("behind it: 1 or more") && text.contains("at least 3 owners wait"), "{text}");
     }
 
@@ -318,41 +282,36 @@ mod tests {
                 entry.owner_kind = "session";
             }
         }
-        let text = page(&Viewer::LoggedOut, locks.clone());
+        let text = page(locks);
         for words in [
             ">⚠ 1 possible deadlock<",
             ">⚠ Possible deadlock of 2 owners<",
-            ">recommended if this is a deadlock<",
+            "To break it, if it is a deadlock: ",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        let text = page(&Viewer::ReadOnly, locks);
-        assert!(text.contains("To break it, if it is a deadlock: "), "{text}");
-        let text = page(&Viewer::LoggedOut, deadlock());
-        assert!(text.contains(">⚠ 1 deadlock<") && text.contains(">recommended<"), "{text}");
+        let text = page(deadlock());
+        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("To break it: "), "{text}");
     }
 
     #[test]
     fn missing_deadlock_is_limited_to_the_read() {
         let mut locks = vec![lock_of("/locks/a", Some(contender("ada", 1)), vec![])];
-        let text = page(&Viewer::ReadOnly, locks.clone());
+        let text = page(locks.clone());
         assert!(text.contains(">No deadlock · 0 owners wait<"), "{text}");
         assert!(text.contains("No owner waits for another."), "{text}");
         locks[0].unread.push("leases".to_owned());
-        let text = page(&Viewer::ReadOnly, locks.clone());
+        let text = page(locks.clone());
         assert!(text.contains(">No deadlock among the contenders that were read · at least 0 "), "{text}");
         assert!(text.contains("No owner that was read waits for another."), "{text}");
         (locks[0].waiters, locks[0].waiting) = (vec![contender("bob", 2)], 2);
-        let text = page(&Viewer::ReadOnly, locks);
+        let text = page(locks);
         assert!(text.contains("that were read (the first 1 waiters of each lock) · "), "{text}");
     }
 
     #[test]
-    fn read_only_page_has_break_command() {
-        let text = page(&Viewer::ReadOnly, deadlock());
+    fn deadlock_has_break_command() {
+        let text = page(deadlock());
         assert!(text.contains("<code>zoolock break b --token 0.4.0</code>"), "{text}");
-        assert!(!text.contains("/confirm?"), "{text}");
-        let text = page(&Viewer::LoggedOut, deadlock());
-        assert!(text.contains("/confirm?") && !text.contains("zoolock break"), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
-    lock_href, number_cell, percent_encode, rate, render_age, render_asked, render_command, render_ending,
+    number_cell, percent_encode, rate, render_age, render_asked, render_command, render_ending,
     render_held, render_recorded_end, render_time, role,
 };
 use super::locks::format_read_time;
@@ -23,11 +23,9 @@ use crate::plan::ConnectionSettings;
 use crate::render::history::{describe_contender as describe_event_contender, describe_origin};
 use crate::render::status::describe_contender;
 use crate::ui::Site;
-use crate::ui::admin_actions::{ActionOutcome, confirm_href};
 use crate::ui::clock::now_ms;
 use crate::ui::history::PastHold;
 use crate::ui::lock_poller::LockRead;
-use crate::ui::login::Viewer;
 use crate::verbs::operate::{AdminAction, command_line};
 
 /// Maximum time to wait for a new read of the lock.
@@ -44,27 +42,15 @@ const MAX_EVENTS: usize = 20;
 #[derive(Debug, Deserialize)]
 pub(in crate::ui) struct LockParams {
     name: String,
-    /// Result of the action that led to this page.
-    done: Option<ActionOutcome>,
 }
 
 /// Serves `/lock`, the page of one lock.
-pub(in crate::ui) async fn lock(
-    State(site): State<Site>,
-    headers: HeaderMap,
-    Query(params): Query<LockParams>,
-) -> Response {
-    let viewer = site.viewer(&headers);
+pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<LockParams>) -> Response {
     let path = match site.path(&params.name) {
         Ok(path) => path,
         Err(error) => {
-            return message_page(
-                &viewer,
-                StatusCode::BAD_REQUEST,
-                "No such lock",
-                &error.to_string(),
-                ("/", "All locks"),
-            );
+            let words = error.to_string();
+            return message_page(StatusCode::BAD_REQUEST, "No such lock", &words, ("/", "All locks"));
         }
     };
     let seen = site.lock_pollers.new_read(&path, READ_TIMEOUT).await;
@@ -79,12 +65,11 @@ pub(in crate::ui) async fn lock(
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (escape_unprintable(&path)) } }
-        @if let Some(done) = params.done { p.alert.good role="status" { (done.message()) } }
-        (render_body(&viewer, (&path, &site.service), &seen, &holds, rate))
+        (render_body(&path, &site.service, &seen, &holds, rate))
         (render_events(&events))
     };
     let news = Some((format!("/events?name={}", percent_encode(&path)), seen.number));
-    Page { title: &path, here: "", viewer: &viewer, news, main }.answer(StatusCode::OK)
+    Page { title: &path, here: "", news, main }.answer(StatusCode::OK)
 }
 
 /// Reads the last events in the history of the lock. Returns the reason if they cannot be read.
@@ -129,8 +114,8 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
 
 /// Renders the page of the lock at a path.
 fn render_body(
-    viewer: &Viewer,
-    (path, service): (&str, &ConnectionSettings),
+    path: &str,
+    service: &ConnectionSettings,
     seen: &LockRead,
     holds: &[PastHold],
     rate_per_second: Option<f64>,
@@ -148,7 +133,7 @@ fn render_body(
             Some(lock) => {
                 p.summary #summary role="status" aria-live="polite" { (summary(lock)) }
                 (warnings(lock))
-                (queue(&ActionColumn { viewer, path, service }, lock))
+                (queue(path, service, lock))
                 (facts(lock, seen, rate_per_second))
             }
         }
@@ -156,56 +141,18 @@ fn render_body(
     }
 }
 
-/// The column of the queue's table with the actions on a contender.
-struct ActionColumn<'a> {
-    viewer: &'a Viewer,
-    path: &'a str,
-    service: &'a ConnectionSettings,
-}
-
-impl ActionColumn<'_> {
-    fn title(&self) -> &'static str {
-        if *self.viewer == Viewer::ReadOnly { "Commands" } else { "Action" }
-    }
-
-    /// Renders the cell of a contender: buttons, or on read-only pages the commands to copy.
-    fn render_cell(&self, entry: &Entry) -> Markup {
-        let Some(token) = entry.token.as_deref() else {
-            return cell(self.title(), html! { span.quiet { "no token" } });
-        };
-        // A contender that was asked already is not asked again.
-        let actions = [AdminAction::Revoke, AdminAction::Break];
-        let actions = actions.into_iter().filter(|action| *action == AdminAction::Break || !entry.revoked);
-        cell(
-            self.title(),
-            html! {
-                @if *self.viewer == Viewer::ReadOnly {
-                    @for action in actions { (render_command(&command_line(self.service, action, self.path, token))) }
-                } @else {
-                    span.actions {
-                        @for action in actions {
-                            a.button.danger[action == AdminAction::Break] href=(confirm_href(action, self.path, token))
-                                aria-label={ (action.title()) " " (token) } { (action.title()) }
-                        }
-                    }
-                }
-            },
-        )
-    }
-
-    /// Renders what the column needs.
-    fn render_note(&self) -> Markup {
-        html! {
-            @match self.viewer {
-                Viewer::ReadOnly => p.quiet {
-                    "These pages are read-only. Run the commands where " code { "zoolock" }
-                    " uses the same servers, the same root and credentials that may change the lock."
-                },
-                Viewer::LoggedOut => p.quiet { a href="/login" { "Log in" } " to revoke or break." },
-                Viewer::Operator(_) => {}
-            }
-        }
-    }
+/// Renders the cell with the commands that change a contender, to copy.
+fn render_commands(path: &str, service: &ConnectionSettings, entry: &Entry) -> Markup {
+    let Some(token) = entry.token.as_deref() else {
+        return cell("Commands", html! { span.quiet { "no token" } });
+    };
+    // A contender that was asked already is not asked again.
+    let actions = [AdminAction::Revoke, AdminAction::Break];
+    let actions = actions.into_iter().filter(|action| *action == AdminAction::Break || !entry.revoked);
+    let commands = html! {
+        @for action in actions { (render_command(&command_line(service, action, path, token))) }
+    };
+    cell("Commands", commands)
 }
 
 /// Returns the summary. Screen readers announce its changes, so it contains no times.
@@ -251,11 +198,11 @@ fn warnings(lock: &Snapshot) -> Markup {
     }
 }
 
-fn queue(actions: &ActionColumn<'_>, lock: &Snapshot) -> Markup {
+fn queue(path: &str, service: &ConnectionSettings, lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holders().collect();
     let waiters = &lock.waiters[..lock.waiters.len().min(MAX_WAITERS)];
-    let columns =
-        ["Position", "Contender", "Host · process", "Mode", "For", "Token", "Znode", actions.title()];
+    let commands = |entry: &Entry| render_commands(path, service, entry);
+    let columns = ["Position", "Contender", "Host · process", "Mode", "For", "Token", "Znode", "Commands"];
     html! {
         section aria-labelledby="queue" {
             h2 #queue { "Queue" }
@@ -281,20 +228,23 @@ fn queue(actions: &ActionColumn<'_>, lock: &Snapshot) -> Markup {
                         }
                         (column_headers(&columns))
                         tbody role="rowgroup" {
-                            @for holder in holders { (render_row(holder, None, actions)) }
+                            @for holder in holders { (render_row(holder, None, commands(holder))) }
                             @for (position, waiter) in waiters.iter().enumerate() {
-                                (render_row(waiter, Some(position + 1), actions))
+                                (render_row(waiter, Some(position + 1), commands(waiter)))
                             }
                         }
                     }
                 }
-                (actions.render_note())
+                p.quiet {
+                    "Run the commands where " code { "zoolock" }
+                    " uses the same servers, the same root and credentials that may change the lock."
+                }
             }
         }
     }
 }
 
-fn render_row(entry: &Entry, position: Option<usize>, actions: &ActionColumn<'_>) -> Markup {
+fn render_row(entry: &Entry, position: Option<usize>, commands: Markup) -> Markup {
     let token = entry.token.as_deref();
     html! {
         tr role="row" data-key=(escape_unprintable(&entry.node)) {
@@ -313,7 +263,7 @@ fn render_row(entry: &Entry, position: Option<usize>, actions: &ActionColumn<'_>
             }))
             (cell("Token", html! { code { (token.unwrap_or("unread")) } }))
             (cell("Znode", html! { code.node { (escape_unprintable(&entry.node)) } }))
-            (actions.render_cell(entry))
+            (commands)
         }
     }
 }
@@ -389,55 +339,31 @@ fn render_hold(hold: &PastHold, read_ms: u64, now: u64) -> Markup {
     }
 }
 
-/// Returns the URL of the lock's page that shows the result of an action.
-pub(in crate::ui) fn href_after(path: &str, outcome: ActionOutcome) -> String {
-    format!("{}&done={}", lock_href(path), outcome.word())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
     use crate::plan::test_plans::local_service;
-    use crate::ui::login::Operator;
     use crate::ui::read_failure::ReadFailure;
 
     fn seen(lock: Snapshot) -> LockRead {
         LockRead { number: 1, lock: Some(lock), ..LockRead::default() }
     }
 
-    fn operator() -> Viewer {
-        Viewer::Operator(Operator { csrf: "c".to_owned() })
+    fn body(seen: &LockRead, holds: &[PastHold]) -> String {
+        render_body("/locks/x", &local_service(), seen, holds, Some(1.0)).into_string()
     }
 
     #[test]
-    fn actions_require_operator() {
-        let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]));
-        let text = |viewer: &Viewer| {
-            render_body(viewer, ("/locks/x", &local_service()), &seen, &[], None).into_string()
-        };
-        assert!(!text(&Viewer::ReadOnly).contains("/confirm?"));
-        assert!(
-            text(&operator()).contains("/confirm?action=break&amp;name=/locks/x&amp;token=0.5.0"),
-            "{}",
-            text(&operator())
-        );
-    }
-
-    #[test]
-    fn read_only_page_has_commands_to_copy() {
+    fn page_has_commands_to_copy() {
         let mut waiter = entry("lock-0000000001", "0.6.0");
         waiter.revoked = true;
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![waiter]));
-        let text = |viewer: &Viewer| {
-            render_body(viewer, ("/locks/x", &local_service()), &seen, &[], None).into_string()
-        };
-        let read_only = text(&Viewer::ReadOnly);
+        let text = body(&seen, &[]);
         for command in ["revoke x --token 0.5.0", "break x --token 0.5.0", "break x --token 0.6.0"] {
-            assert!(read_only.contains(&format!("<code>zoolock {command}</code>")), "{command}: {read_only}");
+            assert!(text.contains(&format!("<code>zoolock {command}</code>")), "{command}: {text}");
         }
-        assert!(!read_only.contains("revoke x --token 0.6.0"), "it was asked already: {read_only}");
-        assert!(!text(&operator()).contains("zoolock break"), "{}", text(&operator()));
+        assert!(!text.contains("revoke x --token 0.6.0"), "it was asked already: {text}");
     }
 
     #[test]
@@ -449,8 +375,7 @@ mod tests {
         assert!(summary(&lock).ends_with(", asked to release · 1 waits"), "{}", summary(&lock));
         lock.beside.push(beside);
         assert!(summary(&lock).contains(" and 1 more, 2 asked to release"), "{}", summary(&lock));
-        let text =
-            render_body(&operator(), ("/locks/x", &local_service()), &seen(lock), &[], None).into_string();
+        let text = body(&seen(lock), &[]);
         assert_eq!(text.matches("<span class=\"badge asked\">asked to release</span>").count(), 3, "{text}");
     }
 
@@ -464,8 +389,7 @@ mod tests {
             trouble: Some(ReadFailure::Unreachable("no answer".to_owned())),
             ..LockRead::default()
         };
-        let text = render_body(&operator(), ("/locks/x", &local_service()), &unreachable, &holds, None)
-            .into_string();
+        let text = body(&unreachable, &holds);
         assert!(text.contains("The servers do not answer.</strong> no answer"), "{text}");
         assert!(text.contains("held when last read") && !text.contains(">holds<"), "{text}");
         assert!(!text.contains("data-since"), "no age grows while the lock is not read: {text}");
@@ -481,8 +405,7 @@ mod tests {
         assert_eq!(summary(&hidden), "No holder in the part that can be read · no waiters seen");
         history.record(&hidden, 2_000, 2_000);
         let (read, holds) = (LockRead { begun_ms: 2_000, ..seen(hidden) }, history.holds("/locks/x"));
-        let text =
-            render_body(&operator(), ("/locks/x", &local_service()), &read, &holds, None).into_string();
+        let text = body(&read, &holds);
         assert!(text.contains("No contender in the part that can be read."), "{text}");
         assert!(text.contains("held when last read") && !text.contains(">holds<"), "{text}");
         assert!(!text.contains("data-since"), "no age grows for a hold that was not seen: {text}");
@@ -492,8 +415,7 @@ mod tests {
     fn page_lists_hundred_waiters_and_counts_all() {
         let waiters = (1..=10_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters));
-        let text =
-            render_body(&Viewer::ReadOnly, ("/locks/x", &local_service()), &seen, &[], None).into_string();
+        let text = body(&seen, &[]);
         assert_eq!(text.matches("data-key").count(), 101);
         assert!(text.contains("10\u{202f}000 wait") && text.len() < 200_000, "{}", text.len());
     }
@@ -507,8 +429,7 @@ mod tests {
         let lock = lock("/locks/x", Some(hostile.clone()), vec![hostile]);
         history.record(&lock, 1, 1);
         let holds = history.holds("/locks/x");
-        let text = render_body(&operator(), ("/locks/x", &local_service()), &seen(lock), &holds, Some(1.0))
-            .into_string();
+        let text = body(&seen(lock), &holds);
         for bad in ["<script", "<svg onload", "</text><script", "\u{202e}", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -54,19 +54,14 @@ pub(in crate::ui) struct LocksParams {
 }
 
 /// Serves `/`, the page with all locks.
-pub(in crate::ui) async fn locks(
-    State(site): State<Site>,
-    headers: HeaderMap,
-    Query(params): Query<LocksParams>,
-) -> Response {
+pub(in crate::ui) async fn locks(State(site): State<Site>, Query(params): Query<LocksParams>) -> Response {
     let overview = site.overview.recent_overview(ReadDepth::Budget, READ_TIMEOUT).await;
-    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Locks" }
         (list(&overview, &params, &site.service.root))
     };
     let news = Some(("/events".to_owned(), overview.number));
-    Page { title: "Locks", here: "/", viewer: &viewer, news, main }.answer(StatusCode::OK)
+    Page { title: "Locks", here: "/", news, main }.answer(StatusCode::OK)
 }
 
 fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {

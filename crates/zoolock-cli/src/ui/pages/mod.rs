@@ -5,7 +5,6 @@ pub(super) mod graph;
 mod graph_picture;
 pub(super) mod lock;
 pub(super) mod locks;
-pub(super) mod login;
 mod pictures;
 pub(super) mod sessions;
 
@@ -14,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use super::clock::now_ms;
-use super::login::Viewer;
 use crate::base::reporter::escape_unprintable;
 
 /// Content of a page, without the common frame.
@@ -22,7 +20,6 @@ pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     /// Address of the menu entry to mark as current.
     pub(super) here: &'a str,
-    pub(super) viewer: &'a Viewer,
     /// URL of the event stream for updates, and the number of the last update on the page.
     pub(super) news: Option<(String, u64)>,
     pub(super) main: Markup,
@@ -39,7 +36,7 @@ impl Page<'_> {
     }
 
     fn markup(self) -> Markup {
-        let Self { title, here, viewer, news, main } = self;
+        let Self { title, here, news, main } = self;
         let (events, number) = news.unzip();
         html! {
             (DOCTYPE)
@@ -64,10 +61,7 @@ impl Page<'_> {
                                 }
                             }
                         }
-                        div.who {
-                            @if events.is_some() { span #live .live hidden { "live" } }
-                            (login_status(viewer))
-                        }
+                        @if events.is_some() { span #live .live hidden { "live" } }
                     }
                     main #main tabindex="-1" data-events=[events] data-number=[number] data-now=(now_ms()) { (main) }
                     footer {
@@ -82,48 +76,20 @@ impl Page<'_> {
     }
 }
 
-/// Returns the login state, with a button to log in or out.
-fn login_status(viewer: &Viewer) -> Markup {
-    html! {
-        @match viewer {
-            Viewer::ReadOnly => span.quiet { "read-only" },
-            Viewer::LoggedOut => a href="/login" { "Log in" },
-            Viewer::Operator(operator) => {
-                span { "operator" }
-                form method="post" action="/logout" {
-                    input type="hidden" name="csrf" value=(operator.csrf);
-                    button.plain type="submit" { "Log out" }
-                }
-            }
-        }
-    }
-}
-
 /// Returns a page with a message and a link.
-pub(super) fn message_page(
-    viewer: &Viewer,
-    status: StatusCode,
-    title: &str,
-    words: &str,
-    link: (&str, &str),
-) -> Response {
+pub(super) fn message_page(status: StatusCode, title: &str, words: &str, link: (&str, &str)) -> Response {
     let main = html! {
         h1 { (escape_unprintable(title)) }
         p { (escape_unprintable(words)) }
         p { a href=(link.0) { (link.1) } }
     };
-    Page { title, here: "", viewer, news: None, main }.answer(status)
+    Page { title, here: "", news: None, main }.answer(status)
 }
 
 /// Responds to an unknown address.
 pub(super) async fn not_found() -> Response {
-    message_page(
-        &Viewer::ReadOnly,
-        StatusCode::NOT_FOUND,
-        "No such page",
-        "This address does not exist.",
-        ("/", "All locks"),
-    )
+    let words = "This address does not exist.";
+    message_page(StatusCode::NOT_FOUND, "No such page", words, ("/", "All locks"))
 }
 
 #[cfg(test)]
@@ -136,7 +102,6 @@ mod tests {
         let page = Page {
             title: hostile,
             here: "/",
-            viewer: &Viewer::ReadOnly,
             news: Some((format!("/events?name={}", elements::percent_encode(hostile)), 1)),
             main: html! { p title=(escape_unprintable(hostile)) { (escape_unprintable(hostile)) } },
         };
@@ -149,9 +114,7 @@ mod tests {
     #[test]
     fn page_has_no_inline_style_or_handler() {
         // The content security policy would block inline styles and handlers.
-        let text = Page { title: "x", here: "/", viewer: &Viewer::LoggedOut, news: None, main: html! {} }
-            .markup()
-            .into_string();
+        let text = Page { title: "x", here: "/", news: None, main: html! {} }.markup().into_string();
         assert!(!text.contains("style=") && !text.contains(" on") && !text.contains("<style"), "{text}");
     }
 }

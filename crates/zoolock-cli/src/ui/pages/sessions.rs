@@ -1,7 +1,7 @@
 //! The page of sessions and other owners, with the locks that they hold and wait for.
 
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -33,17 +33,15 @@ pub(in crate::ui) struct SessionsParams {
 /// Serves `/sessions`.
 pub(in crate::ui) async fn sessions(
     State(site): State<Site>,
-    headers: HeaderMap,
     Query(params): Query<SessionsParams>,
 ) -> Response {
     let overview = site.overview.recent_overview(ReadDepth::Deep, READ_TIMEOUT).await;
-    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Sessions" }
         (list(&overview, &params))
     };
     let news = Some(("/events?deep=true".to_owned(), overview.number));
-    Page { title: "Sessions", here: "/sessions", viewer: &viewer, news, main }.answer(StatusCode::OK)
+    Page { title: "Sessions", here: "/sessions", news, main }.answer(StatusCode::OK)
 }
 
 /// Returns the table of owners.

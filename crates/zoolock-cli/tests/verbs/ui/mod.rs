@@ -1,4 +1,4 @@
-//! `zoolock ui` over plain HTTP: access control and shutdown. The tests in `browser` check the pages in a real browser.
+//! `zoolock ui` over plain HTTP: what it serves, what it refuses, and shutdown. The tests in `browser` check the pages in a real browser.
 
 mod browser;
 mod budgets;
@@ -7,8 +7,6 @@ use std::io::BufRead;
 
 use crate::common::{Running, Sandbox, exchange, server_with, wait_until};
 use rustix::process::Signal;
-
-const TOKEN: &str = "a token that nobody guesses";
 
 /// Starts `zoolock ui`, and returns its address.
 fn start(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
@@ -19,23 +17,8 @@ fn start(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
     (ui, address.expect("an address").to_owned())
 }
 
-fn token_file(sandbox: &Sandbox) -> String {
-    sandbox.write_private("token", TOKEN)
-}
-
 fn get(address: &str, path: &str, headers: &str) -> String {
     exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"))
-}
-
-fn post(address: &str, path: &str, headers: &str, form: &str) -> String {
-    let length = form.len();
-    let kind = "Content-Type: application/x-www-form-urlencoded";
-    exchange(
-        address,
-        &format!(
-            "POST {path} HTTP/1.1\r\nHost: {address}\r\n{kind}\r\nContent-Length: {length}\r\n{headers}\r\n{form}"
-        ),
-    )
 }
 
 /// Returns the status code of a response.
@@ -69,13 +52,24 @@ fn ui_serves_pages_and_ends_on_term() {
 }
 
 #[test]
-fn read_only_ui_refuses_changes() {
+fn requests_change_no_lock() {
     let sandbox = Sandbox::new();
+    let _holder = sandbox.start(&["run", "kept", "--", "sleep", "600"]);
+    sandbox.wait_for_contenders("kept", 1);
+    let token = sandbox.json(&["show", "kept"])["holder"]["token"].clone();
+    let token = token.as_str().expect("a token");
     let (_ui, address) = start(&sandbox, &[]);
-    let form = "action=break&name=/locks/x&token=0.1.0&csrf=x";
-    assert_eq!(status(&post(&address, "/action", "", form)), "403");
-    assert_eq!(status(&post(&address, "/login", "", "token=x")), "403");
-    assert_eq!(status(&get(&address, "/confirm?action=break&name=x&token=0.1.0", "")), "403");
+    let form = format!("action=break&name=/locks/kept&token={token}");
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        for (path, expected) in [("/", "405"), ("/lock?name=kept", "405"), ("/action", "404"), ("/login", "404")] {
+            let length = form.len();
+            let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}");
+            let answer = exchange(&address, &format!("{head}\r\n\r\n{form}"));
+            assert_eq!(status(&answer), expected, "{method} {path}: {answer}");
+            assert!(!answer.contains("set-cookie"), "{answer}");
+        }
+    }
+    assert_eq!(sandbox.json(&["show", "kept"])["holder"]["token"].as_str(), Some(token));
 }
 
 #[test]
@@ -109,48 +103,4 @@ fn unknown_host_header_is_refused() {
     assert_eq!((as_host("locks.example").as_str(), as_host("evil.example").as_str()), ("200", "421"));
     let answer = exchange(&address, "GET / HTTP/1.0\r\n\r\n");
     assert_eq!(status(&answer), "421");
-}
-
-#[test]
-fn break_needs_login_and_csrf_token() {
-    let sandbox = Sandbox::new();
-    let token = token_file(&sandbox);
-    let (ui, address) = start(&sandbox, &["--allow-operate", "--token-file", &token]);
-    let mut holder = sandbox.start(&["run", "doomed", "--", "sleep", "600"]);
-    sandbox.wait_for_contenders("doomed", 1);
-    let lock = sandbox.json(&["show", "doomed"]);
-    let held_token = lock["holder"]["token"].as_str().expect("a token").to_owned();
-
-    let form = |csrf: &str| {
-        format!("action=break&name=%2Flocks%2Fdoomed&token={held_token}&note=it+hangs&csrf={csrf}")
-    };
-    assert_eq!(status(&post(&address, "/action", "", &form("x"))), "303");
-    assert_eq!(status(&post(&address, "/login", "", "token=wrong")), "401");
-    let logged_in = post(&address, "/login", "", &format!("token={}", TOKEN.replace(' ', "+")));
-    assert_eq!(status(&logged_in), "303", "{logged_in}");
-    let cookie = logged_in.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
-    let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
-    let ask = get(&address, &format!("/confirm?action=break&name=/locks/doomed&token={held_token}"), &cookie);
-    let csrf = ask.split("name=\"csrf\" value=\"").nth(2).and_then(|rest| rest.split('"').next());
-    let csrf = csrf.expect("the second form on the page asks for the break");
-    assert_eq!(status(&post(&address, "/action", &cookie, &form("x"))), "403");
-    for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {
-        let cross_site = format!("{cookie}{header}\r\n");
-        assert_eq!(status(&post(&address, "/action", &cross_site, &form(csrf))), "403", "{header}");
-    }
-    assert_eq!(sandbox.contenders("doomed"), 1);
-
-    let done = post(&address, "/action", &cookie, &form(csrf));
-    assert!(done.contains("location: /lock?name=/locks/doomed&done=broken"), "{done}");
-    assert_eq!(holder.code(), 70);
-    wait_until("the lock is free", || sandbox.contenders("doomed") == 0);
-    // No contender has that token any more.
-    assert_eq!(status(&post(&address, "/action", &cookie, &form(csrf))), "409");
-    ui.signal(Signal::TERM);
-    let log = ui.wait_for_output().stderr;
-    assert!(
-        log.contains(&format!("break of /locks/doomed, token {held_token}, by operator at 127.0.0.1")),
-        "{log}"
-    );
-    assert!(log.contains("it hangs: broken") && log.contains("it hangs: failed: "), "{log}");
 }

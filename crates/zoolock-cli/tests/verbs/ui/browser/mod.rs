@@ -18,7 +18,7 @@ use zoolock::Zoolock;
 use zoolock_tests::skip::Availability;
 use zoolock_tests::{ServerKind, on_both_servers};
 
-use super::{TOKEN, start, token_file};
+use super::start;
 use crate::common::Sandbox;
 
 const CHROMIUM: &str = "/usr/bin/chromium";
@@ -26,11 +26,10 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Tests in `pages.py` that do not depend on the kind of server. They run on one server only.
-const SERVER_INDEPENDENT: [&str; 8] = [
+const SERVER_INDEPENDENT: [&str; 7] = [
     "refused_page_is_not_live",
     "refused_event_stream_is_polled",
-    "read_only_page_copies_commands",
-    "only_the_right_token_logs_in",
+    "commands_are_copied_and_work",
     "hostile_names_are_shown_harmlessly",
     "pages_work_without_javascript",
     "axe_finds_no_serious_violation",
@@ -124,15 +123,14 @@ on_both_servers!(private the_pages_work_in_a_browser, |zookeeper| async move {
     }
     let sandbox = Sandbox::new();
     let (server, connect) = (zookeeper.server().socket_addr(), zookeeper.addr());
-    let token = token_file(&sandbox);
-    let flags = ["--connect", &connect, "--allow-operate", "--token-file", &token];
+    let flags = ["--connect", connect.as_str()];
     let (_ui, address) = start(&sandbox, &flags);
-    let (_read_only_ui, read_only_address) = start(&sandbox, &flags[..2]);
+    let (_other_ui, other_address) = start(&sandbox, &flags);
 
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/ui/browser");
     let mut script = Command::new(directory.join("run"));
-    script.env("UI", format!("http://{address}")).env("TOKEN", TOKEN).env("CONNECT", &connect);
-    script.env("READ_ONLY_UI", format!("http://{read_only_address}"));
+    script.env("UI", format!("http://{address}")).env("CONNECT", &connect);
+    script.env("OTHER_UI", format!("http://{other_address}"));
     script.env("ZOOLOCK", env!("CARGO_BIN_EXE_zoolock")).env("CHROMIUM", CHROMIUM);
     script.env("SCREENSHOTS", screenshots(zookeeper.server().server_kind()));
     if zookeeper.server().server_kind() == ServerKind::Apache && std::env::var_os("ONLY").is_none() {
