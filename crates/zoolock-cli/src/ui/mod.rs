@@ -11,7 +11,6 @@ mod live;
 mod lock_poller;
 mod metrics;
 mod overview;
-mod owners;
 mod pages;
 mod read_failure;
 mod request_checks;
@@ -148,7 +147,6 @@ fn routes(site: Site) -> Router {
         .route("/", get(pages::locks::locks))
         .route("/lock", get(pages::lock::lock))
         .route("/graph", get(pages::graph::graph))
-        .route("/sessions", get(pages::sessions::sessions))
         .route("/events", get(live::events))
         .route("/metrics", get(metrics::metrics))
         .route("/style.css", get(|| asset("text/css; charset=utf-8", include_str!("style.css"))))

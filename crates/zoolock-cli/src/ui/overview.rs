@@ -38,7 +38,7 @@ pub(super) enum ReadDepth {
     Heads,
     /// As many waiters of each lock as fit into [`WAITER_BUDGET`], for the list and its deadlocks.
     Budget,
-    /// The first [`DEEP_WAITERS`] of each lock, for the wait-for graph and the sessions.
+    /// The first [`DEEP_WAITERS`] of each lock, for the wait-for graph.
     Deep,
 }
 

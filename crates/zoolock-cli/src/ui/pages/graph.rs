@@ -13,12 +13,11 @@ use super::elements::{
 };
 use super::graph_picture::{self, DrawnGraph};
 use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
-use super::sessions::partial_notice;
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
 use crate::ui::Site;
-use crate::ui::overview::{Overview, ReadDepth, SeenDeadlock};
+use crate::ui::overview::{DEEP_WAITERS, Overview, ReadDepth, SeenDeadlock};
 use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
 use crate::verbs::operate::{AdminAction, command_line};
 
@@ -71,6 +70,29 @@ fn render_body(overview: &Overview, service: &ConnectionSettings) -> Markup {
             (web.omission_warnings())
             (graph_picture::draw_graph(&web))
             (table(&web, stopped_ms))
+        }
+    }
+}
+
+/// Returns a notice if only a part of the queues was read, or can be read.
+fn partial_notice(overview: &Overview) -> Markup {
+    let unread = overview.unread_locks();
+    let mut locks = overview.locks.iter().flat_map(|list| &list.locks);
+    let has_foreign = locks.any(|lock| lock.foreign_semaphore.is_some());
+    html! {
+        @if overview.depth < ReadDepth::Deep {
+            p.alert role="status" { "The queues are being read. Until then, only the first few contenders of each are shown." }
+        } @else if overview.cut_at().is_some() {
+            p.alert { "Of long queues, only the first " (format_count(DEEP_WAITERS)) " waiters are shown." }
+        }
+        @if unread > 0 {
+            p.alert {
+                (format_counted(unread, "lock", "locks"))
+                " cannot be read completely. Some contenders may be missing."
+            }
+        }
+        @if has_foreign {
+            p.quiet { "Holders and waiters of semaphores of other client libraries are not shown." }
         }
     }
 }

@@ -6,7 +6,6 @@ mod graph_picture;
 pub(super) mod lock;
 pub(super) mod locks;
 mod pictures;
-pub(super) mod sessions;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -26,7 +25,7 @@ pub(super) struct Page<'a> {
 }
 
 /// Menu entries: address and label.
-const MENU: [(&str, &str); 3] = [("/", "Locks"), ("/graph", "Wait-for graph"), ("/sessions", "Sessions")];
+const MENU: [(&str, &str); 2] = [("/", "Locks"), ("/graph", "Wait-for graph")];
 
 impl Page<'_> {
     /// Returns the page as a response.

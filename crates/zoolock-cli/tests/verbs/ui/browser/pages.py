@@ -231,7 +231,7 @@ def hostile_names_are_shown_harmlessly(browser):
     Hold(HOSTILE, HOSTILE_NOTE)
     Hold(HOSTILE, HOSTILE_NOTE, wait_for=1)
     page = browser.context().new_page()
-    for url in (UI, lock_url(HOSTILE), f"{UI}/graph", f"{UI}/sessions"):
+    for url in (UI, lock_url(HOSTILE), f"{UI}/graph"):
         page.goto(url)
         expect(page.get_by_text("<script>alert(2)</script>").first).to_be_attached()
         text = page.locator("main").inner_html()
@@ -318,7 +318,6 @@ def axe_finds_no_serious_violation(browser):
             "lock": lock_url("deploys"),
             "free": lock_url("nothing"),
             "graph": f"{UI}/graph",
-            "sessions": f"{UI}/sessions",
             "missing": f"{UI}/missing",
         }.items():
             page.goto(url)
@@ -334,7 +333,6 @@ def pages_fit_on_a_phone(browser):
         "locks": f"{UI}/",
         "lock": lock_url("deploys"),
         "graph": f"{UI}/graph",
-        "sessions": f"{UI}/sessions",
         "hostile": lock_url(HOSTILE),
     }.items():
         page.goto(url)
