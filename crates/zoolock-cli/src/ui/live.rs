@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::http::{PageConnection, PeerAddress};
-use super::overview::{ReadDepth, ViewerGuard};
+use super::overview::ViewerGuard;
 use super::{Site, wait_until_stopped};
 
 /// Interval of keep-alive messages, since proxies close silent connections.
@@ -25,9 +25,6 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) struct EventsParams {
     /// The lock, if the page shows one lock.
     name: Option<String>,
-    /// Set if the page needs a deep read of all locks: a read with many waiters of each lock.
-    #[serde(default)]
-    deep: bool,
 }
 
 /// Serves `/events`, the event stream of a page.
@@ -58,8 +55,7 @@ pub(super) async fn events(
             }
         }
         None => {
-            let depth = if params.deep { ReadDepth::Deep } else { ReadDepth::Budget };
-            let (overview, guard) = site.overview.watch(depth);
+            let (overview, guard) = site.overview.watch();
             connection.count_as_stream(permit);
             stream_response(overview, |overview| overview.number, stop, Some(guard))
         }

@@ -146,7 +146,7 @@ fn routes(site: Site) -> Router {
     Router::new()
         .route("/", get(pages::locks::locks))
         .route("/lock", get(pages::lock::lock))
-        .route("/graph", get(pages::graph::graph))
+        .route("/deadlocks", get(pages::deadlocks::deadlocks))
         .route("/events", get(live::events))
         .route("/metrics", get(metrics::metrics))
         .route("/style.css", get(|| asset("text/css; charset=utf-8", include_str!("style.css"))))

@@ -18,9 +18,9 @@ use crate::verbs::deadlocks::is_certain;
 
 /// Number of waiters of each lock in a read of the heads. A few are enough for the longest wait.
 const HEAD_WAITERS: usize = 4;
-/// Maximum number of waiters of each lock in a deep read.
-pub(super) const DEEP_WAITERS: usize = 1_000;
-/// Maximum number of waiters of all locks in a read for the list, beyond the heads. Each one costs a request.
+/// Maximum number of waiters of each lock in a read for pages.
+const MAX_WAITERS: usize = 1_000;
+/// Maximum number of waiters of all locks in a read for pages, beyond the heads. Each one costs a request.
 const WAITER_BUDGET: usize = 5_000;
 /// Usual maximum time between the starts of two reads, as a multiple of the duration of a read.
 const MAX_CYCLE: u32 = 6;
@@ -36,10 +36,8 @@ pub(super) enum ReadDepth {
     /// The first [`HEAD_WAITERS`] of each lock, for metrics.
     #[default]
     Heads,
-    /// As many waiters of each lock as fit into [`WAITER_BUDGET`], for the list and its deadlocks.
+    /// As many waiters of each lock as fit into [`WAITER_BUDGET`], for the list and the deadlocks.
     Budget,
-    /// The first [`DEEP_WAITERS`] of each lock, for the wait-for graph.
-    Deep,
 }
 
 /// All locks as of the last successful read, and the outcome of the last read.
@@ -52,7 +50,7 @@ pub(super) struct Overview {
     /// Start of the last successful read.
     pub(super) seen_ms: u64,
     pub(super) cost: Duration,
-    /// Depth of the last successful read. A read that included all waiters is deep, even if less was wanted.
+    /// Depth of the last successful read.
     pub(super) depth: ReadDepth,
     /// The wait-for graph of the contenders that were read. `None` after a read of the heads.
     pub(super) waits: Option<Arc<WaitGraphRead>>,
@@ -114,12 +112,6 @@ pub(super) struct LockListRow<'a> {
 }
 
 impl LockList {
-    /// Returns the lock at this path.
-    pub(super) fn lock(&self, path: &str) -> Option<&Snapshot> {
-        let index = self.locks.binary_search_by(|lock| lock.path.as_str().cmp(path)).ok()?;
-        Some(&self.locks[index])
-    }
-
     pub(super) fn rows(&self) -> impl Iterator<Item = LockListRow<'_>> {
         let rates_and_waits = self.rates_and_waits.iter();
         self.locks.iter().zip(rates_and_waits).map(|(lock, &(rate, waits_since_ms))| LockListRow {
@@ -176,17 +168,16 @@ pub(super) struct OverviewReader {
 /// The demand for reads of each depth: open event streams, and recent requests.
 #[derive(Default)]
 struct ReadDemand {
-    /// Number of event streams, by depth.
-    viewers: [AtomicUsize; 3],
+    /// Number of event streams. Their pages need [`ReadDepth::Budget`].
+    viewers: AtomicUsize,
     /// Time of the last request, by depth.
-    requested: Mutex<[Option<Instant>; 3]>,
+    requested: Mutex<[Option<Instant>; 2]>,
     woken: Notify,
 }
 
 /// A viewer with an open event stream. Dropping this value ends the viewer's demand for reads.
 pub(super) struct ViewerGuard {
     demand: Arc<ReadDemand>,
-    depth: ReadDepth,
 }
 
 impl OverviewReader {
@@ -214,11 +205,11 @@ impl OverviewReader {
     }
 
     /// Returns a receiver of all results. Reading continues at least until the [`ViewerGuard`] is dropped.
-    pub(super) fn watch(&self, depth: ReadDepth) -> (watch::Receiver<Arc<Overview>>, ViewerGuard) {
-        self.demand.record_request(depth);
+    pub(super) fn watch(&self) -> (watch::Receiver<Arc<Overview>>, ViewerGuard) {
+        self.demand.record_request(ReadDepth::Budget);
         let demand = Arc::clone(&self.demand);
-        demand.viewers[depth as usize].fetch_add(1, Ordering::Relaxed);
-        (self.overview.clone(), ViewerGuard { demand, depth })
+        demand.viewers.fetch_add(1, Ordering::Relaxed);
+        (self.overview.clone(), ViewerGuard { demand })
     }
 }
 
@@ -230,7 +221,7 @@ impl Drop for OverviewReader {
 
 impl Drop for ViewerGuard {
     fn drop(&mut self) {
-        self.demand.viewers[self.depth as usize].fetch_sub(1, Ordering::Relaxed);
+        self.demand.viewers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -245,12 +236,12 @@ impl ReadDemand {
     /// Returns the depth of the next read. `None` if no read is wanted.
     fn wanted_depth(&self) -> Option<ReadDepth> {
         let requested = *self.requested.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = |depth: &ReadDepth| {
-            let index = *depth as usize;
-            requested[index].is_some_and(|at| at.elapsed() < DEMAND_TIME)
-                || self.viewers[index].load(Ordering::Relaxed) > 0
-        };
-        [ReadDepth::Deep, ReadDepth::Budget, ReadDepth::Heads].into_iter().find(is_wanted)
+        if self.viewers.load(Ordering::Relaxed) > 0 {
+            return Some(ReadDepth::Budget);
+        }
+        let is_wanted =
+            |depth: &ReadDepth| requested[*depth as usize].is_some_and(|at| at.elapsed() < DEMAND_TIME);
+        [ReadDepth::Budget, ReadDepth::Heads].into_iter().find(is_wanted)
     }
 }
 
@@ -293,7 +284,6 @@ async fn read_repeatedly(
             Ok(locks) => {
                 let waits = (depth > ReadDepth::Heads)
                     .then(|| Arc::new(WaitGraphRead::of(&locks, last.waits.as_deref())));
-                let depth = if waits.is_some() && is_deep(&locks) { ReadDepth::Deep } else { depth };
                 let locks = Some(Arc::new(lock_list(locks, &history, begun_ms)));
                 Overview {
                     number,
@@ -316,20 +306,16 @@ async fn read_repeatedly(
 
 /// Returns the maximum number of waiters of each lock that the next read includes. `last` are the locks of the last read.
 fn max_waiters(depth: ReadDepth, last: Option<&[Snapshot]>) -> usize {
-    let last = match (depth, last) {
-        (ReadDepth::Heads, _) | (ReadDepth::Budget, None) => return HEAD_WAITERS,
-        (ReadDepth::Deep, _) => return DEEP_WAITERS,
-        (ReadDepth::Budget, Some(last)) => last,
-    };
+    let (ReadDepth::Budget, Some(last)) = (depth, last) else { return HEAD_WAITERS };
     let fits = |limit: usize| {
         let read = |lock: &Snapshot| lock.waiting.min(limit).saturating_sub(HEAD_WAITERS);
         last.iter().map(read).sum::<usize>() <= WAITER_BUDGET
     };
-    if fits(DEEP_WAITERS) {
-        return DEEP_WAITERS;
+    if fits(MAX_WAITERS) {
+        return MAX_WAITERS;
     }
     // `low` fits, and `high` does not.
-    let (mut low, mut high) = (HEAD_WAITERS, DEEP_WAITERS);
+    let (mut low, mut high) = (HEAD_WAITERS, MAX_WAITERS);
     while high - low > 1 {
         let middle = low.midpoint(high);
         if fits(middle) { low = middle } else { high = middle }
@@ -340,11 +326,6 @@ fn max_waiters(depth: ReadDepth, last: Option<&[Snapshot]>) -> usize {
 /// Returns whether a read left out waiters of this lock. Those of a foreign semaphore are never read.
 fn is_cut(lock: &Snapshot) -> bool {
     lock.foreign_semaphore.is_none() && lock.waiters.len() < lock.waiting
-}
-
-/// Returns whether a read includes at least the waiters that a deep read includes.
-fn is_deep(locks: &[Snapshot]) -> bool {
-    locks.iter().all(|lock| !is_cut(lock) || lock.waiters.len() >= DEEP_WAITERS)
 }
 
 impl WaitGraphRead {
@@ -414,7 +395,7 @@ mod tests {
     #[test]
     fn list_reads_all_waiters_within_budget() {
         let of = |locks: &[Snapshot]| max_waiters(ReadDepth::Budget, Some(locks));
-        assert_eq!(of(&[waited_for(3), waited_for(1_000)]), DEEP_WAITERS);
+        assert_eq!(of(&[waited_for(3), waited_for(1_000)]), MAX_WAITERS);
         let many = vec![waited_for(1_000); 100];
         assert_eq!(of(&many), HEAD_WAITERS + WAITER_BUDGET / 100);
         assert_eq!(of(&vec![waited_for(1_000); 2 * WAITER_BUDGET]), HEAD_WAITERS);
@@ -426,10 +407,11 @@ mod tests {
         assert_eq!(demand.wanted_depth(), None);
         demand.record_request(ReadDepth::Heads);
         assert_eq!(demand.wanted_depth(), Some(ReadDepth::Heads));
-        demand.viewers[ReadDepth::Deep as usize].fetch_add(1, Ordering::Relaxed);
+        demand.viewers.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(demand.wanted_depth(), Some(ReadDepth::Budget));
+        drop(ViewerGuard { demand: Arc::clone(&demand) });
+        assert_eq!(demand.wanted_depth(), Some(ReadDepth::Heads));
         demand.record_request(ReadDepth::Budget);
-        assert_eq!(demand.wanted_depth(), Some(ReadDepth::Deep));
-        drop(ViewerGuard { demand: Arc::clone(&demand), depth: ReadDepth::Deep });
         assert_eq!(demand.wanted_depth(), Some(ReadDepth::Budget));
     }
 
@@ -441,10 +423,8 @@ mod tests {
             locks: Some(Arc::new(LockList::of(vec![(lock.clone(), None)]))),
             ..Overview::default()
         };
-        assert_eq!((overview(&cut).cut_at(), is_deep(&[cut.clone()])), (None, true));
-        assert!(!overview(&cut).is_partial());
+        assert!(overview(&cut).cut_at().is_none() && !overview(&cut).is_partial());
         cut.waiting = 2;
-        assert!(overview(&cut).is_partial());
-        assert_eq!((overview(&cut).cut_at(), is_deep(&[cut])), (Some(1), false));
+        assert!(overview(&cut).cut_at() == Some(1) && overview(&cut).is_partial());
     }
 }

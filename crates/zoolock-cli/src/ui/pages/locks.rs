@@ -156,16 +156,14 @@ fn render_deadlocks(overview: &Overview, root: &str) -> Markup {
                 }
                 @if deadlocks.len() > MAX_DEADLOCKS {
                     p {
-                        a href="/graph" {
-                            (format_count(deadlocks.len() - MAX_DEADLOCKS)) " more in the wait-for graph"
-                        }
+                        a href="/deadlocks" { (format_count(deadlocks.len() - MAX_DEADLOCKS)) " more deadlocks" }
                     }
                 }
             }
         } @else if let (Some(_), Some(read)) = (&overview.waits, overview.cut_at()) {
             p.quiet data-key="deadlocks" {
                 "No deadlock among the first " (format_count(read)) " waiters of each lock. "
-                a href="/graph" { "Search more waiters" }
+                a href="/deadlocks" { "Search all waiters" }
             }
         }
     }
@@ -176,7 +174,7 @@ fn render_deadlock(number: usize, seen: &SeenDeadlock, root: &str) -> Markup {
     let mut locks: Vec<&str> = seen.deadlock.edges.iter().map(|edge| edge.waits_for.lock.as_str()).collect();
     locks.dedup();
     html! {
-        strong { "⚠ " a href={ "/graph#deadlock-" (number) } { (capitalize(&describe_deadlock(&seen.deadlock))) } }
+        strong { "⚠ " a href={ "/deadlocks#deadlock-" (number) } { (capitalize(&describe_deadlock(&seen.deadlock))) } }
         ": "
         @for (at, path) in locks.iter().take(MAX_NAMED).enumerate() {
             @if at > 0 { " → " }
@@ -418,7 +416,7 @@ mod tests {
     fn banner_names_the_locks_of_a_deadlock() {
         let [first, second] = lists_with_deadlock("owner");
         for text in [&first, &second] {
-            assert!(text.contains("<a href=\"/graph#deadlock-1\">Deadlock of 2 owners</a>"), "{text}");
+            assert!(text.contains("<a href=\"/deadlocks#deadlock-1\">Deadlock of 2 owners</a>"), "{text}");
             assert!(text.contains(">b</a> → <a href=\"/lock?name=/locks/a\">a</a>"), "{text}");
             assert!(text.contains(" · owners that wait behind it: 1"), "{text}");
         }

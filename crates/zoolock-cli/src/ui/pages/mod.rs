@@ -1,8 +1,7 @@
 //! The pages, and their common frame: header, menu and footer.
 
+pub(super) mod deadlocks;
 pub(super) mod elements;
-pub(super) mod graph;
-mod graph_picture;
 pub(super) mod lock;
 pub(super) mod locks;
 mod pictures;
@@ -25,7 +24,7 @@ pub(super) struct Page<'a> {
 }
 
 /// Menu entries: address and label.
-const MENU: [(&str, &str); 2] = [("/", "Locks"), ("/graph", "Wait-for graph")];
+const MENU: [(&str, &str); 2] = [("/", "Locks"), ("/deadlocks", "Deadlocks")];
 
 impl Page<'_> {
     /// Returns the page as a response.

@@ -241,7 +241,7 @@ fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Cuts `text` at its end, if it has more than `letters` characters. `…` marks the cut.
-pub(super) fn cut(text: &str, letters: usize) -> String {
+fn cut(text: &str, letters: usize) -> String {
     if text.chars().nth(letters).is_none() {
         return text.to_owned();
     }
@@ -250,7 +250,7 @@ pub(super) fn cut(text: &str, letters: usize) -> String {
 
 /// Wraps `text` between words into at most `lines` lines of at most `letters` characters. Splits a longer word, and cuts
 /// the last line if more text follows.
-pub(super) fn wrap(text: &str, letters: usize, lines: usize) -> Vec<String> {
+fn wrap(text: &str, letters: usize, lines: usize) -> Vec<String> {
     let mut wrapped = Vec::new();
     let mut rest = text.trim();
     while wrapped.len() + 1 < lines && rest.chars().nth(letters).is_some() {

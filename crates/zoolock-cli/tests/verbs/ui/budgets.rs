@@ -38,7 +38,7 @@ fn idle_connections_block_no_pages() {
         .into_iter()
         .flat_map(|source| (0..300).map(move |_| connect_from(source, address)))
         .collect();
-    for page in ["/", "/lock?name=x", "/graph", "/style.css"] {
+    for page in ["/", "/lock?name=x", "/deadlocks", "/style.css"] {
         assert_eq!(status(&send(GUEST, address, &format!("GET {page}"), "")), "200", "{page}");
     }
 }
@@ -91,7 +91,7 @@ fn methods_and_paths_are_checked() {
     let (_ui, address) = start(&sandbox, &[]);
     let address = address.parse().expect("an address");
     let send = |head: &str, body: &str| send(GUEST, address, head, body);
-    for path in ["/", "/lock?name=x", "/graph", "/metrics", "/script.js"] {
+    for path in ["/", "/lock?name=x", "/deadlocks", "/metrics", "/script.js"] {
         let answer = send(&format!("HEAD {path}"), "");
         assert!(status(&answer) == "200" && answer.ends_with("\r\n\r\n"), "{path}: {answer}");
         let answer = send(&format!("DELETE {path}"), "unread");

@@ -78,7 +78,7 @@ fn silent_server_is_shown_on_all_pages() {
     // With a long session timeout, the client keeps its connection although no answer comes.
     let (server, connect) = server_with(&sandbox, &["--max-session-timeout", "10m"]);
     let (_ui, address) = start(&sandbox, &["--connect", &connect, "--session-timeout", "10m"]);
-    let pages = ["/", "/lock?name=x", "/graph"];
+    let pages = ["/", "/lock?name=x", "/deadlocks"];
     let show_outage = || {
         let pages = pages.map(|path| get(&address, path, ""));
         // A server that is stopped accepts connections, but does not answer.

@@ -1,4 +1,4 @@
-//! The page of the wait-for graph and its deadlocks.
+//! The page of the deadlocks. It shows each cycle as a list: each contender waits for the next one, the last for the first.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,42 +8,37 @@ use zoolock::{Deadlock, QueueEntry};
 
 use super::Page;
 use super::elements::{
-    capitalize, cell, column_headers, format_count, format_counted, lock_href, number_cell, render_age,
-    render_asked, render_command,
+    capitalize, format_count, format_counted, lock_href, render_age, render_asked, render_command,
 };
-use super::graph_picture::{self, DrawnGraph};
 use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
 use crate::render::status::describe_contender;
+use crate::render::text::lock_name;
 use crate::ui::Site;
-use crate::ui::overview::{DEEP_WAITERS, Overview, ReadDepth, SeenDeadlock};
+use crate::ui::overview::{Overview, ReadDepth, SeenDeadlock};
 use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
 use crate::verbs::operate::{AdminAction, command_line};
 
-/// Maximum number of edges in the table.
-const MAX_LISTED: usize = 200;
-/// Maximum number of deadlocks that are described above the table.
-const MAX_DESCRIBED: usize = 20;
+/// Maximum number of deadlocks on the page.
+const MAX_LISTED: usize = 20;
 
-/// Serves `/graph`.
-pub(in crate::ui) async fn graph(State(site): State<Site>) -> Response {
-    let overview = site.overview.recent_overview(ReadDepth::Deep, READ_TIMEOUT).await;
+/// Serves `/deadlocks`.
+pub(in crate::ui) async fn deadlocks(State(site): State<Site>) -> Response {
+    let overview = site.overview.recent_overview(ReadDepth::Budget, READ_TIMEOUT).await;
     let main = html! {
-        h1 { "Wait-for graph" }
+        h1 { "Deadlocks" }
         (render_body(&overview, &site.service))
     };
-    let news = Some(("/events?deep=true".to_owned(), overview.number));
-    Page { title: "Wait-for graph", here: "/graph", news, main }.answer(StatusCode::OK)
+    let news = Some(("/events".to_owned(), overview.number));
+    Page { title: "Deadlocks", here: "/deadlocks", news, main }.answer(StatusCode::OK)
 }
 
-/// Renders the graph and its deadlocks, if the last successful read was deep.
+/// Renders the deadlocks of the last successful read.
 fn render_body(overview: &Overview, service: &ConnectionSettings) -> Markup {
     let Some(waits) = &overview.waits else { return render_unread(overview) };
-    let permits = |path: &str| overview.locks.as_ref()?.lock(path)?.permits;
-    let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock), permits);
     let (is_partial, stopped_ms) = (overview.is_partial(), overview.stopped_ms());
-    let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
+    let waiting = waits.graph.owners.iter().filter(|owner| !owner.waits.is_empty()).count();
     html! {
         p.summary #summary role="status" aria-live="polite" {
             (outage_prefix(overview))
@@ -52,38 +47,30 @@ fn render_body(overview: &Overview, service: &ConnectionSettings) -> Markup {
             " · " @if is_partial { "at least " } (format_counted(waiting, "owner waits", "owners wait"))
         }
         (render_read_time(overview))
-        (partial_notice(overview))
-        @for (at, seen) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() {
-            (render_deadlock(at + 1, seen, &web, (is_partial, stopped_ms), service))
+        (partial_notice(overview, service))
+        @for (at, seen) in waits.deadlocks.iter().take(MAX_LISTED).enumerate() {
+            (render_deadlock(at + 1, seen, (is_partial, stopped_ms), service))
         }
-        @if waits.deadlocks.len() > MAX_DESCRIBED {
+        @if waits.deadlocks.len() > MAX_LISTED {
             p.alert {
-                (format_count(waits.deadlocks.len() - MAX_DESCRIBED)) " more cycles are only in the table."
+                (format_count(waits.deadlocks.len() - MAX_LISTED)) " more deadlocks are not listed. To list them, run: "
+                (render_command(&service.command_to_copy("deadlocks")))
             }
-        }
-        @if web.edges.is_empty() {
-            p.empty {
-                @if is_partial { "No owner that was read waits for another." }
-                @else { "No owner waits for another." }
-            }
-        } @else {
-            (web.omission_warnings())
-            (graph_picture::draw_graph(&web))
-            (table(&web, stopped_ms))
         }
     }
 }
 
 /// Returns a notice if only a part of the queues was read, or can be read.
-fn partial_notice(overview: &Overview) -> Markup {
+fn partial_notice(overview: &Overview, service: &ConnectionSettings) -> Markup {
     let unread = overview.unread_locks();
     let mut locks = overview.locks.iter().flat_map(|list| &list.locks);
     let has_foreign = locks.any(|lock| lock.foreign_semaphore.is_some());
     html! {
-        @if overview.depth < ReadDepth::Deep {
-            p.alert role="status" { "The queues are being read. Until then, only the first few contenders of each are shown." }
-        } @else if overview.cut_at().is_some() {
-            p.alert { "Of long queues, only the first " (format_count(DEEP_WAITERS)) " waiters are shown." }
+        @if let Some(read) = overview.cut_at() {
+            p.alert {
+                "Only the first " (format_count(read)) " waiters of each lock were read. To search all waiters, run: "
+                (render_command(&service.command_to_copy("deadlocks")))
+            }
         }
         @if unread > 0 {
             p.alert {
@@ -92,7 +79,7 @@ fn partial_notice(overview: &Overview) -> Markup {
             }
         }
         @if has_foreign {
-            p.quiet { "Holders and waiters of semaphores of other client libraries are not shown." }
+            p.quiet { "Holders and waiters of semaphores of other client libraries are not read." }
         }
     }
 }
@@ -121,17 +108,16 @@ fn count_deadlocks(seen: &[SeenDeadlock]) -> String {
     }
 }
 
-/// Renders the description of a deadlock, in the words of `zoolock deadlocks`. `is_partial` is set if the
-/// last read may lack contenders. For `stopped_ms` see [`render_age`].
+/// Renders a deadlock, in the words of `zoolock deadlocks`. `is_partial` is set if the last read may lack contenders. For
+/// `stopped_ms` see [`render_age`].
 fn render_deadlock(
     number: usize,
     seen: &SeenDeadlock,
-    web: &DrawnGraph<'_>,
     (is_partial, stopped_ms): (bool, Option<u64>),
     service: &ConnectionSettings,
 ) -> Markup {
     let SeenDeadlock { deadlock, seen_twice } = seen;
-    let Deadlock { edges, to_break, .. } = deadlock;
+    let edges = &deadlock.edges;
     let id = format!("deadlock-{number}");
     html! {
         section.alert.bad aria-labelledby=(id) data-key=(id) {
@@ -147,13 +133,16 @@ fn render_deadlock(
             }
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
-                    @let (owner, holder) = (web.describe_owner(&next.holds), describe_contender(&next.holds.entry));
+                    @let (waiter, lock) = (&edge.waits_for.entry, &edge.waits_for.lock);
+                    // One process of an owner may hold a lock while another process of that owner waits.
+                    @let (owner, holder) =
+                        (describe_contender(&next.waits_for.entry), describe_contender(&next.holds.entry));
                     li {
-                        strong { (web.describe_owner(&edge.waits_for)) }
-                        " waits for " (lock(&edge.waits_for.lock)) ", where "
-                        strong { (owner) }
+                        strong { (describe_contender(waiter)) }
+                        " waits for " a href=(lock_href(lock)) { (escape_unprintable(lock_name(lock, &service.root))) }
+                        @if waiter.since_ms.is_some() { " (" (render_age(waiter.since_ms, stopped_ms)) ")" }
+                        ", where " strong { (owner) }
                         @if next.holds.granted { " holds" } @else { " is ahead in the queue" }
-                        // One process of an owner may hold a lock while another process of that owner waits.
                         @if owner != holder { " as " (holder) }
                         (render_asked(std::iter::once(&next.holds.entry), stopped_ms))
                     }
@@ -163,67 +152,29 @@ fn render_deadlock(
                 p { (capitalize(&other)) @if is_partial { " or more" } }
             }
             // A cycle that was seen once may not exist, so no command is offered.
-            @if *seen_twice {
-                p {
-                    @match to_break {
-                        Some(cut) => {
-                            @if is_certain(deadlock) { "To break it: " }
-                            @else { "To break it, if it is a deadlock: " }
-                            (render_command(&command_line(service, AdminAction::Break, &cut.lock, &cut.token)))
-                        }
-                        None => "To break it, stop one of these processes: none of their znodes can be read."
-                    }
-                }
-            }
+            @if *seen_twice { (render_remedy(deadlock, service)) }
         }
     }
 }
 
-/// Returns a link to a lock.
-fn lock(path: &str) -> Markup {
-    html! { a href=(lock_href(path)) { (escape_unprintable(path)) } }
-}
-
-/// Returns the table of edges. For `stopped_ms` see [`render_age`].
-fn table(web: &DrawnGraph<'_>, stopped_ms: Option<u64>) -> Markup {
-    // The edges from a semaphore to its holders belong to the edges of its waiters.
-    let mut edges: Vec<_> = web.edges.iter().filter_map(|edge| Some((edge, edge.waiter?))).collect();
-    edges.sort_by_key(|(edge, _)| !edge.in_cycle);
+/// Renders the commands that end a deadlock: first the request to release, if the contender can be asked.
+fn render_remedy(deadlock: &Deadlock, service: &ConnectionSettings) -> Markup {
+    let Some(cut) = &deadlock.to_break else {
+        return html! { p { "To end it, stop one of these processes: none of their znodes can be read." } };
+    };
+    let is_cut = |place: &&QueueEntry| {
+        place.lock == cut.lock && place.entry.token.as_deref() == Some(cut.token.as_str())
+    };
+    let place = deadlock.edges.iter().map(|edge| &edge.holds).find(is_cut);
+    let can_be_asked = place.is_some_and(|place| place.entry.unrevocable.is_none() && !place.entry.revoked);
+    let command = |action| render_command(&command_line(service, action, &cut.lock, &cut.token));
+    let condition = if is_certain(deadlock) { "" } else { ", if it is a deadlock" };
     html! {
-        div.scroll role="region" aria-label="Table of the wait-for graph" tabindex="0" {
-            table.reflow role="table" {
-                caption {
-                    "Wait-for graph"
-                    @if edges.len() > MAX_LISTED {
-                        ", the first " (format_count(MAX_LISTED)) " of " (format_count(edges.len()))
-                        @if web.is_cut() { " and more" }
-                    }
-                }
-                (column_headers(&["Waiter", "For", "Lock", "Waits for", "Cycle"]))
-                tbody role="rowgroup" {
-                    @for (edge, waiter) in edges.iter().take(MAX_LISTED) {
-                        @let holder = edge.holder.map_or("", |holder| &holder.entry.node);
-                        tr role="row" data-key=(escape_unprintable(&format!("{} {} {holder}", waiter.lock, waiter.entry.node))) {
-                            th scope="row" role="rowheader" data-label="Waiter" {
-                                div {
-                                    (web.describe_owner(waiter))
-                                    (render_asked(std::iter::once(&waiter.entry), stopped_ms))
-                                }
-                            }
-                            (number_cell("For", render_age(waiter.entry.since_ms, stopped_ms)))
-                            (cell("Lock", lock(&waiter.lock)))
-                            (cell("Waits for", html! {
-                                (web.describe_target(edge))
-                                @let holder = edge.holder.map(|holder| &holder.entry);
-                                (render_asked(holder.into_iter(), stopped_ms))
-                            }))
-                            (cell("Cycle", html! {
-                                @if edge.in_cycle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
-                            }))
-                        }
-                    }
-                }
-            }
+        @if can_be_asked {
+            p { "To end it" (condition) ", ask for the lock first: " (command(AdminAction::Revoke)) }
+            p { "If it is not released, break it: " (command(AdminAction::Break)) }
+        } @else {
+            p { "To break it" (condition) ": " (command(AdminAction::Break)) }
         }
     }
 }
@@ -254,7 +205,7 @@ mod tests {
         let overview = Overview {
             number: 1,
             locks: Some(Arc::new(LockList::of(rows))),
-            depth: ReadDepth::Deep,
+            depth: ReadDepth::Budget,
             waits: Some(Arc::new(waits)),
             ..Overview::default()
         };
@@ -270,18 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn list_and_picture_name_owners_alike() {
+    fn cycle_is_a_chain_of_contenders_and_locks() {
         let text = page(deadlock());
-        let (list, rest) = text.split_once("<figure").expect("a picture");
-        let (picture, table) = rest.split_once("</figure>").expect("a table");
         for name in ["host pid 2: bob in process 2", "host pid 5: ada in process 5"] {
-            assert!(list.contains(&format!("<strong>{name}</strong> waits for")), "{list}");
-            assert!(picture.contains(&format!("<title>{name}</title>")), "{picture}");
-            assert!(table.contains(name), "{table}");
+            assert!(text.contains(&format!("<li><strong>{name}</strong> waits for <a ")), "{name}: {text}");
+        }
+        for lock in ["a", "b"] {
+            assert!(text.contains(&format!("<a href=\"/lock?name=/locks/{lock}\">{lock}</a>")), "{text}");
         }
         // The list also names the process that holds, as the command does.
-        assert!(list.contains(" holds as host pid 1: ada in process 1"), "{list}");
-        assert!(!picture.contains("process 1") && !picture.contains("process 4"), "{picture}");
+        assert!(text.contains(" holds as host pid 1: ada in process 1"), "{text}");
     }
 
     #[test]
@@ -308,12 +257,12 @@ mod tests {
         for words in [
             ">⚠ 1 possible deadlock<",
             ">⚠ Possible deadlock of 2 owners<",
-            "To break it, if it is a deadlock: ",
+            "To end it, if it is a deadlock, ask for the lock first: ",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let text = page(deadlock());
-        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("To break it: "), "{text}");
+        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("To end it, ask for"), "{text}");
     }
 
     #[test]
@@ -321,19 +270,32 @@ mod tests {
         let mut locks = vec![lock_of("/locks/a", Some(contender("ada", 1)), vec![])];
         let text = page(locks.clone());
         assert!(text.contains(">No deadlock · 0 owners wait<"), "{text}");
-        assert!(text.contains("No owner waits for another."), "{text}");
         locks[0].unread.push("leases".to_owned());
         let text = page(locks.clone());
         assert!(text.contains(">No deadlock among the contenders that were read · at least 0 "), "{text}");
-        assert!(text.contains("No owner that was read waits for another."), "{text}");
         (locks[0].waiters, locks[0].waiting) = (vec![contender("bob", 2)], 2);
         let text = page(locks);
         assert!(text.contains("that were read (the first 1 waiters of each lock) · "), "{text}");
     }
 
     #[test]
-    fn deadlock_has_break_command() {
+    fn holder_is_asked_before_its_lock_is_broken() {
         let text = page(deadlock());
-        assert!(text.contains("<code>zoolock break b --token 0.4.0</code>"), "{text}");
+        let (revoke, broken) =
+            ("<code>zoolock revoke b --token 0.4.0</code>", "<code>zoolock break b --token 0.4.0</code>");
+        let at = |command: &str| text.find(command).unwrap_or_else(|| panic!("{command}: {text}"));
+        assert!(at(revoke) < at(broken), "{text}");
+        let mut locks = deadlock();
+        locks[1].holder.as_mut().expect("a holder").unrevocable = Some("its client library is not known");
+        let text = page(locks);
+        assert!(text.contains("To break it: ") && !text.contains("zoolock revoke"), "{text}");
+    }
+
+    #[test]
+    fn cut_read_names_the_command_that_reads_all() {
+        let mut locks = deadlock();
+        locks[0].waiting = 9;
+        let text = page(locks);
+        assert!(text.contains("Only the first 2 waiters") && text.contains("<code>zoolock deadlocks</code>"), "{text}");
     }
 }
