@@ -7,8 +7,7 @@ Anyone who can connect to --listen sees /metrics, and every lock that zoolock ha
 listen on a loopback address, and put a reverse proxy with TLS and a login in front. The pages change nothing. They show \
 the commands that revoke and break a lock, to copy into a terminal.
 
-zoolock ui reads locks only while a page is open, and for at most a fifth of the time. It keeps the history of the \
-locks in memory, until it ends.";
+zoolock ui reads locks only while a page is open, and for at most a fifth of the time.";
 
 /// `zoolock ui`.
 #[derive(Debug, ClapArgs)]

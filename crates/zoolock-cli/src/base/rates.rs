@@ -111,7 +111,7 @@ fn update_seen_holder(seen: &mut Option<SeenHolder>, now: Duration, read: Holder
 }
 
 /// Returns the number of hand-overs between two holders with these sequence numbers.
-pub(crate) fn hand_overs_between(before: Option<u32>, now: Option<u32>) -> u32 {
+fn hand_overs_between(before: Option<u32>, now: Option<u32>) -> u32 {
     match (before, now) {
         (Some(before), Some(now)) if now > before && now - before < MAX_HAND_OVERS => now - before,
         // A number is unknown, or the lock directory is new and its numbers began again.

@@ -11,7 +11,6 @@ use zoolock::observe::{Queue, ReadOutcome};
 use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
-use super::history::HoldHistory;
 use super::read_failure::ReadFailure;
 
 /// Maximum number of locks that are read. Each one costs a watch and repeated reads.
@@ -46,7 +45,6 @@ pub(super) struct LockPollers {
 
 struct PollerState {
     zoolock: Zoolock,
-    history: Arc<Mutex<HoldHistory>>,
     open: Mutex<HashMap<String, RunningPoller>>,
 }
 
@@ -57,8 +55,8 @@ struct RunningPoller {
 }
 
 impl LockPollers {
-    pub(super) fn new(zoolock: Zoolock, history: Arc<Mutex<HoldHistory>>) -> Self {
-        let shared = Arc::new(PollerState { zoolock, history, open: Mutex::default() });
+    pub(super) fn new(zoolock: Zoolock) -> Self {
+        let shared = Arc::new(PollerState { zoolock, open: Mutex::default() });
         Self { shared, tasks: Mutex::default() }
     }
 
@@ -108,19 +106,17 @@ impl PollerState {
     fn lock_open_pollers(&self) -> MutexGuard<'_, HashMap<String, RunningPoller>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Records the end of a read, and returns the result.
-    fn record(&self, last: &LockRead, result: Result<Snapshot, ReadFailure>, queue: &Queue) -> LockRead {
+impl LockRead {
+    /// Returns the result of the read that follows `last`.
+    fn after(last: &LockRead, result: Result<Snapshot, ReadFailure>, queue: &Queue) -> LockRead {
         let time = queue.read_time();
         let begun_ms = now_ms().saturating_sub(time.begun.elapsed().as_millis() as u64);
         let (lock, trouble) = match result {
             Ok(lock) => (Some(lock), None),
             Err(why) => (None, Some(why)),
         };
-        if let Some(lock) = &lock {
-            let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-            history.record(lock, begun_ms, now_ms());
-        }
         let is_new = last.number == 0 || (&lock, &trouble) != (&last.lock, &last.trouble);
         let number = last.number + u64::from(is_new);
         LockRead { number, lock, begun: Some(time.begun), begun_ms, cost: time.took, trouble }
@@ -162,7 +158,7 @@ async fn poll_lock(
             Ok(ReadOutcome::Slow) => continue,
         };
         let last = Arc::clone(&sender.borrow());
-        sender.send_replace(Arc::new(shared.record(&last, result, &queue)));
+        sender.send_replace(Arc::new(LockRead::after(&last, result, &queue)));
         // One receiver is in `PollerState::open`. The others belong to viewers.
         if sender.receiver_count() > 1 {
             last_viewed = Instant::now();

@@ -5,7 +5,6 @@
 //! viewers need no login. Pages show the commands that change a lock instead.
 
 mod clock;
-mod history;
 mod http;
 mod live;
 mod lock_poller;
@@ -16,7 +15,7 @@ mod read_failure;
 mod request_checks;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -28,7 +27,6 @@ use tokio::sync::watch;
 use zoolock::{LockPath, Zoolock};
 use zoolock_server::http::ConnectionLimits;
 
-use self::history::HoldHistory;
 use self::lock_poller::LockPollers;
 use self::overview::OverviewReader;
 use crate::base::exit::{Exit, Failure};
@@ -50,7 +48,6 @@ struct SiteState {
     service: ConnectionSettings,
     hosts: Vec<String>,
     overview: OverviewReader,
-    history: Arc<Mutex<HoldHistory>>,
     lock_pollers: LockPollers,
     streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
@@ -129,14 +126,12 @@ fn site(
     streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
 ) -> Site {
-    let history = Arc::<Mutex<HoldHistory>>::default();
     Site(Arc::new(SiteState {
         zoolock: zoolock.clone(),
-        overview: OverviewReader::start(zoolock.clone(), Arc::clone(&history)),
-        lock_pollers: LockPollers::new(zoolock, Arc::clone(&history)),
+        overview: OverviewReader::start(zoolock.clone()),
+        lock_pollers: LockPollers::new(zoolock),
         service: plan.service,
         hosts: plan.hosts,
-        history,
         streams,
         stop,
     }))

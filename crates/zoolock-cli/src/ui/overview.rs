@@ -12,8 +12,8 @@ use zoolock::observe::{All, ReadOutcome};
 use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 
 use super::clock::now_ms;
-use super::history::HoldHistory;
 use super::read_failure::ReadFailure;
+use crate::base::rates::{HandOverRates, HolderRead};
 use crate::verbs::deadlocks::is_certain;
 
 /// Number of waiters of each lock in a read of the heads. A few are enough for the longest wait.
@@ -182,10 +182,10 @@ pub(super) struct ViewerGuard {
 
 impl OverviewReader {
     /// Starts the task. The task reads only while there is demand.
-    pub(super) fn start(zoolock: Zoolock, history: Arc<Mutex<HoldHistory>>) -> Self {
+    pub(super) fn start(zoolock: Zoolock) -> Self {
         let (sender, overview) = watch::channel(Arc::default());
         let demand = Arc::<ReadDemand>::default();
-        let reading = tokio::spawn(read_repeatedly(zoolock, history, sender, Arc::clone(&demand)));
+        let reading = tokio::spawn(read_repeatedly(zoolock, sender, Arc::clone(&demand)));
         Self { overview, demand, reading }
     }
 
@@ -247,11 +247,11 @@ impl ReadDemand {
 
 async fn read_repeatedly(
     zoolock: Zoolock,
-    history: Arc<Mutex<HoldHistory>>,
     sender: watch::Sender<Arc<Overview>>,
     demand: Arc<ReadDemand>,
 ) {
     let mut all = zoolock.observe(None, HEAD_WAITERS);
+    let (mut rates, started) = (HandOverRates::default(), Instant::now());
     loop {
         let Some(depth) = demand.wanted_depth() else {
             demand.woken.notified().await;
@@ -284,7 +284,7 @@ async fn read_repeatedly(
             Ok(locks) => {
                 let waits = (depth > ReadDepth::Heads)
                     .then(|| Arc::new(WaitGraphRead::of(&locks, last.waits.as_deref())));
-                let locks = Some(Arc::new(lock_list(locks, &history, begun_ms)));
+                let locks = Some(Arc::new(lock_list(locks, &mut rates, started.elapsed())));
                 Overview {
                     number,
                     locks,
@@ -365,19 +365,11 @@ async fn wait_for_next_read(all: &mut All, depth: ReadDepth, demand: &ReadDemand
     }
 }
 
-fn lock_list(mut locks: Vec<Snapshot>, history: &Mutex<HoldHistory>, begun_ms: u64) -> LockList {
+/// Returns the list of these locks, and records the read in `rates`. `now` comes from a monotonic clock.
+fn lock_list(mut locks: Vec<Snapshot>, rates: &mut HandOverRates, now: Duration) -> LockList {
     locks.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    let now = now_ms();
-    let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
-    let present: HashSet<&str> = locks.iter().map(|lock| lock.path.as_str()).collect();
-    let unread = locks.iter().filter(|lock| !lock.unread.is_empty()).map(|lock| lock.path.as_str()).collect();
-    history.end_missing(&present, &unread, begun_ms, now);
-    for lock in &locks {
-        history.record(lock, begun_ms, now);
-    }
-    let rates_and_waits =
-        locks.iter().map(|lock| (history.rate(&lock.path, now), waits_since(lock))).collect();
-    drop(history);
+    rates.record_all(now, locks.iter().map(HolderRead::of));
+    let rates_and_waits = locks.iter().map(|lock| (rates.of(&lock.path), waits_since(lock))).collect();
     LockList { locks, rates_and_waits }
 }
 

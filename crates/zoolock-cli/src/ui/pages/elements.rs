@@ -160,9 +160,8 @@ pub(super) fn render_recorded_end(lock: &Snapshot) -> Markup {
     }
 }
 
-/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::Snapshot::previous`], or `gone` as in
-/// [`PastHold::ending`](crate::ui::history::PastHold::ending).
-pub(super) fn render_ending(ending: &'static str) -> Markup {
+/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::Snapshot::previous`].
+fn render_ending(ending: &'static str) -> Markup {
     html! {
         @match ending {
             "clean" => span.badge.good { (describe_ending(ending)) },
@@ -173,10 +172,9 @@ pub(super) fn render_ending(ending: &'static str) -> Markup {
 }
 
 /// Describes how a hold ended.
-pub(super) fn describe_ending(ending: &'static str) -> &'static str {
+fn describe_ending(ending: &'static str) -> &'static str {
     match ending {
         "clean" => "released",
-        "gone" => "ended; how is not recorded",
         "unknown" => "none found",
         other => other,
     }
@@ -278,16 +276,6 @@ mod tests {
         assert_eq!(render_recorded_end(&lock).into_string(), "<span class=\"quiet\">none found</span>");
         (lock.previous, lock.previous_number) = ("clean", Some(17));
         assert!(render_recorded_end(&lock).into_string().ends_with("released</span> (number 17)"));
-    }
-
-    #[test]
-    fn unrecorded_ending_is_named_as_such() {
-        let endings = ["clean", "crashed", "panicked", "broken", "gone", "unknown"];
-        assert_eq!(
-            endings.map(describe_ending),
-            ["released", "crashed", "panicked", "broken", "ended; how is not recorded", "none found"]
-        );
-        assert!(!render_ending("gone").into_string().contains("badge"));
     }
 
     #[test]

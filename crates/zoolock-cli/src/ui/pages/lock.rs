@@ -1,4 +1,4 @@
-//! The page of one lock: its queue, its history, its tokens.
+//! The page of one lock: its queue, its history, and the commands that change it.
 
 use std::time::Duration;
 
@@ -12,19 +12,17 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
-    number_cell, percent_encode, rate, render_age, render_asked, render_command, render_ending,
-    render_held, render_recorded_end, render_time, role,
+    number_cell, percent_encode, render_age, render_asked, render_command, render_held,
+    render_recorded_end, render_time, role,
 };
 use super::locks::format_read_time;
 use super::{Page, message_page, pictures};
-use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
 use crate::render::history::{describe_contender as describe_event_contender, describe_origin};
 use crate::render::status::describe_contender;
 use crate::ui::Site;
-use crate::ui::clock::now_ms;
-use crate::ui::history::PastHold;
+use crate::ui::clock::date_and_time;
 use crate::ui::lock_poller::LockRead;
 use crate::verbs::operate::{AdminAction, command_line};
 
@@ -32,10 +30,7 @@ use crate::verbs::operate::{AdminAction, command_line};
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
 /// Maximum number of waiters in the table. Its caption shows the total number.
 const MAX_WAITERS: usize = 100;
-/// Maximum number of holds in the table of the history.
-const MAX_HOLDS: usize = 50;
-
-/// Maximum number of events in the table of requests, breaks and crashes.
+/// Maximum number of events in the table of the history.
 const MAX_EVENTS: usize = 20;
 
 /// Query of `/lock`.
@@ -54,10 +49,6 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
         }
     };
     let seen = site.lock_pollers.new_read(&path, READ_TIMEOUT).await;
-    let (holds, rate) = {
-        let history = site.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (history.holds(&path), history.rate(&path, now_ms()))
-    };
     let events = match seen.trouble {
         None => read_events(&site, &path).await,
         Some(_) => Ok(Vec::new()),
@@ -65,7 +56,7 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (escape_unprintable(&path)) } }
-        (render_body(&path, &site.service, &seen, &holds, rate))
+        (render_body(&path, &site.service, &seen))
         (render_events(&events))
     };
     let news = Some((format!("/events?name={}", percent_encode(&path)), seen.number));
@@ -80,19 +71,21 @@ async fn read_events(site: &Site, path: &str) -> Result<Vec<HistoryEvent>, Strin
     }
 }
 
-/// Renders the requests, breaks and crashes in the history of the lock, the newest first.
+/// Renders the history of the lock as the servers keep it: requests, breaks and crashes, the newest first.
 fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
     let events = match events {
         Ok(events) if events.is_empty() => return html! {},
         Ok(events) => events,
-        Err(reason) => return html! { p.quiet { "Requests, breaks and crashes cannot be read: " (reason) } },
+        Err(reason) => return html! { p.quiet { "The history cannot be read: " (reason) } },
     };
     html! {
-        section aria-labelledby="events" {
-            h2 #events { "Requests, breaks and crashes" }
-            div.scroll role="region" aria-label="Table of the requests, breaks and crashes" tabindex="0" {
+        section aria-labelledby="history" {
+            h2 #history { "History" }
+            div.scroll role="region" aria-label="Table of the history" tabindex="0" {
                 table.reflow role="table" {
-                    caption { "The last events, newest first, as " code { "zoolock history" } " shows them" }
+                    caption {
+                        "The last requests, breaks and crashes, newest first, as " code { "zoolock history" } " shows them"
+                    }
                     (column_headers(&["Event", "Time", "Contender", "By"]))
                     tbody role="rowgroup" {
                         @for event in events.iter().rev() {
@@ -100,7 +93,7 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
                                 th scope="row" role="rowheader" data-label="Event" {
                                     div { (escape_unprintable(&event.event)) }
                                 }
-                                (cell("Time", html! { (event.at_ms.map_or_else(|| html! { "unknown" }, render_time)) }))
+                                (cell("Time", html! { (event.at_ms.map_or_else(|| "unknown".to_owned(), date_and_time)) }))
                                 (cell("Contender", html! { (describe_event_contender(event)) }))
                                 (cell("By", html! { (describe_origin(event)) }))
                             }
@@ -117,8 +110,6 @@ fn render_body(
     path: &str,
     service: &ConnectionSettings,
     seen: &LockRead,
-    holds: &[PastHold],
-    rate_per_second: Option<f64>,
 ) -> Markup {
     html! {
         @if let Some(failure) = &seen.trouble {
@@ -134,10 +125,9 @@ fn render_body(
                 p.summary #summary role="status" aria-live="polite" { (summary(lock)) }
                 (warnings(lock))
                 (queue(path, service, lock))
-                (facts(lock, seen, rate_per_second))
+                (facts(lock, seen))
             }
         }
-        (history(holds, seen))
     }
 }
 
@@ -268,73 +258,18 @@ fn render_row(entry: &Entry, position: Option<usize>, commands: Markup) -> Marku
     }
 }
 
-fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Markup {
+fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
     let held: u64 = lock.holders().map(|holder| u64::from(holder.weight)).sum();
     let at_least = if lock.unread.is_empty() { "" } else { "at least " };
     html! {
         dl.facts {
             div { dt { "Last recorded end" } dd { (render_recorded_end(lock)) } }
-            div { dt { "Acquisitions per second" } dd title="over the last minute" { (rate(rate_per_second)) } }
             @match (lock.permits, &lock.foreign_semaphore) {
                 (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
                 (Some(permits), None) => div { dt { "Permits" } dd { (at_least) (held) " of " (permits) } },
                 (None, _) => {}
             }
             div { dt { "Read" } dd { (render_time(seen.begun_ms)) " in " (format_read_time(seen.cost)) } }
-        }
-    }
-}
-
-/// Renders the history. A hold may have ended if the last read failed, or did not show its holder.
-fn history(holds: &[PastHold], seen: &LockRead) -> Markup {
-    let read_ms = if seen.lock.is_some() { seen.begun_ms } else { u64::MAX };
-    let last_read = holds.iter().map(|hold| hold.seen_ms).max();
-    let now = last_read.filter(|_| seen.lock.is_none()).unwrap_or_else(now_ms);
-    html! {
-        section aria-labelledby="history" {
-            h2 #history { "History" }
-            @if holds.is_empty() {
-                p.empty { "No holder seen yet." }
-            } @else {
-                (pictures::timeline(holds, read_ms, now))
-                div.scroll role="region" aria-label="Table of the history" tabindex="0" {
-                    table.reflow role="table" {
-                        caption { "Holders seen so far, newest first" }
-                        (column_headers(&["Holder", "From", "For", "Token", "Ended"]))
-                        tbody role="rowgroup" {
-                            @for hold in holds.iter().take(MAX_HOLDS) { (render_hold(hold, read_ms, now)) }
-                        }
-                    }
-                }
-                p.quiet { "Holds between two reads are not shown. The history is kept in memory until zoolock ui ends." }
-            }
-        }
-    }
-}
-
-/// Renders a hold. `read_ms` is the start of the last read. A hold that this read showed lasts until `now`.
-fn render_hold(hold: &PastHold, read_ms: u64, now: u64) -> Markup {
-    let is_outdated = hold.until_ms.is_none() && hold.seen_ms < read_ms;
-    let time = format_milliseconds(hold.known_until(read_ms, now).saturating_sub(hold.from_ms));
-    html! {
-        tr role="row" data-key={ "t" (escape_unprintable(&hold.node)) (hold.token.as_deref().unwrap_or_default()) } {
-            th scope="row" role="rowheader" data-label="Holder" { div { (hold.who) } }
-            (cell("From", html! { @if hold.began_before { "before " } (render_time(hold.from_ms)) }))
-            (number_cell("For", html! {
-                @if hold.began_before || hold.ended_later { "≥ " }
-                @match hold.until_ms {
-                    None if !is_outdated => (render_age(Some(hold.from_ms), None)),
-                    _ => (time),
-                }
-            }))
-            (cell("Token", html! { code { (hold.token.as_deref().unwrap_or("unread")) } }))
-            (cell("Ended", html! {
-                @match hold.until_ms {
-                    Some(_) => (render_ending(hold.ending)),
-                    None if is_outdated => span.quiet { "held when last read" },
-                    None => span.badge.holds { "holds" },
-                }
-            }))
         }
     }
 }
@@ -350,8 +285,8 @@ mod tests {
         LockRead { number: 1, lock: Some(lock), ..LockRead::default() }
     }
 
-    fn body(seen: &LockRead, holds: &[PastHold]) -> String {
-        render_body("/locks/x", &local_service(), seen, holds, Some(1.0)).into_string()
+    fn body(seen: &LockRead) -> String {
+        render_body("/locks/x", &local_service(), seen).into_string()
     }
 
     #[test]
@@ -359,7 +294,7 @@ mod tests {
         let mut waiter = entry("lock-0000000001", "0.6.0");
         waiter.revoked = true;
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![waiter]));
-        let text = body(&seen, &[]);
+        let text = body(&seen);
         for command in ["revoke x --token 0.5.0", "break x --token 0.5.0", "break x --token 0.6.0"] {
             assert!(text.contains(&format!("<code>zoolock {command}</code>")), "{command}: {text}");
         }
@@ -375,47 +310,33 @@ mod tests {
         assert!(summary(&lock).ends_with(", asked to release · 1 waits"), "{}", summary(&lock));
         lock.beside.push(beside);
         assert!(summary(&lock).contains(" and 1 more, 2 asked to release"), "{}", summary(&lock));
-        let text = body(&seen(lock), &[]);
+        let text = body(&seen(lock));
         assert_eq!(text.matches("<span class=\"badge asked\">asked to release</span>").count(), 3, "{text}");
     }
 
     #[test]
-    fn outage_leaves_state_of_holds_unknown() {
-        let mut history = crate::ui::history::HoldHistory::default();
-        history.record(&lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]), 1_000, 1_000);
-        let holds = history.holds("/locks/x");
-        let unreachable = LockRead {
-            number: 2,
-            trouble: Some(ReadFailure::Unreachable("no answer".to_owned())),
-            ..LockRead::default()
-        };
-        let text = body(&unreachable, &holds);
+    fn outage_hides_the_state() {
+        let trouble = Some(ReadFailure::Unreachable("no answer".to_owned()));
+        let text = body(&LockRead { number: 2, trouble, ..LockRead::default() });
         assert!(text.contains("The servers do not answer.</strong> no answer"), "{text}");
-        assert!(text.contains("held when last read") && !text.contains(">holds<"), "{text}");
-        assert!(!text.contains("data-since"), "no age grows while the lock is not read: {text}");
+        assert!(!text.contains("summary") && !text.contains("data-since"), "{text}");
     }
 
     #[test]
     fn unreadable_lock_is_not_called_free() {
-        let mut history = crate::ui::history::HoldHistory::default();
-        history.record(&lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]), 1_000, 1_000);
         let mut hidden = lock("/locks/x", None, vec![]);
         assert_eq!(summary(&hidden), "Free · no waiters");
         hidden.unread.push("/locks/x".to_owned());
         assert_eq!(summary(&hidden), "No holder in the part that can be read · no waiters seen");
-        history.record(&hidden, 2_000, 2_000);
-        let (read, holds) = (LockRead { begun_ms: 2_000, ..seen(hidden) }, history.holds("/locks/x"));
-        let text = body(&read, &holds);
+        let text = body(&seen(hidden));
         assert!(text.contains("No contender in the part that can be read."), "{text}");
-        assert!(text.contains("held when last read") && !text.contains(">holds<"), "{text}");
-        assert!(!text.contains("data-since"), "no age grows for a hold that was not seen: {text}");
     }
 
     #[test]
     fn page_lists_hundred_waiters_and_counts_all() {
         let waiters = (1..=10_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters));
-        let text = body(&seen, &[]);
+        let text = body(&seen);
         assert_eq!(text.matches("data-key").count(), 101);
         assert!(text.contains("10\u{202f}000 wait") && text.len() < 200_000, "{}", text.len());
     }
@@ -425,11 +346,7 @@ mod tests {
         let mut hostile = entry("lock-<script>alert(1)</script>", "0.1.0");
         hostile.note = Some("\"><svg onload=alert(1)>\u{202e}\x1b[2J".to_owned());
         hostile.host = Some("</text><script>".to_owned());
-        let mut history = crate::ui::history::HoldHistory::default();
-        let lock = lock("/locks/x", Some(hostile.clone()), vec![hostile]);
-        history.record(&lock, 1, 1);
-        let holds = history.holds("/locks/x");
-        let text = body(&seen(lock), &holds);
+        let text = body(&seen(lock("/locks/x", Some(hostile.clone()), vec![hostile])));
         for bad in ["<script", "<svg onload", "</text><script", "\u{202e}", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }

@@ -64,7 +64,7 @@ impl Page<'_> {
                     main #main tabindex="-1" data-events=[events] data-number=[number] data-now=(now_ms()) { (main) }
                     footer {
                         p {
-                            "Times are UTC, by the clocks of the clients. History starts with this zoolock ui process. "
+                            "Times are UTC, by the clocks of the clients. "
                             a href="/metrics" { "Metrics" }
                         }
                     }

@@ -1,13 +1,10 @@
-//! Pictures of the queue and the history of a lock. A table on the same page shows the same facts.
+//! The picture of the queue of a lock. A table on the same page shows the same facts.
 
 use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
-use super::elements::{describe_ending, describe_entry, describe_free, format_count, format_counted, role};
-use crate::base::duration::format_milliseconds;
+use super::elements::{describe_entry, describe_free, format_count, format_counted, role};
 use crate::base::reporter::escape_unprintable;
-use crate::ui::clock::time_of_day;
-use crate::ui::history::PastHold;
 
 /// Maximum number of holders and of waiters in the picture of a queue.
 const HOLDERS: usize = 4;
@@ -21,15 +18,6 @@ const LETTERS: usize = 17;
 /// Height of the upper part of a semaphore's box, and of the line of a holder.
 const SEMAPHORE_HEAD: usize = 52;
 const LINE: usize = 18;
-
-/// Maximum number of lanes of a timeline, and the height of a lane. Each lane shows the holds of
-/// one of the last holders.
-const LANES: usize = 8;
-const LANE: u64 = 30;
-/// Width of the names, width of the bars, and maximum length of names in letters.
-const NAMES: u64 = 220;
-const BARS: u64 = 620;
-const NAME_LETTERS: usize = 28;
 
 /// Draws the head of a queue, from left to right. A semaphore is one box with its holders.
 pub(super) fn queue(lock: &Snapshot) -> Markup {
@@ -158,88 +146,6 @@ fn arrow(x: usize, y: usize) -> Markup {
     }
 }
 
-/// Draws the holds of a lock over time, with one lane for each of the last holders. `read_ms` is the start of
-/// the last read.
-pub(super) fn timeline(holds: &[PastHold], read_ms: u64, now: u64) -> Markup {
-    let mut lanes: Vec<&str> = Vec::new();
-    for hold in holds {
-        if !lanes.contains(&hold.who.as_str()) {
-            lanes.push(&hold.who);
-        }
-    }
-    let others = lanes.len().saturating_sub(LANES);
-    lanes.truncate(LANES);
-    let lane = |hold: &PastHold| lanes.iter().position(|who| *who == hold.who);
-    let shown: Vec<(usize, &PastHold)> = holds.iter().filter_map(|hold| Some((lane(hold)?, hold))).collect();
-    let begin =
-        shown.iter().map(|(_, hold)| hold.from_ms).min().unwrap_or(now).min(now.saturating_sub(10_000));
-    let x = |ms: u64| NAMES + ms.clamp(begin, now).saturating_sub(begin) * BARS / (now - begin).max(1);
-    let (width, bottom) = (NAMES + BARS + 40, LANE * lanes.len() as u64);
-    html! {
-        figure.picture {
-            div.scroll role="region" aria-label="Picture of the history" tabindex="0" {
-                svg.timeline viewBox={ "0 0 " (width) " " (bottom + 28) } width=(width) height=(bottom + 28) role="img"
-                    aria-label={ "Who held the lock in the last " (format_milliseconds(now - begin)) ", as in the table below" }
-                {
-                    @for (ms, y) in ticks(begin, now).map(|ms| (ms, bottom)) {
-                        line.grid x1=(x(ms)) x2=(x(ms)) y1="0" y2=(y + 4) {}
-                        text.axis x=(x(ms)) y=(y + 20) text-anchor="middle" { (time_of_day(ms)) }
-                    }
-                    @for (at, who) in lanes.iter().enumerate() {
-                        @let y = at as u64 * LANE;
-                        line.lane x1="0" x2=(width) y1=(y + LANE) y2=(y + LANE) {}
-                        svg x="4" y=(y) width=(NAMES - 8) height=(LANE) {
-                            text.name x="0" y="20" { title { (who) } (cut(who, NAME_LETTERS)) }
-                        }
-                    }
-                    @for (at, hold) in shown {
-                        @let from = x(hold.from_ms);
-                        @let to = x(hold.known_until(read_ms, now));
-                        @let bad = matches!(hold.ending, "crashed" | "broken" | "panicked") && hold.until_ms.is_some();
-                        g {
-                            title { (hold.who) ", " (description(hold, read_ms, now)) }
-                            rect class=(class(hold, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
-                                width=((to.saturating_sub(from)).max(3)) {}
-                            // A cross marks a bad end, so that color is not the only sign.
-                            @if bad { text.cross x=(to + 4) y=(at as u64 * LANE + 20) { "✕" } }
-                        }
-                    }
-                }
-            }
-            figcaption {
-                "The last " (format_milliseconds(now - begin)) "."
-                @if others > 0 { " " (format_count(others)) " earlier holders are listed only in the table." }
-            }
-        }
-    }
-}
-
-fn description(hold: &PastHold, read_ms: u64, now: u64) -> String {
-    let time = format_milliseconds(hold.known_until(read_ms, now).saturating_sub(hold.from_ms));
-    let end = if hold.until_ms.is_some() { describe_ending(hold.ending) } else { "held when last read" };
-    let begin = if hold.began_before { "before " } else { "" };
-    let least = if hold.began_before || hold.ended_later { "at least " } else { "" };
-    format!("{begin}{} for {least}{time}, {end}", time_of_day(hold.from_ms))
-}
-
-fn class(hold: &PastHold, bad: bool) -> &'static str {
-    match hold.until_ms {
-        None => "bar holds",
-        Some(_) if bad => "bar bad",
-        Some(_) => "bar",
-    }
-}
-
-/// Returns the times to label on the axis: at most eight, at round steps of the clock.
-fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
-    const STEPS: [u64; 13] = [1, 2, 5, 15, 30, 60, 120, 300, 900, 1_800, 3_600, 7_200, 14_400];
-    let length = now - begin;
-    let step = STEPS.into_iter().map(|seconds| seconds * 1000).find(|step| length / step <= 6);
-    let step = step.unwrap_or_else(|| (length / 6).max(1));
-    let first = begin.next_multiple_of(step);
-    (0..8).map(move |at| first + at * step).take_while(move |ms| *ms <= now)
-}
-
 /// Cuts `text` at its end, if it has more than `letters` characters. `…` marks the cut.
 fn cut(text: &str, letters: usize) -> String {
     if text.chars().nth(letters).is_none() {
@@ -310,14 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn unrecorded_ending_is_described() {
-        let mut hold = PastHold::crashed("ada", 1_000, Some(2_000));
-        (hold.ending, hold.began_before) = ("gone", true);
-        let text = timeline(&[hold], 0, 3_000).into_string();
-        assert!(text.contains("ada, before 00:00:01 for at least 1s, ended; how is not recorded"), "{text}");
-    }
-
-    #[test]
     fn free_lock_has_a_picture() {
         let mut lock = lock("/locks/x", None, vec![]);
         let text = queue(&lock).into_string();
@@ -325,24 +223,6 @@ mod tests {
         lock.unread.push("leases".to_owned());
         let text = queue(&lock).into_string();
         assert!(text.contains(">no holder in the part<") && !text.contains(">free<"), "{text}");
-    }
-
-    #[test]
-    fn timeline_accepts_any_times() {
-        let hold = |from_ms, until_ms| PastHold::crashed("ada", from_ms, until_ms);
-        for holds in [vec![], vec![hold(5, None)], vec![hold(99, Some(20)), hold(0, Some(u64::MAX))]] {
-            let text = timeline(&holds, 0, 50).into_string();
-            assert_eq!(text.matches("<rect").count(), holds.len());
-        }
-        assert!(timeline(&[hold(0, Some(7))], 0, 50).into_string().contains('✕'));
-    }
-
-    #[test]
-    fn ticks_are_few_and_round() {
-        for length in [10_000, 61_000, 3_599_000, 86_400_000, 31_536_000_000] {
-            let ticks: Vec<u64> = ticks(1_234, 1_234 + length).collect();
-            assert!((1..=8).contains(&ticks.len()), "{length}: {ticks:?}");
-        }
     }
 
     #[test]
