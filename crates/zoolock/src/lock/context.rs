@@ -151,6 +151,11 @@ impl Context {
         self.inner.sessions.endpoints()
     }
 
+    /// Returns the reason of the current outage, with the address of each server. `None` if there is no outage.
+    pub(crate) fn outage_reason(&self) -> Option<String> {
+        self.inner.sessions.outage_reason()
+    }
+
     /// Returns every session that has not ended.
     pub(crate) fn sessions(&self) -> Vec<Arc<LockSession>> {
         self.inner.sessions.all()

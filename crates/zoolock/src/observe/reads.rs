@@ -107,7 +107,7 @@ impl<T> ReadLoop<T> {
     pub(super) fn fail(&mut self, error: Error) -> Result<ReadOutcome, Error> {
         self.set_pause(RETRY_AFTER);
         match error {
-            Error::Unavailable { .. } => Ok(ReadOutcome::Unreachable(error.to_string())),
+            Error::Unavailable { .. } => Ok(ReadOutcome::Unreachable(reason(&self.context, error.to_string()))),
             error => Err(error),
         }
     }
@@ -138,10 +138,16 @@ async fn probe(context: &Context) -> ReadOutcome {
         biased;
         answer = asking => match answer {
             Ok(()) => ReadOutcome::Slow,
-            Err(error) => ReadOutcome::Silent(error.to_string()),
+            Err(error) => ReadOutcome::Silent(reason(context, error.to_string())),
         },
-        () = context.alarm(Instant::now() + PROBE_TIME) => ReadOutcome::Silent("no answer".to_owned()),
+        () = context.alarm(Instant::now() + PROBE_TIME) => ReadOutcome::Silent(reason(context, "no answer".to_owned())),
     }
+}
+
+/// Returns the reason why there is no connection. If there is one, returns `otherwise`. A request that was not sent
+/// fails with an error that does not tell why, so the reason of the outage comes first.
+fn reason(context: &Context, otherwise: String) -> String {
+    context.outage_reason().unwrap_or(otherwise)
 }
 
 #[cfg(test)]

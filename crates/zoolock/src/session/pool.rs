@@ -108,6 +108,11 @@ impl Sessions {
         &self.endpoints
     }
 
+    /// Returns the reason why there is no connection; see [`ConnectionLog::outage_reason`].
+    pub(crate) fn outage_reason(&self) -> Option<String> {
+        self.log.outage_reason()
+    }
+
     /// Returns every session that has not ended.
     pub(crate) fn all(&self) -> Vec<Arc<LockSession>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()

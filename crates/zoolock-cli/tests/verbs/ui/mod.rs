@@ -93,6 +93,22 @@ fn silent_server_is_shown_on_all_pages() {
 }
 
 #[test]
+fn outage_names_the_end_of_the_connection() {
+    let sandbox = Sandbox::new();
+    let (server, connect) = server_with(&sandbox, &[]);
+    let (_ui, address) = start(&sandbox, &["--connect", &connect]);
+    wait_until("the locks are read", || get(&address, "/", "").contains("0 locks"));
+    server.signal(Signal::KILL);
+    for path in ["/", "/lock?name=x"] {
+        wait_until("the page names the cause", || {
+            let page = get(&address, path, "");
+            assert!(!page.contains("too many requests"), "{page}");
+            page.contains("onnection refused")
+        });
+    }
+}
+
+#[test]
 fn unknown_host_header_is_refused() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &["--host", "locks.example"]);

@@ -1,4 +1,5 @@
 //! Logs the outages of a client: one line when a session loses its connection, and one when a server is reached again.
+//! Keeps the reason of the current outage for views and errors.
 //!
 //! All sessions of a client share one log, so an outage that several sessions notice is logged once.
 
@@ -20,6 +21,9 @@ const CALM: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct ConnectionLog {
     outages: Mutex<OutageCounter>,
+    /// The reason why there is no connection: the failure of the last dial, or else the end of the last connection.
+    /// `None` while a session is connected.
+    reason: Mutex<Option<String>>,
 }
 
 /// Decides which outages and which failed dials are logged.
@@ -43,6 +47,7 @@ struct Outage {
 impl ConnectionLog {
     /// Records that a session lost its connection to this server.
     pub(super) fn record_disconnect(&self, server: &Endpoint, reason: DisconnectReason) {
+        *lock(&self.reason) = Some(format!("{server}: {reason}"));
         if let Some(in_a_row) = lock(&self.outages).begin(clock::now()) {
             let (server, outages_in_a_row) = (server.clone(), (in_a_row > 1).then_some(in_a_row));
             log_event!(WARN, %server, %reason, outages_in_a_row, "disconnected from the server; connecting again");
@@ -51,6 +56,7 @@ impl ConnectionLog {
 
     /// Records that a session is attached to this server.
     pub(super) fn record_connect(&self, server: &Endpoint) {
+        *lock(&self.reason) = None;
         if let Some(after) = lock(&self.outages).end(clock::now()) {
             let server = server.clone();
             log_event!(INFO, %server, disconnected_for = ?after, "connected to a server again");
@@ -59,6 +65,7 @@ impl ConnectionLog {
 
     /// Records that this server was reached, and that the session has ended.
     pub(super) fn record_end(&self, server: &Endpoint, end: End) {
+        *lock(&self.reason) = None;
         if let Some(after) = lock(&self.outages).end(clock::now()) {
             let server = server.clone();
             log_event!(INFO, %server, disconnected_for = ?after, reason = %end, "a server was reached again, and the session has ended");
@@ -67,10 +74,16 @@ impl ConnectionLog {
 
     /// Records a dial that reached no server.
     pub(super) fn record_failed_dial(&self, errors: &[DialError]) {
+        let reason = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        *lock(&self.reason) = Some(reason.clone());
         if let Some(attempt) = lock(&self.outages).count_failed_dial() {
-            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            log_event!(DEBUG, attempt, reason = errors.join("; "), "no server was reached");
+            log_event!(DEBUG, attempt, reason, "no server was reached");
         }
+    }
+
+    /// Returns the reason of the current outage, with the address of each server. `None` if there is no outage.
+    pub(crate) fn outage_reason(&self) -> Option<String> {
+        lock(&self.reason).clone()
     }
 
     /// Records that this server granted a shorter session timeout than before.
@@ -112,6 +125,8 @@ impl OutageCounter {
 
 #[cfg(test)]
 mod tests {
+    use zoolock_client::{DialFailure, Host};
+
     use super::*;
 
     fn at(seconds: u64) -> Instant {
@@ -124,6 +139,20 @@ mod tests {
         assert_eq!(outages.end(at(0)), None, "the first connection ends no outage");
         assert_eq!((outages.begin(at(100)), outages.begin(at(101))), (Some(1), None));
         assert_eq!((outages.end(at(110)), outages.end(at(111))), (Some(Duration::from_secs(10)), None));
+    }
+
+    #[test]
+    fn outage_reason_is_the_last_failure() {
+        let host = Host::Tcp { name: "zk1".to_owned(), port: 2181 };
+        let (log, server) = (ConnectionLog::default(), Endpoint { host, address: None });
+        log.record_disconnect(&server, DisconnectReason::Closed);
+        assert_eq!(log.outage_reason().as_deref(), Some("zk1:2181: the connection was closed"));
+        let message = "connection refused".to_owned();
+        let failure = DialFailure::NotConnected;
+        log.record_failed_dial(&[DialError { endpoint: server.clone(), failure, message }]);
+        assert_eq!(log.outage_reason().as_deref(), Some("zk1:2181: connection refused"));
+        log.record_connect(&server);
+        assert_eq!(log.outage_reason(), None);
     }
 
     #[test]
