@@ -11,6 +11,7 @@ use zoolock::observe::{Queue, ReadOutcome};
 use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
+use super::news::next_number;
 use super::read_failure::ReadFailure;
 
 /// Maximum number of locks that are read. Each one costs a watch and repeated reads.
@@ -23,7 +24,7 @@ const LINGER_TIME: Duration = Duration::from_secs(5);
 /// The last read of a lock.
 #[derive(Debug, Default)]
 pub(super) struct LockRead {
-    /// Rises when the result changes; 0 before the first read.
+    /// Rises when the result changes; see [`next_number`]. 0 before the first read.
     pub(super) number: u64,
     pub(super) lock: Option<Snapshot>,
     /// Start of the read.
@@ -118,7 +119,7 @@ impl LockRead {
             Err(why) => (None, Some(why)),
         };
         let is_new = last.number == 0 || (&lock, &trouble) != (&last.lock, &last.trouble);
-        let number = last.number + u64::from(is_new);
+        let number = if is_new { next_number(last.number) } else { last.number };
         LockRead { number, lock, begun: Some(time.begun), begun_ms, cost: time.took, trouble }
     }
 }

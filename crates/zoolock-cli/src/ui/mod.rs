@@ -9,6 +9,7 @@ mod http;
 mod live;
 mod lock_poller;
 mod metrics;
+mod news;
 mod overview;
 mod pages;
 mod read_failure;

@@ -12,6 +12,7 @@ use zoolock::observe::{All, ReadOutcome};
 use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 
 use super::clock::now_ms;
+use super::news::{News, next_number};
 use super::read_failure::ReadFailure;
 use crate::base::rates::{HandOverRates, HolderRead};
 use crate::verbs::deadlocks::is_certain;
@@ -43,7 +44,7 @@ pub(super) enum ReadDepth {
 /// All locks as of the last successful read, and the outcome of the last read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Overview {
-    /// Number of reads so far.
+    /// Rises with each read; see [`next_number`]. 0 before the first read.
     pub(super) number: u64,
     /// `None` before the first successful read.
     pub(super) locks: Option<Arc<LockList>>,
@@ -63,7 +64,12 @@ pub(super) struct Overview {
 impl Overview {
     /// Returns the result of a failed read. The pages keep showing the last locks, with a warning that they are old.
     fn failed(self, failure: ReadFailure, begun_ms: u64) -> Overview {
-        Overview { number: self.number + 1, tried_ms: begun_ms, trouble: Some(failure), ..self }
+        Overview { number: next_number(self.number), tried_ms: begun_ms, trouble: Some(failure), ..self }
+    }
+
+    /// Returns the data for the script of a page that shows this result.
+    pub(super) fn news(&self) -> News {
+        News { events: "/events".to_owned(), number: self.number, is_outage: self.trouble.is_some() }
     }
 
     /// Returns the number of waiters after which a queue was cut, if a queue was cut.
@@ -279,7 +285,7 @@ async fn read_repeatedly(
         };
         let cost = all.read_time().took;
         let last = sender.borrow().as_ref().clone();
-        let number = last.number + 1;
+        let number = next_number(last.number);
         let overview = match found {
             Ok(locks) => {
                 let waits = (depth > ReadDepth::Heads)

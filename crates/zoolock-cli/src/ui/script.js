@@ -97,6 +97,14 @@
 
   if (!main || !main.dataset.events) return;
 
+  // The page is live if its result is the newest one, and the servers answered that read. An open stream alone proves
+  // neither.
+  function sayCurrent() {
+    if (main.dataset.outage) say("lost", "the servers do not answer");
+    else if (source) say("live", "live");
+    else say("polled", `updated every ${POLL_MS / 1000} s`);
+  }
+
   function say(state, text) {
     if (!sign) return;
     sign.hidden = false;
@@ -121,8 +129,7 @@
         const fresh = page.getElementById("main");
         if (answer.ok && fresh) {
           change(fresh);
-          if (!source) say("polled", `updated every ${POLL_MS / 1000} s`);
-          else if (source.readyState === EventSource.OPEN) say("live", "live");
+          if (!source || source.readyState === EventSource.OPEN) sayCurrent();
         } else {
           say("lost", "not live");
         }
@@ -143,11 +150,10 @@
     clearTimeout(timer);
     if (source) return;
     source = new EventSource(main.dataset.events);
-    source.addEventListener("open", () => say("live", "live"));
     source.addEventListener("news", (event) => {
       // A page that is old becomes live when it has been fetched.
       if (event.data !== main.dataset.number) look();
-      else say("live", "live");
+      else sayCurrent();
     });
     source.addEventListener("error", () => {
       // The browser reconnects by itself, unless the server refused the stream. Then the page fetches itself instead.
@@ -165,6 +171,7 @@
     clearTimeout(timer);
     if (source) source.close();
     source = null;
+    say("lost", "not live");
   }
 
   // A browser opens at most six connections to this site, so a hidden page keeps none.

@@ -30,7 +30,7 @@ pub(in crate::ui) async fn deadlocks(State(site): State<Site>) -> Response {
         h1 { "Deadlocks" }
         (render_body(&overview, &site.service))
     };
-    let news = Some(("/events".to_owned(), overview.number));
+    let news = Some(overview.news());
     Page { title: "Deadlocks", here: "/deadlocks", news, main }.answer(StatusCode::OK)
 }
 

@@ -24,6 +24,7 @@ use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::clock::date_and_time;
 use crate::ui::lock_poller::LockRead;
+use crate::ui::news::News;
 use crate::verbs::operate::{AdminAction, command_line};
 
 /// Maximum time to wait for a new read of the lock.
@@ -49,7 +50,7 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
         }
     };
     let seen = site.lock_pollers.new_read(&path, READ_TIMEOUT).await;
-    let events = match seen.trouble {
+    let history = match seen.trouble {
         None => read_events(&site, &path).await,
         Some(_) => Ok(Vec::new()),
     };
@@ -57,9 +58,10 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (escape_unprintable(&path)) } }
         (render_body(&path, &site.service, &seen))
-        (render_events(&events))
+        (render_events(&history))
     };
-    let news = Some((format!("/events?name={}", percent_encode(&path)), seen.number));
+    let events = format!("/events?name={}", percent_encode(&path));
+    let news = Some(News { events, number: seen.number, is_outage: seen.trouble.is_some() });
     Page { title: &path, here: "", news, main }.answer(StatusCode::OK)
 }
 

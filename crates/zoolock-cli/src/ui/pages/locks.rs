@@ -60,7 +60,7 @@ pub(in crate::ui) async fn locks(State(site): State<Site>, Query(params): Query<
         h1 { "Locks" }
         (list(&overview, &params, &site.service.root))
     };
-    let news = Some(("/events".to_owned(), overview.number));
+    let news = Some(overview.news());
     Page { title: "Locks", here: "/", news, main }.answer(StatusCode::OK)
 }
 

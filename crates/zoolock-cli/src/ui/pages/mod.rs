@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use super::clock::now_ms;
+use super::news::News;
 use crate::base::reporter::escape_unprintable;
 
 /// Content of a page, without the common frame.
@@ -18,8 +19,8 @@ pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     /// Address of the menu entry to mark as current.
     pub(super) here: &'a str,
-    /// URL of the event stream for updates, and the number of the last update on the page.
-    pub(super) news: Option<(String, u64)>,
+    /// `None` if the page is not updated.
+    pub(super) news: Option<News>,
     pub(super) main: Markup,
 }
 
@@ -35,7 +36,6 @@ impl Page<'_> {
 
     fn markup(self) -> Markup {
         let Self { title, here, news, main } = self;
-        let (events, number) = news.unzip();
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -59,9 +59,13 @@ impl Page<'_> {
                                 }
                             }
                         }
-                        @if events.is_some() { span #live .live hidden { "live" } }
+                        @if news.is_some() { span #live .live hidden {} }
                     }
-                    main #main tabindex="-1" data-events=[events] data-number=[number] data-now=(now_ms()) { (main) }
+                    main #main tabindex="-1" data-now=(now_ms())
+                        data-events=[news.as_ref().map(|news| &news.events)]
+                        data-number=[news.as_ref().map(|news| news.number)]
+                        data-outage=[news.as_ref().filter(|news| news.is_outage).map(|_| "true")]
+                    { (main) }
                     footer {
                         p {
                             "Times are UTC, by the clocks of the clients. "
@@ -100,7 +104,11 @@ mod tests {
         let page = Page {
             title: hostile,
             here: "/",
-            news: Some((format!("/events?name={}", elements::percent_encode(hostile)), 1)),
+            news: Some(News {
+                events: format!("/events?name={}", elements::percent_encode(hostile)),
+                number: 1,
+                is_outage: false,
+            }),
             main: html! { p title=(escape_unprintable(hostile)) { (escape_unprintable(hostile)) } },
         };
         let text = page.markup().into_string();

@@ -214,6 +214,49 @@ def refused_page_is_not_live(browser):
     expect(page.locator("#live")).to_have_text("live")
 
 
+def open_stream_alone_is_not_live(browser):
+    page = browser.context().new_page()
+    page.goto(lock_url("nothing"))
+    expect(page.locator("#live")).to_have_text("live")
+    # As after an outage has begun: the stream opens, and has no result yet.
+    events = re.compile("/events[?]")
+    page.route(
+        events,
+        lambda route: route.fulfill(status=200, content_type="text/event-stream", body=": nothing yet\n\n"),
+    )
+    set_hidden(page, True)
+    with page.expect_response(events):
+        set_hidden(page, False)
+    expect(page.locator("#live")).to_have_text("not live")
+    page.unroute(events)
+    expect(page.locator("#live")).to_have_text("live")
+
+
+def set_hidden(page, hidden):
+    """Makes the page believe that it is in the background, or in front."""
+    value = "true" if hidden else "false"
+    page.evaluate(
+        f"""() => {{
+            Object.defineProperty(document, "hidden", {{configurable: true, get: () => {value}}});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }}"""
+    )
+
+
+def outage_is_not_live(browser):
+    page = browser.context().new_page()
+
+    def with_outage(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace("<main ", '<main data-outage="true" '))
+
+    page.route(f"{UI}/", with_outage)
+    page.goto(f"{UI}/")
+    expect(page.locator("#live")).to_have_text("the servers do not answer")
+    page.unroute(f"{UI}/")
+    expect(page.locator("#live")).to_have_text("live")
+
+
 def refused_event_stream_is_polled(browser):
     page = browser.context().new_page()
     page.route(f"{UI}/events*", lambda route: route.fulfill(status=429, body="no"))
@@ -392,6 +435,8 @@ TESTS = [
     a_deadlock_is_shown_until_it_is_broken,
     commands_are_copied_and_work,
     refused_page_is_not_live,
+    open_stream_alone_is_not_live,
+    outage_is_not_live,
     refused_event_stream_is_polled,
     hostile_names_are_shown_harmlessly,
     pages_work_without_javascript,
