@@ -1,9 +1,26 @@
 //! Describes the events in the history of a lock.
 
-use zoolock::{HistoryEvent, Party};
+use zoolock::{HistoryEvent, Party, Snapshot};
 
 use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_program;
+
+/// Adds how the previous holder ended, if only the history tells it.
+///
+/// The `held` marker of the present holder hides the marker of the previous one. But a holder that finds a crash records
+/// it in the history, after its own grant.
+pub(crate) fn complete_previous(lock: &mut Snapshot, history: &[HistoryEvent]) {
+    let granted = lock.holder.as_ref().and_then(|holder| holder.held_since_ms);
+    let is_crash = |event: &&HistoryEvent| {
+        matches!(event.event.as_str(), "crashed" | "panicked") && granted.is_some() && event.at_ms >= granted
+    };
+    if lock.previous == "unknown"
+        && let Some(event) = history.iter().rfind(is_crash)
+    {
+        lock.previous = if event.event == "panicked" { "panicked" } else { "crashed" };
+        lock.previous_number = event.number;
+    }
+}
 
 /// Formats the time of an event, in the time zone of this machine and with its offset from UTC.
 pub(crate) fn format_time(event: &HistoryEvent) -> String {
@@ -72,6 +89,7 @@ fn describe_process(party: &Party, note: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::test_snapshots::{entry, lock};
 
     /// Parses an event, because other crates cannot create one.
     fn event(text: &str) -> HistoryEvent {
@@ -90,6 +108,26 @@ mod tests {
         let unknown = event(r#"{"event":"panicked","lock":"/locks/x","number":17}"#);
         assert_eq!(describe_contender(&unknown), "number 17");
         assert_eq!(describe_origin(&unknown), "found by an unknown holder");
+    }
+
+    #[test]
+    fn crash_in_the_history_completes_the_lock() {
+        let mut holder = entry("lock-0000000018", "0.2.0");
+        holder.held_since_ms = Some(5_000);
+        let held = lock("/locks/x", Some(holder), vec![]);
+        let mut crash = event(r#"{"event":"crashed","lock":"/locks/x","number":17}"#);
+        let completed = |lock: &Snapshot, event: &HistoryEvent| {
+            let mut lock = lock.clone();
+            complete_previous(&mut lock, std::slice::from_ref(event));
+            (lock.previous, lock.previous_number)
+        };
+        crash.at_ms = Some(4_000);
+        assert_eq!(completed(&held, &crash), ("unknown", None), "an earlier holder found this crash");
+        crash.at_ms = Some(5_000);
+        assert_eq!(completed(&held, &crash), ("crashed", Some(17)));
+        let mut recorded = held;
+        (recorded.previous, recorded.previous_number) = ("clean", Some(17));
+        assert_eq!(completed(&recorded, &crash), ("clean", Some(17)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::model::{ReadPace, ReadResult, ReadScope};
 use crate::base::rates::{HandOverRates, HolderRead};
 use crate::plan::TopPlan;
 use crate::plan::selection::natural_order;
-use crate::render::history::format_line;
+use crate::render::history::{complete_previous, format_line};
 
 /// Number of waiters that the first read of the list describes of each lock. Later reads adapt it to the number of all
 /// waiters.
@@ -97,11 +97,10 @@ impl ScreenReader {
                 };
                 found_deadlocks = among.ok().and_then(Result::ok).map(rows);
             }
-            let mut last_event = None;
+            let mut history = Vec::new();
             if let (Ok(ReadOutcome::Read), ReadScope::One(path), true) = (&contact, &last.subject, of_queue) {
                 let events = timeout(MAX_SEARCH, self.zoolock.history(Some(path), 1)).await;
-                last_event =
-                    events.ok().and_then(Result::ok).and_then(|events| events.first().map(format_line));
+                history = events.ok().and_then(Result::ok).unwrap_or_default();
             }
             let result = match (contact, queue.as_ref().filter(|_| of_queue)) {
                 (Ok(ReadOutcome::Read), None) => {
@@ -109,7 +108,9 @@ impl ScreenReader {
                     ReadResult::Locks(locks, pace(all.read_time()))
                 }
                 (Ok(ReadOutcome::Read), Some(queue)) => {
-                    let seen = queue.lock().clone();
+                    let mut seen = queue.lock().clone();
+                    complete_previous(&mut seen, &history);
+                    let last_event = history.first().map(format_line);
                     rates.record(started.elapsed(), HolderRead::of(&seen));
                     let rate = rates.of(&seen.path);
                     let lock = LockRow { rate, last_event, ..LockRow::of(seen, &service.root) };

@@ -11,7 +11,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::plan::ConnectionSettings;
 use crate::plan::selection::ListSelection;
-use crate::render::history::format_line;
+use crate::render::history::{complete_previous, format_line};
 use crate::render::status::describe_contender;
 use crate::render::text::{
     TextStyle, describe_role, format_age, format_asked, format_circle, format_held, format_json,
@@ -121,9 +121,10 @@ pub(crate) async fn show(
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let (lock, history, missing) = connect_and_request(service, reporter, async |zoolock| {
-        let lock = zoolock.mutex(name).snapshot().await?;
+        let mut lock = zoolock.mutex(name).snapshot().await?;
         // A client that may read the lock may be unable to read the history.
         let history = zoolock.history(Some(name), SHOWN_EVENTS).await.ok();
+        complete_previous(&mut lock, history.as_deref().unwrap_or_default());
         let missing = MissingLock::find(zoolock, name, &lock, service).await?;
         Ok((lock, history, missing))
     })
@@ -181,8 +182,7 @@ pub(crate) async fn show(
         }
         None => {}
     }
-    let _ =
-        writeln!(text, "  last end  {}", describe_previous(&lock, history.as_deref().unwrap_or_default()));
+    let _ = writeln!(text, "  last end  {}", describe_previous(&lock));
     if history.is_none() {
         text.push_str("  history   it cannot be read\n");
     }
@@ -229,20 +229,10 @@ pub(crate) async fn show(
     printed
 }
 
-/// Describes how the previous holder ended. A `held` marker hides it, but the holder that found a crash has recorded it.
-fn describe_previous(lock: &Snapshot, history: &[HistoryEvent]) -> String {
-    let (mut word, mut number) = (lock.previous, lock.previous_number);
-    let granted = lock.holder.as_ref().and_then(|holder| holder.held_since_ms);
-    let is_crash = |event: &&HistoryEvent| {
-        matches!(event.event.as_str(), "crashed" | "panicked") && granted.is_some() && event.at_ms >= granted
-    };
-    if word == "unknown"
-        && let Some(event) = history.iter().rfind(is_crash)
-    {
-        word = if event.event == "panicked" { "panicked" } else { "crashed" };
-        number = event.number;
-    }
-    match number {
+/// Describes how the previous holder ended.
+fn describe_previous(lock: &Snapshot) -> String {
+    let word = lock.previous;
+    match lock.previous_number {
         Some(number) => format!("{word} (number {number}, the last that is recorded)"),
         None => format!("{word}: no record of the last end was found"),
     }

@@ -19,7 +19,9 @@ use super::locks::format_read_time;
 use super::{Page, message_page, pictures};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
-use crate::render::history::{describe_contender as describe_event_contender, describe_origin};
+use crate::render::history::{
+    complete_previous, describe_contender as describe_event_contender, describe_origin,
+};
 use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::clock::date_and_time;
@@ -54,10 +56,14 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
         None => read_events(&site, &path).await,
         Some(_) => Ok(Vec::new()),
     };
+    let mut lock = seen.lock.clone();
+    if let (Some(lock), Ok(history)) = (&mut lock, &history) {
+        complete_previous(lock, history);
+    }
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (escape_unprintable(&path)) } }
-        (render_body(&path, &site.service, &seen))
+        (render_body(&path, &site.service, &seen, lock.as_ref()))
         (render_events(&history))
     };
     let events = format!("/events?name={}", percent_encode(&path));
@@ -107,17 +113,14 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
     }
 }
 
-/// Renders the page of the lock at a path.
-fn render_body(
-    path: &str,
-    service: &ConnectionSettings,
-    seen: &LockRead,
-) -> Markup {
+/// Renders the page of the lock at a path. `lock` is the lock as `seen` shows it, with the end of its previous holder from
+/// the history.
+fn render_body(path: &str, service: &ConnectionSettings, seen: &LockRead, lock: Option<&Snapshot>) -> Markup {
     html! {
         @if let Some(failure) = &seen.trouble {
             p.alert.bad role="alert" { (failure) ". The state of this lock is not known." }
         }
-        @match &seen.lock {
+        @match lock {
             None if seen.trouble.is_none() => {
                 p #summary role="status" { "Reading the lock…" }
                 p.noscript { a href="" { "Look again" } }
@@ -288,7 +291,7 @@ mod tests {
     }
 
     fn body(seen: &LockRead) -> String {
-        render_body("/locks/x", &local_service(), seen).into_string()
+        render_body("/locks/x", &local_service(), seen, seen.lock.as_ref()).into_string()
     }
 
     #[test]
