@@ -18,6 +18,12 @@ impl Cursor {
         self.at = place.unwrap_or(self.at).min(count.saturating_sub(1));
     }
 
+    /// Formats the positions of the visible rows, such as `19-36 of 100`. `None` if all rows are visible.
+    pub(super) fn positions(&self, visible_rows: usize, count: usize) -> Option<String> {
+        let end = (self.first + visible_rows).min(count);
+        (end.saturating_sub(self.first) < count).then(|| format!("{}-{end} of {count}", self.first + 1))
+    }
+
     pub(super) fn scroll(&mut self, visible_rows: usize, count: usize) {
         self.first = self.first.min(count.saturating_sub(visible_rows)).min(self.at);
         if self.at >= self.first + visible_rows {

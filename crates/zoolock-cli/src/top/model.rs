@@ -394,15 +394,12 @@ impl ScreenModel {
                 let (lock, read) = (self.selected_lock().cloned(), self.read);
                 self.queue = lock.map(|lock| QueuePane { lock, cursor: Cursor::default(), read });
             }
-            KeyPress::Char('s') => self.sort(self.order.next()),
-            KeyPress::Char('1') => self.sort(SortOrder::Waiters),
-            KeyPress::Char('2') => self.sort(SortOrder::Longest),
-            KeyPress::Char('3') => self.sort(SortOrder::Rate),
-            KeyPress::Char('4') => self.sort(SortOrder::Held),
-            KeyPress::Char('R') => {
-                self.reversed = !self.reversed;
-                self.arrange();
-            }
+            KeyPress::Char('s') => self.sort(self.order.next(), self.reversed),
+            KeyPress::Char('1') => self.sort(SortOrder::Waiters, self.reversed),
+            KeyPress::Char('2') => self.sort(SortOrder::Longest, self.reversed),
+            KeyPress::Char('3') => self.sort(SortOrder::Rate, self.reversed),
+            KeyPress::Char('4') => self.sort(SortOrder::Held, self.reversed),
+            KeyPress::Char('R') => self.sort(self.order, !self.reversed),
             KeyPress::Char('/') => self.editing = Some(self.filter.clone()),
             KeyPress::Esc => self.filter_by(String::new()),
             _ => {}
@@ -424,8 +421,9 @@ impl ScreenModel {
         usize::from(self.height.saturating_sub(around + self.banner_lines())).max(1)
     }
 
-    fn sort(&mut self, order: SortOrder) {
-        self.order = order;
+    /// Sorts the list, and shows its start, because the user looks for the first locks of the new order.
+    fn sort(&mut self, order: SortOrder, reversed: bool) {
+        (self.order, self.reversed, self.cursor) = (order, reversed, Cursor::default());
         self.arrange();
     }
 

@@ -50,8 +50,11 @@ fn keys_change_the_order() {
 fn cursor_follows_its_lock_when_rows_move() {
     let mut model = model();
     keys(&mut model, "j");
-    assert_eq!(selected(&model), "nightly");
-    keys(&mut model, "2");
+    assert_eq!((selected(&model), model.cursor.at), ("nightly", 1));
+    model.handle_read(ReadResult::Locks(
+        vec![lock("a", &[]), lock("nightly", &[contender(1, 9), contender(2, 9_000)])],
+        pace(),
+    ));
     assert_eq!((selected(&model), model.cursor.at), ("nightly", 0));
     model.handle_read(ReadResult::Locks(
         vec![lock("a", &[contender(1, 9), contender(2, 9_000)]), lock("nightly", &[])],
@@ -65,6 +68,18 @@ fn cursor_follows_its_lock_when_rows_move() {
     assert_eq!((selected(&model), model.cursor.at), ("", 0));
     for key in [KeyPress::Down, KeyPress::End, KeyPress::Enter, KeyPress::Char('r'), KeyPress::PageUp] {
         assert_eq!(model.handle_key(key), None);
+    }
+}
+
+#[test]
+fn new_order_shows_the_start_of_the_list() {
+    let mut model = ScreenModel::new(setting(), at(0));
+    model.handle_read(ReadResult::Locks(locks(100), pace()));
+    for order in ["2", "s", "R"] {
+        assert_eq!(model.handle_key(KeyPress::End), None);
+        assert_eq!(model.cursor.at, 99);
+        keys(&mut model, order);
+        assert_eq!((model.cursor.at, model.cursor.first), (0, 0), "{order}");
     }
 }
 

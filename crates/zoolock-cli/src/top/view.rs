@@ -229,15 +229,24 @@ impl Canvas<'_> {
             }
         }
         if let Some(contender) = lock.at(cursor.at) {
-            self.draw_details(model, lock, contender);
+            let positions = cursor.positions(model.visible_rows(), count);
+            self.draw_details(model, lock, contender, positions);
         }
     }
 
     /// Draws a rule and the details of a contender, in the five lines above the last two lines.
-    fn draw_details(&mut self, model: &ScreenModel, lock: &LockRow, contender: &ContenderRow) {
+    /// `positions` are those of the visible rows, if there are more.
+    fn draw_details(
+        &mut self,
+        model: &ScreenModel,
+        lock: &LockRow,
+        contender: &ContenderRow,
+        positions: Option<String>,
+    ) {
         let y = self.area.height - 7;
         let unread = lock.waiting.saturating_sub(lock.waiters.len());
-        let more = if unread == 0 { String::new() } else { format!(" and {unread} more waiters, not read ") };
+        let unread = (unread > 0).then(|| format!("and {unread} more waiters, not read"));
+        let more: String = positions.into_iter().chain(unread).map(|text| format!(" {text} ")).collect();
         let rule = "─".repeat(self.columns().saturating_sub(width(&more)));
         self.line(y, &format!("{rule}{more}"), Style::new());
         let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();

@@ -122,6 +122,27 @@ esc back  w why  space read now  r revoke  b break  ? help  q quit
 ";
 
 #[test]
+fn positions_of_visible_rows_are_shown() {
+    let mut model = model();
+    let locks = (0..100).map(|n| lock(&format!("job{n:03}"), &[])).collect();
+    model.handle_read(ReadResult::Locks(locks, pace()));
+    let order = |model: &mut ScreenModel| {
+        screen(model, 80, 24).lines().nth(2).map(str::to_owned).expect("a line with the order")
+    };
+    assert!(order(&mut model).ends_with(" 1-18 of 100"), "{}", order(&mut model));
+    model.handle_key(KeyPress::End);
+    keys(&mut model, "/job");
+    let line = order(&mut model);
+    assert!(line.contains(" /job_ (100) ") && line.ends_with(" 83-100 of 100"), "{line}");
+    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyPress::Enter);
+    let contenders: Vec<_> = (1..=25).map(|number| contender(number, 60)).collect();
+    model.handle_read(ReadResult::Queue(Box::new(lock("job099", &contenders)), pace()));
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("─ 1-12 of 25 \n") || text.contains("─ 1-12 of 25\n"), "{text}");
+}
+
+#[test]
 fn confirmations_name_lock_holder_and_token() {
     let mut model = model();
     keys(&mut model, "r");

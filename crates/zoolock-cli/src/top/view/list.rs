@@ -48,7 +48,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Draws the line with the sort orders and the filter.
+    /// Draws the line with the sort orders, the filter, and the positions of the visible rows.
     fn draw_order(&mut self, model: &ScreenModel, y: u16) {
         let mut x = 0;
         let orders = ["1 waiting", "2 longest", "3 rate", "4 held"];
@@ -61,11 +61,14 @@ impl Canvas<'_> {
             self.write_cut(x, y, name.len(), &name, style);
             x += name.len() + 1;
         }
+        let positions = model.cursor.positions(model.visible_rows(), model.rows.len()).unwrap_or_default();
+        let rest = self.columns().saturating_sub(x + 1);
         if model.editing.is_some() || !model.filter.is_empty() {
             let end = if model.editing.is_some() { "_" } else { "" };
             let text = format!("/{}{end} ({})", model.filter, model.rows.len());
-            self.write_cut(x + 1, y, self.columns().saturating_sub(x + 1), &text, BOLD);
+            self.write_cut(x + 1, y, rest.saturating_sub(positions.len() + 1), &text, BOLD);
         }
+        self.put_right(x + 1, y, rest, &positions, Style::new());
     }
 }
 
