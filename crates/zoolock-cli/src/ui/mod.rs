@@ -31,7 +31,7 @@ use zoolock_server::http::ConnectionLimits;
 use self::lock_poller::LockPollers;
 use self::overview::OverviewReader;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::Reporter;
+use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::{ServerSignals, signal_name};
 use crate::local::ServerKeeper;
 use crate::local::limits::{raise_file_limit, spare_files};
@@ -47,6 +47,8 @@ struct Site(Arc<SiteState>);
 struct SiteState {
     zoolock: Zoolock,
     service: ConnectionSettings,
+    /// The servers and the root, for the head of each page.
+    ensemble: String,
     hosts: Vec<String>,
     overview: OverviewReader,
     lock_pollers: LockPollers,
@@ -127,7 +129,10 @@ fn site(
     streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
 ) -> Site {
+    let ConnectionSettings { endpoint, root, .. } = &plan.service;
+    let ensemble = escape_unprintable(&format!("{} · {root}", endpoint.address()));
     Site(Arc::new(SiteState {
+        ensemble,
         zoolock: zoolock.clone(),
         overview: OverviewReader::start(zoolock.clone()),
         lock_pollers: LockPollers::new(zoolock),

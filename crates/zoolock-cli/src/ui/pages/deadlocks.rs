@@ -31,7 +31,7 @@ pub(in crate::ui) async fn deadlocks(State(site): State<Site>) -> Response {
         (render_body(&overview, &site.service))
     };
     let news = Some(overview.news());
-    Page { title: "Deadlocks", here: "/deadlocks", news, main }.answer(StatusCode::OK)
+    Page { title: "Deadlocks", ensemble: &site.ensemble, here: "/deadlocks", news, main }.answer(StatusCode::OK)
 }
 
 /// Renders the deadlocks of the last successful read.

@@ -47,8 +47,7 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
     let path = match site.path(&params.name) {
         Ok(path) => path,
         Err(error) => {
-            let words = error.to_string();
-            return message_page(StatusCode::BAD_REQUEST, "No such lock", &words, ("/", "All locks"));
+            return message_page(&site, StatusCode::BAD_REQUEST, "No such lock", &error.to_string());
         }
     };
     let seen = site.lock_pollers.new_read(&path, READ_TIMEOUT).await;
@@ -68,7 +67,7 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
     };
     let events = format!("/events?name={}", percent_encode(&path));
     let news = Some(News { events, number: seen.number, is_outage: seen.trouble.is_some() });
-    Page { title: &path, here: "", news, main }.answer(StatusCode::OK)
+    Page { title: &path, ensemble: &site.ensemble, here: "", news, main }.answer(StatusCode::OK)
 }
 
 /// Reads the last events in the history of the lock. Returns the reason if they cannot be read.

@@ -61,7 +61,7 @@ pub(in crate::ui) async fn locks(State(site): State<Site>, Query(params): Query<
         (list(&overview, &params, &site.service.root))
     };
     let news = Some(overview.news());
-    Page { title: "Locks", here: "/", news, main }.answer(StatusCode::OK)
+    Page { title: "Locks", ensemble: &site.ensemble, here: "/", news, main }.answer(StatusCode::OK)
 }
 
 fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {

@@ -6,10 +6,12 @@ pub(super) mod lock;
 pub(super) mod locks;
 mod pictures;
 
+use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
+use super::Site;
 use super::clock::now_ms;
 use super::news::News;
 use crate::base::reporter::escape_unprintable;
@@ -17,6 +19,8 @@ use crate::base::reporter::escape_unprintable;
 /// Content of a page, without the common frame.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
+    /// The servers and the root, safe to print.
+    pub(super) ensemble: &'a str,
     /// Address of the menu entry to mark as current.
     pub(super) here: &'a str,
     /// `None` if the page is not updated.
@@ -35,7 +39,7 @@ impl Page<'_> {
     }
 
     fn markup(self) -> Markup {
-        let Self { title, here, news, main } = self;
+        let Self { title, ensemble, here, news, main } = self;
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -43,7 +47,7 @@ impl Page<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
-                    title { (escape_unprintable(title)) " · zoolock" }
+                    title { (escape_unprintable(title)) " · " (ensemble) " · zoolock" }
                     link rel="stylesheet" href="/style.css";
                     link rel="icon" href="/icon.svg" type="image/svg+xml";
                     script src="/script.js" defer {}
@@ -59,6 +63,7 @@ impl Page<'_> {
                                 }
                             }
                         }
+                        span.ensemble { (ensemble) }
                         @if news.is_some() { span #live .live hidden {} }
                     }
                     main #main tabindex="-1" data-now=(now_ms())
@@ -78,20 +83,19 @@ impl Page<'_> {
     }
 }
 
-/// Returns a page with a message and a link.
-pub(super) fn message_page(status: StatusCode, title: &str, words: &str, link: (&str, &str)) -> Response {
+/// Returns a page with a message, and a link to all locks.
+pub(super) fn message_page(site: &Site, status: StatusCode, title: &str, words: &str) -> Response {
     let main = html! {
         h1 { (escape_unprintable(title)) }
         p { (escape_unprintable(words)) }
-        p { a href=(link.0) { (link.1) } }
+        p { a href="/" { "All locks" } }
     };
-    Page { title, here: "", news: None, main }.answer(status)
+    Page { title, ensemble: &site.ensemble, here: "", news: None, main }.answer(status)
 }
 
 /// Responds to an unknown address.
-pub(super) async fn not_found() -> Response {
-    let words = "This address does not exist.";
-    message_page(StatusCode::NOT_FOUND, "No such page", words, ("/", "All locks"))
+pub(super) async fn not_found(State(site): State<Site>) -> Response {
+    message_page(&site, StatusCode::NOT_FOUND, "No such page", "This address does not exist.")
 }
 
 #[cfg(test)]
@@ -103,6 +107,7 @@ mod tests {
         let hostile = "/locks/<script>alert('1')</script>\"onload=\"x\u{202e}\x1b[31m";
         let page = Page {
             title: hostile,
+            ensemble: "zk1:2181 · /locks",
             here: "/",
             news: Some(News {
                 events: format!("/events?name={}", elements::percent_encode(hostile)),
@@ -120,7 +125,8 @@ mod tests {
     #[test]
     fn page_has_no_inline_style_or_handler() {
         // The content security policy would block inline styles and handlers.
-        let text = Page { title: "x", here: "/", news: None, main: html! {} }.markup().into_string();
+        let page = Page { title: "x", ensemble: "zk1:2181", here: "/", news: None, main: html! {} };
+        let text = page.markup().into_string();
         assert!(!text.contains("style=") && !text.contains(" on") && !text.contains("<style"), "{text}");
     }
 }

@@ -35,6 +35,7 @@ fn ui_serves_pages_and_ends_on_term() {
     let page = get(&address, "/", "");
     assert_eq!(status(&page), "200", "{page}");
     assert!(page.contains("shown") && page.contains("sleep"), "{page}");
+    assert!(page.contains("<span class=\"ensemble\">this user's server · /locks</span>"), "{page}");
     let headers =
         ["x-frame-options: DENY", "x-content-type-options: nosniff", "referrer-policy: same-origin"];
     let policy = ["default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "script-src 'self'"];
