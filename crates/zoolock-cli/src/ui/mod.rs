@@ -123,12 +123,7 @@ fn warn_if_exposed(address: SocketAddr, reporter: &Reporter) {
     reporter.note("anyone who can connect to this address sees every lock, unencrypted; restrict access with a firewall or a proxy");
 }
 
-fn site(
-    plan: UiPlan,
-    zoolock: Zoolock,
-    streams: Arc<ConnectionLimits>,
-    stop: watch::Receiver<bool>,
-) -> Site {
+fn site(plan: UiPlan, zoolock: Zoolock, streams: Arc<ConnectionLimits>, stop: watch::Receiver<bool>) -> Site {
     let ConnectionSettings { endpoint, root, .. } = &plan.service;
     let ensemble = escape_unprintable(&format!("{} · {root}", endpoint.address()));
     Site(Arc::new(SiteState {

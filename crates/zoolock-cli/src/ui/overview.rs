@@ -251,11 +251,7 @@ impl ReadDemand {
     }
 }
 
-async fn read_repeatedly(
-    zoolock: Zoolock,
-    sender: watch::Sender<Arc<Overview>>,
-    demand: Arc<ReadDemand>,
-) {
+async fn read_repeatedly(zoolock: Zoolock, sender: watch::Sender<Arc<Overview>>, demand: Arc<ReadDemand>) {
     let mut all = zoolock.observe(None, HEAD_WAITERS);
     let (mut rates, started) = (HandOverRates::default(), Instant::now());
     loop {

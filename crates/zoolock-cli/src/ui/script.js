@@ -41,7 +41,9 @@
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
       return;
     }
-    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    // The user opens and closes an element with details. An update does not.
+    const isOurs = (name) => old.nodeName !== "DETAILS" || name !== "open";
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && isOurs(name)) old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const keyed = new Map();
     for (const child of old.childNodes) if (keyOf(child)) keyed.set(keyOf(child), child);

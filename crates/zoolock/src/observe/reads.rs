@@ -107,7 +107,9 @@ impl<T> ReadLoop<T> {
     pub(super) fn fail(&mut self, error: Error) -> Result<ReadOutcome, Error> {
         self.set_pause(RETRY_AFTER);
         match error {
-            Error::Unavailable { .. } => Ok(ReadOutcome::Unreachable(reason(&self.context, error.to_string()))),
+            Error::Unavailable { .. } => {
+                Ok(ReadOutcome::Unreachable(reason(&self.context, error.to_string())))
+            }
             error => Err(error),
         }
     }

@@ -18,7 +18,7 @@ use crate::render::text::lock_name;
 use crate::ui::Site;
 use crate::ui::overview::{Overview, ReadDepth, SeenDeadlock};
 use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
-use crate::verbs::operate::{AdminAction, command_line};
+use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
 /// Maximum number of deadlocks on the page.
 const MAX_LISTED: usize = 20;
@@ -31,7 +31,8 @@ pub(in crate::ui) async fn deadlocks(State(site): State<Site>) -> Response {
         (render_body(&overview, &site.service))
     };
     let news = Some(overview.news());
-    Page { title: "Deadlocks", ensemble: &site.ensemble, here: "/deadlocks", news, main }.answer(StatusCode::OK)
+    Page { title: "Deadlocks", ensemble: &site.ensemble, here: "/deadlocks", news, main }
+        .answer(StatusCode::OK)
 }
 
 /// Renders the deadlocks of the last successful read.
@@ -176,6 +177,7 @@ fn render_remedy(deadlock: &Deadlock, service: &ConnectionSettings) -> Markup {
         } @else {
             p { "To break it" (condition) ": " (command(AdminAction::Break)) }
         }
+        p { (capitalize(STOP_FIRST)) "." }
     }
 }
 
@@ -296,6 +298,9 @@ mod tests {
         let mut locks = deadlock();
         locks[0].waiting = 9;
         let text = page(locks);
-        assert!(text.contains("Only the first 2 waiters") && text.contains("<code>zoolock deadlocks</code>"), "{text}");
+        assert!(
+            text.contains("Only the first 2 waiters") && text.contains("<code>zoolock deadlocks</code>"),
+            "{text}"
+        );
     }
 }

@@ -160,23 +160,23 @@ pub(super) fn render_recorded_end(lock: &Snapshot) -> Markup {
     }
 }
 
-/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::Snapshot::previous`].
-fn render_ending(ending: &'static str) -> Markup {
+/// Renders a mark if the last recorded holder did not release the lock.
+pub(super) fn render_bad_end(lock: &Snapshot) -> Markup {
     html! {
-        @match ending {
-            "clean" => span.badge.good { (describe_ending(ending)) },
-            "crashed" | "panicked" | "broken" => span.badge.bad { (describe_ending(ending)) },
-            _ => span.quiet { (describe_ending(ending)) },
+        @if matches!(lock.previous, "crashed" | "panicked" | "broken") {
+            " " span title="Last recorded end of a hold" { (render_ending(lock.previous)) }
         }
     }
 }
 
-/// Describes how a hold ended.
-fn describe_ending(ending: &'static str) -> &'static str {
-    match ending {
-        "clean" => "released",
-        "unknown" => "none found",
-        other => other,
+/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::Snapshot::previous`].
+fn render_ending(ending: &'static str) -> Markup {
+    html! {
+        @match ending {
+            "clean" => span.badge.good { "released" },
+            "crashed" | "panicked" | "broken" => span.badge.bad { (ending) },
+            _ => span.quiet { (ending) },
+        }
     }
 }
 
@@ -191,12 +191,30 @@ pub(super) fn number_cell(label: &str, content: impl Render) -> Markup {
     html! { td.number role="cell" data-label=(label) { div { (content) } } }
 }
 
-/// Renders the column headers.
-pub(super) fn column_headers(names: &[&str]) -> Markup {
+/// Renders the column headers. The columns in `numbers` are aligned to the right.
+pub(super) fn column_headers(names: &[&str], numbers: &[&str]) -> Markup {
     html! {
         thead role="rowgroup" {
-            tr role="row" { @for name in names { th scope="col" role="columnheader" { (name) } } }
+            tr role="row" {
+                @for name in names {
+                    th.number[numbers.contains(name)] scope="col" role="columnheader" { (name) }
+                }
+            }
         }
+    }
+}
+
+/// Renders a count. The style sheet makes a zero quiet, because it needs no attention.
+pub(super) fn render_count(count: usize) -> Markup {
+    html! { span.count[count > 0].zero[count == 0] { (format_count(count)) } }
+}
+
+/// Formats the title of a contender for a picture, which has little room: its note or identifier, or else its program,
+/// or else its client library.
+pub(super) fn short_title(entry: &Entry) -> String {
+    match entry.note.as_ref().or(entry.identifier.as_ref()).or(entry.program.as_ref()) {
+        Some(said) => escape_unprintable(said),
+        None => entry.library().to_owned(),
     }
 }
 
@@ -273,7 +291,6 @@ mod tests {
     #[test]
     fn recorded_end_has_the_number_of_its_holder() {
         let mut lock = crate::base::test_snapshots::lock("/locks/x", None, vec![]);
-        assert_eq!(render_recorded_end(&lock).into_string(), "<span class=\"quiet\">none found</span>");
         (lock.previous, lock.previous_number) = ("clean", Some(17));
         assert!(render_recorded_end(&lock).into_string().ends_with("released</span> (number 17)"));
     }

@@ -12,8 +12,8 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
-    number_cell, percent_encode, render_age, render_asked, render_command, render_held,
-    render_recorded_end, render_time, role,
+    number_cell, percent_encode, render_age, render_asked, render_command, render_held, render_recorded_end,
+    render_time, role,
 };
 use super::locks::format_read_time;
 use super::{Page, message_page, pictures};
@@ -27,12 +27,16 @@ use crate::ui::Site;
 use crate::ui::clock::date_and_time;
 use crate::ui::lock_poller::LockRead;
 use crate::ui::news::News;
-use crate::verbs::operate::{AdminAction, command_line};
+use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
 /// Maximum time to wait for a new read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
-/// Maximum number of waiters in the table. Its caption shows the total number.
+/// Number of waiters that are shown at once. The others are listed on a click.
+const FIRST_WAITERS: usize = 5;
+/// Maximum number of listed waiters. The page shows the total number.
 const MAX_WAITERS: usize = 100;
+/// Maximum number of holders whose commands are shown.
+const MAX_COMMANDS: usize = 3;
 /// Maximum number of events in the table of the history.
 const MAX_EVENTS: usize = 20;
 
@@ -93,7 +97,7 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
                     caption {
                         "The last requests, breaks and crashes, newest first, as " code { "zoolock history" } " shows them"
                     }
-                    (column_headers(&["Event", "Time", "Contender", "By"]))
+                    (column_headers(&["Event", "Time", "Contender", "By"], &[]))
                     tbody role="rowgroup" {
                         @for event in events.iter().rev() {
                             tr role="row" {
@@ -128,25 +132,41 @@ fn render_body(path: &str, service: &ConnectionSettings, seen: &LockRead, lock: 
             Some(lock) => {
                 p.summary #summary role="status" aria-live="polite" { (summary(lock)) }
                 (warnings(lock))
-                (queue(path, service, lock))
+                (queue(lock))
                 (facts(lock, seen))
+                (render_commands(path, service, lock))
             }
         }
     }
 }
 
-/// Renders the cell with the commands that change a contender, to copy.
-fn render_commands(path: &str, service: &ConnectionSettings, entry: &Entry) -> Markup {
-    let Some(token) = entry.token.as_deref() else {
-        return cell("Commands", html! { span.quiet { "no token" } });
-    };
-    // A contender that was asked already is not asked again.
-    let actions = [AdminAction::Revoke, AdminAction::Break];
-    let actions = actions.into_iter().filter(|action| *action == AdminAction::Break || !entry.revoked);
-    let commands = html! {
-        @for action in actions { (render_command(&command_line(service, action, path, token))) }
-    };
-    cell("Commands", commands)
+/// Renders the commands that change the first holders, to copy.
+fn render_commands(path: &str, service: &ConnectionSettings, lock: &Snapshot) -> Markup {
+    let mut holders = lock.holders().filter_map(|holder| Some((holder, holder.token.as_deref()?))).peekable();
+    if holders.peek().is_none() {
+        return html! {};
+    }
+    html! {
+        section aria-labelledby="commands" {
+            h2 #commands { "Commands" }
+            @for (holder, token) in holders.take(MAX_COMMANDS) {
+                @let command = |action| render_command(&command_line(service, action, path, token));
+                div.commands {
+                    p { strong { (describe_contender(holder)) } }
+                    @match holder.unrevocable {
+                        Some(reason) => p { "It cannot be asked to release: " (reason) "." },
+                        None if holder.revoked => p { "It was asked to release." },
+                        None => p { "Ask it to release: " (command(AdminAction::Revoke)) },
+                    }
+                    p { "Take the lock away from it: " (command(AdminAction::Break)) }
+                }
+            }
+            p.quiet {
+                (capitalize(STOP_FIRST)) ". For another contender, write its token into the command. Run the commands where "
+                code { "zoolock" } " has credentials that may change the lock."
+            }
+        }
+    }
 }
 
 /// Returns the summary. Screen readers announce its changes, so it contains no times.
@@ -192,11 +212,17 @@ fn warnings(lock: &Snapshot) -> Markup {
     }
 }
 
-fn queue(path: &str, service: &ConnectionSettings, lock: &Snapshot) -> Markup {
+fn queue(lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holders().collect();
     let waiters = &lock.waiters[..lock.waiters.len().min(MAX_WAITERS)];
-    let commands = |entry: &Entry| render_commands(path, service, entry);
-    let columns = ["Position", "Contender", "Host · process", "Mode", "For", "Token", "Znode", "Commands"];
+    let (first, rest) = waiters.split_at(waiters.len().min(FIRST_WAITERS));
+    let first_rows = html! {
+        @for holder in &holders { (render_row(holder, None)) }
+        @for (index, waiter) in first.iter().enumerate() { (render_row(waiter, Some(index + 1))) }
+    };
+    let rest_rows = html! {
+        @for (index, waiter) in rest.iter().enumerate() { (render_row(waiter, Some(first.len() + index + 1))) }
+    };
     html! {
         section aria-labelledby="queue" {
             h2 #queue { "Queue" }
@@ -210,35 +236,40 @@ fn queue(path: &str, service: &ConnectionSettings, lock: &Snapshot) -> Markup {
                 }
             } @else {
                 (pictures::queue(lock))
-                div.scroll role="region" aria-label="Table of the queue" tabindex="0" {
-                    table.reflow role="table" {
-                        caption {
-                            (format_counted(holders.len(), "holder", "holders")) ", "
-                            (format_counted(lock.waiting, "waiter", "waiters"))
-                            @if waiters.len() < lock.waiting {
-                                ", the first " (format_count(waiters.len())) " of them listed"
-                            }
-                            @if !lock.unread.is_empty() { ", in the part that can be read" }
-                        }
-                        (column_headers(&columns))
-                        tbody role="rowgroup" {
-                            @for holder in holders { (render_row(holder, None, commands(holder))) }
-                            @for (position, waiter) in waiters.iter().enumerate() {
-                                (render_row(waiter, Some(position + 1), commands(waiter)))
-                            }
-                        }
+                (render_table("Table of the queue", first_rows, html! {
+                    (format_counted(holders.len(), "holder", "holders")) ", "
+                    (format_counted(lock.waiting, "waiter", "waiters"))
+                    @if !lock.unread.is_empty() { ", in the part that can be read" }
+                }))
+                @if !rest.is_empty() {
+                    details data-key="more-waiters" {
+                        summary { (format_count(lock.waiting - first.len())) " more wait" }
+                        (render_table("Table of the other waiters", rest_rows, html! {
+                            "Waiters " (format_count(first.len() + 1)) " to " (format_count(waiters.len()))
+                            @if waiters.len() < lock.waiting { " of " (format_count(lock.waiting)) }
+                        }))
                     }
-                }
-                p.quiet {
-                    "Run the commands where " code { "zoolock" }
-                    " uses the same servers, the same root and credentials that may change the lock."
                 }
             }
         }
     }
 }
 
-fn render_row(entry: &Entry, position: Option<usize>, commands: Markup) -> Markup {
+/// Renders a table of contenders.
+fn render_table(label: &str, rows: Markup, caption: Markup) -> Markup {
+    let columns = ["Position", "Contender", "Host · process", "Mode", "For", "Token", "Znode"];
+    html! {
+        div.scroll role="region" aria-label=(label) tabindex="0" {
+            table.lines.queue role="table" {
+                caption { (caption) }
+                (column_headers(&columns, &["For"]))
+                tbody role="rowgroup" { (rows) }
+            }
+        }
+    }
+}
+
+fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
     let token = entry.token.as_deref();
     html! {
         tr role="row" data-key=(escape_unprintable(&entry.node)) {
@@ -257,7 +288,6 @@ fn render_row(entry: &Entry, position: Option<usize>, commands: Markup) -> Marku
             }))
             (cell("Token", html! { code { (token.unwrap_or("unread")) } }))
             (cell("Znode", html! { code.node { (escape_unprintable(&entry.node)) } }))
-            (commands)
         }
     }
 }
@@ -267,7 +297,9 @@ fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
     let at_least = if lock.unread.is_empty() { "" } else { "at least " };
     html! {
         dl.facts {
-            div { dt { "Last recorded end" } dd { (render_recorded_end(lock)) } }
+            @if lock.previous != "unknown" {
+                div { dt { "Last recorded end" } dd { (render_recorded_end(lock)) } }
+            }
             @match (lock.permits, &lock.foreign_semaphore) {
                 (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
                 (Some(permits), None) => div { dt { "Permits" } dd { (at_least) (held) " of " (permits) } },
@@ -294,15 +326,29 @@ mod tests {
     }
 
     #[test]
-    fn page_has_commands_to_copy() {
-        let mut waiter = entry("lock-0000000001", "0.6.0");
-        waiter.revoked = true;
-        let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![waiter]));
-        let text = body(&seen);
-        for command in ["revoke x --token 0.5.0", "break x --token 0.5.0", "break x --token 0.6.0"] {
-            assert!(text.contains(&format!("<code>zoolock {command}</code>")), "{command}: {text}");
+    fn page_has_the_commands_of_the_holder() {
+        let mut lock = lock(
+            "/locks/x",
+            Some(entry("lock-0000000000", "0.5.0")),
+            vec![entry("lock-0000000001", "0.6.0"), entry("lock-0000000002", "0.7.0")],
+        );
+        let text = body(&seen(lock.clone()));
+        for command in ["revoke x --token 0.5.0", "break x --token 0.5.0"] {
+            assert_eq!(
+                text.matches(&format!("<code>zoolock {command}</code>")).count(),
+                1,
+                "{command}: {text}"
+            );
         }
-        assert!(!text.contains("revoke x --token 0.6.0"), "it was asked already: {text}");
+        assert_eq!(text.matches("<code>zoolock ").count(), 2, "waiters have no commands: {text}");
+        let holder = lock.holder.as_mut().expect("a holder");
+        holder.revoked = true;
+        assert!(!body(&seen(lock.clone())).contains("zoolock revoke"), "it was asked already");
+        let holder = lock.holder.as_mut().expect("a holder");
+        (holder.revoked, holder.unrevocable) = (false, Some("its client library is not known"));
+        let text = body(&seen(lock));
+        assert!(!text.contains("zoolock revoke"), "{text}");
+        assert!(text.contains("It cannot be asked to release: its client library is not known."), "{text}");
     }
 
     #[test]
@@ -341,7 +387,12 @@ mod tests {
         let waiters = (1..=10_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters));
         let text = body(&seen);
-        assert_eq!(text.matches("data-key").count(), 101);
+        let (first, rest) = text.split_once("<details").expect("the other waiters");
+        assert_eq!(
+            (first.matches("data-key").count(), rest.matches("<tr role=\"row\" data-key").count()),
+            (6, 95)
+        );
+        assert!(rest.contains("<summary>9\u{202f}995 more wait</summary>"), "{rest}");
         assert!(text.contains("10\u{202f}000 wait") && text.len() < 200_000, "{}", text.len());
     }
 

@@ -13,8 +13,8 @@ use zoolock::{Entry, Snapshot};
 use super::Page;
 use super::elements::{
     PageSlice, capitalize, cell, describe_entry, describe_free, format_count, format_counted, host,
-    lock_href, number_cell, percent_encode, rate, render_age, render_asked, render_held, render_recorded_end,
-    render_time,
+    lock_href, number_cell, percent_encode, rate, render_age, render_asked, render_bad_end, render_count,
+    render_held, render_time,
 };
 use crate::base::reporter::escape_unprintable;
 use crate::plan::selection::{held_since, natural_order};
@@ -94,7 +94,7 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
             }
         } @else {
             div.scroll role="region" aria-label="List of locks" tabindex="0" {
-                table.reflow role="table" {
+                table.lines.locks role="table" {
                     caption {
                         @if found.len() == rows.len() { "All locks" } @else { (format_counted(found.len(), "match", "matches")) }
                         @if found.len() > slice.end - slice.first {
@@ -259,7 +259,7 @@ fn header(params: &LocksParams) -> Markup {
     let head = |word: &str, sort: Option<LockListSort>, direction: &str| {
         let sorted = sort == Some(params.sort);
         html! {
-            th scope="col" role="columnheader" aria-sort=[sorted.then_some(direction)] {
+            th.number[direction == "descending"] scope="col" role="columnheader" aria-sort=[sorted.then_some(direction)] {
                 @match sort {
                     Some(sort) => a href=(href(&params.q, sort, 1)) { (word) @if sorted { span aria-hidden="true" { " ▾" } } },
                     None => (word),
@@ -277,7 +277,6 @@ fn header(params: &LocksParams) -> Markup {
                 (head("Waiting", Some(LockListSort::Waiting), "descending"))
                 (head("Longest", Some(LockListSort::Longest), "descending"))
                 (head("Acquisitions/s", Some(LockListSort::Rate), "descending"))
-                (head("Last recorded end", None, ""))
             }
         }
     }
@@ -295,6 +294,7 @@ fn render_row(row: &LockListRow<'_>, root: &str, stopped_ms: Option<u64>) -> Mar
                     a href=(lock_href(&lock.path)) { (escape_unprintable(name)) }
                     @if lock.clash.is_some() { " " span.badge.bad { "clash" } }
                     @if !lock.unread.is_empty() { " " span.badge { (unread) } }
+                    (render_bad_end(lock))
                 }
             }
             (cell("Holder", html! {
@@ -320,12 +320,11 @@ fn render_row(row: &LockListRow<'_>, root: &str, stopped_ms: Option<u64>) -> Mar
                 }
             }))
             (number_cell("Waiting", html! {
-                (format_count(lock.waiting))
+                (render_count(lock.waiting))
                 (render_asked(lock.waiters.iter(), stopped_ms))
             }))
             (number_cell("Longest", render_age(row.waits_since_ms, stopped_ms)))
             (number_cell("Acquisitions/s", rate(row.rate)))
-            (cell("Last recorded end", render_recorded_end(lock)))
         }
     }
 }

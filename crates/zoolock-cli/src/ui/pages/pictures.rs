@@ -3,12 +3,12 @@
 use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
-use super::elements::{describe_entry, describe_free, format_count, format_counted, role};
+use super::elements::{describe_entry, describe_free, format_count, format_counted, role, short_title};
 use crate::base::reporter::escape_unprintable;
 
 /// Maximum number of holders and of waiters in the picture of a queue.
 const HOLDERS: usize = 4;
-const WAITERS: usize = 12;
+const WAITERS: usize = 4;
 /// Size of the boxes, distance between them, and maximum length of names in letters.
 const WIDTH: usize = 168;
 const HEIGHT: usize = 62;
@@ -110,7 +110,7 @@ fn draw_semaphore(lock: &Snapshot, holders: &[&Entry], hidden: usize, height: us
                 @for (at, holder) in holders.iter().enumerate() {
                     text.host x="0" y=(line(at)) {
                         title { (describe_entry(holder)) ", " (role(holder)) @if holder.revoked { ", asked to release" } }
-                        (cut(&format!("{} × {}", holder.weight, describe_entry(holder)), LETTERS + 4))
+                        (cut(&format!("{} × {}", holder.weight, short_title(holder)), LETTERS + 4))
                     }
                 }
                 @if hidden > 0 { text.host x="0" y=(line(holders.len())) { "and " (format_count(hidden)) " more holders" } }
@@ -131,7 +131,7 @@ fn draw_contender(x: usize, y: usize, entry: &Entry, class: &str, word: &str) ->
             }
             // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
-                text.name x="0" y="37" { (cut(&describe_entry(entry), LETTERS)) }
+                text.name x="0" y="37" { (cut(&short_title(entry), LETTERS)) }
                 text.host x="0" y="53" { (cut(&host, LETTERS + 4)) }
             }
         }
@@ -185,7 +185,7 @@ mod tests {
         let waiters = (1..=5_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let text = queue(&lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters)).into_string();
         assert_eq!(text.matches("<rect").count(), 1 + WAITERS);
-        assert!(text.contains("and 4\u{202f}988 more"), "{text}");
+        assert!(text.contains("and 4\u{202f}996 more"), "{text}");
     }
 
     #[test]

@@ -62,7 +62,9 @@ fn requests_change_no_lock() {
     let (_ui, address) = start(&sandbox, &[]);
     let form = format!("action=break&name=/locks/kept&token={token}");
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
-        for (path, expected) in [("/", "405"), ("/lock?name=kept", "405"), ("/action", "404"), ("/login", "404")] {
+        for (path, expected) in
+            [("/", "405"), ("/lock?name=kept", "405"), ("/action", "404"), ("/login", "404")]
+        {
             let length = form.len();
             let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}");
             let answer = exchange(&address, &format!("{head}\r\n\r\n{form}"));

@@ -26,12 +26,13 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Tests in `pages.py` that do not depend on the kind of server. They run on one server only.
-const SERVER_INDEPENDENT: [&str; 9] = [
+const SERVER_INDEPENDENT: [&str; 10] = [
     "refused_page_is_not_live",
     "open_stream_alone_is_not_live",
     "outage_is_not_live",
     "refused_event_stream_is_polled",
     "commands_are_copied_and_work",
+    "waiters_are_collapsed",
     "hostile_names_are_shown_harmlessly",
     "pages_work_without_javascript",
     "axe_finds_no_serious_violation",

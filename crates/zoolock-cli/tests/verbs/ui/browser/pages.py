@@ -191,7 +191,7 @@ def commands_are_copied_and_work(browser):
     held = Hold("copied", "in the way")
     page = context.new_page()
     page.goto(lock_url("copied"))
-    row = page.get_by_role("region", name="Table of the queue").get_by_role("row").nth(1)
+    row = page.get_by_role("region", name="Commands")
     expect(row).to_contain_text(held.token)
     assert_accessible(page, "a lock with commands")
     tab_to(page, "^Copy zoolock revoke")
@@ -202,6 +202,25 @@ def commands_are_copied_and_work(browser):
     assert copied[:5] == ["zoolock", "revoke", "copied", "--token", held.token], copied
     subprocess.run([*ZOOLOCK, *copied[1:]], check=True)
     assert held.exit_code() == 0
+
+
+def waiters_are_collapsed(browser):
+    page = browser.context().new_page()
+    held = Hold("crowded", "in front")
+    waiters = [Hold("crowded", f"waiter {number}", wait_for=number) for number in range(1, 9)]
+    page.goto(lock_url("crowded"))
+    rest = page.get_by_role("region", name="Table of the other waiters")
+    expect(page.get_by_role("region", name="Table of the queue").get_by_role("row")).to_have_count(7)
+    expect(rest).to_have_count(0)
+    screenshot(page, "collapsed")
+    page.get_by_text("3 more wait").click()
+    expect(rest).to_contain_text("waiter 8")
+    # An update does not close the list.
+    waiters[0].process.terminate()
+    page.get_by_text("2 more wait").wait_for()
+    expect(rest).to_contain_text("waiter 8")
+    for hold in [held, *waiters]:
+        hold.process.kill()
 
 
 def refused_page_is_not_live(browser):
@@ -434,6 +453,7 @@ TESTS = [
     hand_over_is_shown_within_a_second,
     a_deadlock_is_shown_until_it_is_broken,
     commands_are_copied_and_work,
+    waiters_are_collapsed,
     refused_page_is_not_live,
     open_stream_alone_is_not_live,
     outage_is_not_live,
