@@ -16,8 +16,8 @@ use super::read_failure::ReadFailure;
 
 /// Maximum number of locks that are read. Each one costs a watch and repeated reads.
 const MAX_LOCKS: usize = 64;
-/// Maximum number of waiters that are read. The pages show fewer waiters, and the total number.
-const MAX_WAITERS: usize = 500;
+/// Maximum number of waiters that are read and listed. The page also shows the total number.
+pub(super) const MAX_WAITERS: usize = 100;
 /// Time for which reading goes on after the page is closed, since the next page may show the same lock.
 const LINGER_TIME: Duration = Duration::from_secs(5);
 

@@ -25,7 +25,7 @@ use crate::render::history::{
 use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::clock::date_and_time;
-use crate::ui::lock_poller::LockRead;
+use crate::ui::lock_poller::{LockRead, MAX_WAITERS};
 use crate::ui::news::News;
 use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
@@ -33,8 +33,6 @@ use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
 /// Number of waiters that are shown at once. The others are listed on a click.
 const FIRST_WAITERS: usize = 5;
-/// Maximum number of listed waiters. The page shows the total number.
-const MAX_WAITERS: usize = 100;
 /// Maximum number of holders whose commands are shown.
 const MAX_COMMANDS: usize = 3;
 /// Maximum number of events in the table of the history.
@@ -279,6 +277,7 @@ fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
             (cell("Contender", html! {
                 (describe_entry(entry))
                 (render_asked(std::iter::once(entry), None))
+                @if entry.is_superseded { " " span.badge { "earlier session, expires" } }
             }))
             (cell("Host · process", host(entry)))
             (cell("Mode", role(entry)))
