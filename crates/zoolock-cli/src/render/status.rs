@@ -159,6 +159,9 @@ pub(crate) fn describe_contender(entry: &Entry) -> String {
     if let Some(said) = entry.note.as_ref().or(entry.identifier.as_ref()) {
         words.push_str(&format!(": {said}"));
     }
+    if entry.is_superseded {
+        words.push_str(", in an earlier session that expires");
+    }
     escape_unprintable(&words)
 }
 

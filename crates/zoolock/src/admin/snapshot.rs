@@ -114,6 +114,26 @@ impl Snapshot {
         self.holder.iter().chain(&self.beside)
     }
 
+    /// Sets [`Entry::is_superseded`] of the contenders.
+    pub(crate) fn mark_superseded(&mut self) {
+        type Owner = (&'static str, String, Option<String>, u32);
+        if self.queue().nth(1).is_none() {
+            return;
+        }
+        let owner = |entry: &Entry| -> Option<Owner> {
+            // A session of another client library is the owner itself.
+            (entry.owner_kind != "session").then_some(())?;
+            Some((entry.owner_kind, entry.owner.clone()?, entry.host.clone(), entry.pid?))
+        };
+        let mut last_session: HashMap<Owner, u64> = HashMap::new();
+        let later_first = self.holder.iter_mut().chain(&mut self.beside).chain(&mut self.waiters).rev();
+        for entry in later_first {
+            if let (Some(owner), Some(session)) = (owner(entry), entry.session) {
+                entry.is_superseded = *last_session.entry(owner).or_insert(session) != session;
+            }
+        }
+    }
+
     /// Returns the holders, then [`waiters`](Snapshot::waiters).
     pub fn queue(&self) -> impl Iterator<Item = &Entry> + Clone {
         self.holders().chain(&self.waiters)
@@ -191,6 +211,14 @@ pub struct Entry {
     /// can be asked, or if its data could not be read.
     #[serde(skip)]
     pub unrevocable: Option<&'static str>,
+    /// Set if the same owner in the same process has a later contender in this queue, on another session. After an outage
+    /// these are the positions of a session that the process has given up. They go when that session expires.
+    #[serde(skip)]
+    pub is_superseded: bool,
+    /// Pseudonym of the session that created the znode. Session ids themselves are not kept, because an [`Entry`] can be
+    /// printed.
+    #[serde(skip)]
+    pub(crate) session: Option<u64>,
     /// Identifier of the reader's acquisition, if this contender is the writer's znode of an upgrade.
     #[serde(skip)]
     pub(crate) reader_id: Option<String>,
@@ -435,7 +463,7 @@ async fn describe(
     let position = cache.filter(|cache| !cache.own.is_empty()).and_then(|cache| {
         waiters.iter().position(|reading| cache.own.contains(&reading.contender.path(&path)))
     });
-    let lock = Snapshot {
+    let mut lock = Snapshot {
         path: without_chroot(&path, chroot).to_owned(),
         exists: made.is_some() || !unread.is_empty(),
         holder: holders.next(),
@@ -459,6 +487,7 @@ async fn describe(
         unusable,
         unread: unread.iter().map(|part| display_name(part.as_str(), &path, chroot)).collect(),
     };
+    lock.mark_superseded();
     Ok((lock, position))
 }
 

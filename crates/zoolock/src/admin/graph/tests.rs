@@ -75,6 +75,24 @@ fn break_target_notices_the_loss() {
 }
 
 #[test]
+fn owner_does_not_wait_for_its_earlier_session() {
+    let at = |number: usize, session: u64, pid: u32| Entry {
+        session: Some(session),
+        pid: Some(pid),
+        host: Some("web1".to_owned()),
+        ..alone(number, "ann")
+    };
+    let deadlocks = |first: Entry, second: Entry| {
+        let mut lock = lock("/locks/a", &[first], &[second]);
+        lock.mark_superseded();
+        (lock.holder.as_ref().expect("held").is_superseded, WaitGraph::of(&[lock]).deadlocks().len())
+    };
+    assert_eq!(deadlocks(at(0, 7, 1), at(1, 8, 1)), (true, 0), "the process has a new session");
+    assert_eq!(deadlocks(at(0, 7, 1), at(1, 7, 1)), (false, 1), "it acquires twice");
+    assert_eq!(deadlocks(at(0, 7, 1), at(1, 8, 2)), (false, 1), "another process of the owner waits");
+}
+
+#[test]
 fn equal_names_of_different_kinds_are_different_owners() {
     let mut locks = nested();
     locks[2].holder.as_mut().expect("held").owner_kind = "owner";

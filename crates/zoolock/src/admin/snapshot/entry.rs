@@ -36,7 +36,8 @@ pub(crate) fn describe_contender(
         (None, Some((data, _))) => (parse_foreign_data(contender, data), unrevocable_reason(contender, data)),
         _ => (ForeignData::default(), None),
     };
-    let (owner, owner_kind) = owner_and_kind(&data, read.as_ref().map(|(_, stat)| stat.owner));
+    let session = read.as_ref().map(|(_, stat)| stat.owner);
+    let (owner, owner_kind) = owner_and_kind(&data, session);
     Entry {
         node: without_session(contender),
         family: match contender.name.family() {
@@ -67,6 +68,8 @@ pub(crate) fn describe_contender(
         persistent: read.as_ref().is_some_and(|(_, stat)| !is_session(stat.owner)),
         reader_id: data.as_ref().and_then(|d| d.reader_id.clone()),
         unrevocable,
+        is_superseded: false,
+        session: session.filter(|session| is_session(*session)).map(pseudonym),
         id: data.map(|d| d.id),
     }
 }
@@ -103,7 +106,9 @@ fn owner_and_kind(data: &Option<NodeData>, session: Option<SessionId>) -> (Optio
         return (Some(task), "task");
     }
     match session {
-        Some(session) if is_session(session) => (Some(pseudonym(session)), "session"),
+        Some(session) if is_session(session) => {
+            (Some(format!("session-{:016x}", pseudonym(session))), "session")
+        }
         _ => (None, "unknown"),
     }
 }
@@ -119,7 +124,7 @@ pub(super) fn is_session(SessionId(owner): SessionId) -> bool {
 /// Returns a pseudonym for a session. The session id itself must not be shown, because a client
 /// that has the id can take over the session. A session keeps its pseudonym for the lifetime of
 /// this process. The id cannot be computed from the pseudonym.
-fn pseudonym(session: SessionId) -> String {
+fn pseudonym(session: SessionId) -> u64 {
     static KEY: OnceLock<[u8; 16]> = OnceLock::new();
     let key = KEY.get_or_init(|| {
         // Combines two UUIDs, because some bits of each UUID are known.
@@ -128,7 +133,7 @@ fn pseudonym(session: SessionId) -> String {
     });
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write_i64(session.0);
-    format!("session-{:016x}", hasher.finish())
+    hasher.finish()
 }
 
 /// Returns the name of a contender's znode without the session id, because a client that has the id
