@@ -70,8 +70,8 @@ struct KnownEndpoint {
     endpoint: Endpoint,
     /// Set if the current dial does not try the endpoint any more.
     is_tried: bool,
-    /// Set from the start of an attempt until it fails, or until a server answers. So it stays set if the server was silent
-    /// or closed the connection.
+    /// Set from the start of an attempt until it fails, until the next attach, or until its dial is not needed any more. So
+    /// it stays set if the server was silent or closed the connection.
     is_silent: bool,
     /// Set from the loss of a connection with an old write without a reply until the next attach or refusal. If the
     /// server hangs, an attach there can let the leader accept that write minutes later. So the endpoint is dialed after
@@ -450,6 +450,14 @@ mod tests {
     fn server_with_late_write_is_tried_after_those_that_may_answer() {
         let (mut hosts, order) = three_with_late_write();
         assert_eq!(rest(&mut hosts), [&*order[2], &order[0]]);
+    }
+
+    #[test]
+    fn silent_server_is_tried_after_one_with_a_late_write() {
+        let (mut hosts, order) = three_with_late_write();
+        assert_eq!(next(&mut hosts).map(|next| ip(&next)), Some(order[2].clone()));
+        hosts.begin_dial(true, false);
+        assert_eq!(rest(&mut hosts), [&*order[0], &order[2]]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Number of orders read in a row that shows that this process was stopped, so that zoolock's socket may have been full.
 const BACKLOG: usize = 64;
 /// Time after a backlog in which zoolock sends the orders for which its socket had no room.
-const BACKLOG_BOUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const BACKLOG_BOUND: Duration = Duration::from_secs(1);
 /// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
@@ -171,10 +171,12 @@ impl Reaper {
         self.check_children();
         loop {
             // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
-            let mut read = 0;
-            let patience = |read| if read < BACKLOG { Timespec::default() } else { BACKLOG_BOUND };
-            while !self.zoolock_ended && has_message_or_eof(patience(read)) {
+            let (mut read, mut patience, mut wait_end) = (0, Duration::ZERO, None);
+            while !self.zoolock_ended && has_message_or_eof(patience) {
                 read += 1;
+                if read >= BACKLOG {
+                    patience = wait_end.get_or_insert_with(|| now() + BACKLOG_BOUND).saturating_sub(now());
+                }
                 if self.handle_order() {
                     // Reaps the command's process and orphans. Otherwise they could stay zombies,
                     // because pid 1 of a container may not reap its children.
@@ -399,7 +401,8 @@ impl Reaper {
 }
 
 /// Returns whether a message from zoolock comes within this time, or zoolock has closed its end of the socket.
-fn has_message_or_eof(patience: Timespec) -> bool {
+fn has_message_or_eof(patience: Duration) -> bool {
+    let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut file, Some(&patience)).is_ok_and(|count| count > 0)

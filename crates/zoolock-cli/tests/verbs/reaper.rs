@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::process_tree::{
@@ -266,7 +267,18 @@ fn reaper_waits_for_orders_that_had_no_room() {
         send(order).expect("the socket has room");
     }
 
-    assert_eq!((report(), report()), ("term-sent".to_owned(), "ended 3".to_owned()));
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Orders that keep coming must not keep the reaper from its other work.
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Acquire) {
+                let _ = send(&format!("lease {}", lease()));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        assert_eq!((report(), report()), ("term-sent".to_owned(), "ended 3".to_owned()));
+        has_ended.store(true, Ordering::Release);
+    });
     send("finish group").expect("the socket has room");
     assert_eq!(report(), "all-ended");
     send("dismiss").expect("the socket has room");

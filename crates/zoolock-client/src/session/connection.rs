@@ -163,9 +163,11 @@ impl SessionConnection {
         since.until(now)
     }
 
-    /// Returns whether a write has waited for its reply for longer than `time`.
+    /// Returns whether a write has waited for its reply for longer than `time`. Renewals, which are not in the window, do
+    /// not count, because they change nothing.
     pub(super) fn has_write_older_than(&self, time: Duration, now: Instant) -> bool {
-        self.in_flight.iter().any(|entry| op::is_write(entry.op) && entry.sent.until(now) > time)
+        let is_write = |entry: &InFlight| entry.is_in_window && op::is_write(entry.op);
+        self.in_flight.iter().any(|entry| is_write(entry) && entry.sent.until(now) > time)
     }
 
     pub(super) fn into_lost_requests(self) -> LostRequests {

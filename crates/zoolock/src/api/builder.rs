@@ -373,10 +373,7 @@ impl Builder {
             message: format!("cannot start the threads of a session: {error}"),
             source: Some(Arc::new(error)),
         })?;
-        crate::base::telemetry::queue(|| {
-            crate::base::metrics::describe();
-            crate::base::metrics::record_pending();
-        });
+        crate::base::telemetry::queue(crate::base::metrics::describe);
         // The library itself adds the chroot to each path. If the ZooKeeper client added it, the library could not
         // create the chroot.
         let root = match (connect.chroot(), self.root.as_str()) {

@@ -141,9 +141,8 @@ type Changes = BTreeMap<(usize, usize, LockLabel), (&'static Series, f64)>;
 /// stays wrong. If there are changes, the thread of `base/telemetry.rs` will pass them on.
 static PENDING: Mutex<Changes> = Mutex::new(BTreeMap::new());
 
-/// Passes the pending changes to the recorder. Also called after a start, because a fork copies the pending changes and not
-/// the thread that would pass them on.
-pub(crate) fn record_pending() {
+/// Passes the pending changes to the recorder.
+fn record_pending() {
     let changes = std::mem::take(&mut *lock(&PENDING));
     for ((_, at, of), (series, change)) in changes {
         telemetry::call(|| series.record_now(at, &of, change));

@@ -89,7 +89,7 @@ impl LockSession {
     /// Returns whether the lease ends soon. Returns `false` if no acquisition needs the lease, or
     /// there is no connection.
     pub(super) fn ends_soon(&self) -> bool {
-        self.has_znode() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
+        self.has_had_znode() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
     }
 
     /// Attaches the session on a new connection if the lease ends soon, and the lease can hardly be

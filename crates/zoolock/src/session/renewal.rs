@@ -180,7 +180,8 @@ impl Renewer {
         let sent = clock::now();
         let answer = if session.may_have_strays() { zk.check("/") } else { zk.sync_ahead() };
         self.session.tasks.spawn(async move {
-            if answer.await.is_ok() {
+            // Only the leader refuses a check, so a refusal is an answer, too.
+            if answer.await.map_or_else(|error| error.failure.is_answer(), |()| true) {
                 session.record_answer(sent);
             }
             drop(slot);
