@@ -244,9 +244,18 @@ def open_stream_alone_is_not_live(browser):
         lambda route: route.fulfill(status=200, content_type="text/event-stream", body=": nothing yet\n\n"),
     )
     set_hidden(page, True)
+    page.evaluate(
+        """() => {
+            const sign = document.getElementById("live");
+            window.seen = [];
+            new MutationObserver(() => window.seen.push(sign.textContent)).observe(sign, {childList: true});
+        }"""
+    )
     with page.expect_response(events):
         set_hidden(page, False)
-    expect(page.locator("#live")).to_have_text("not live")
+    # The next request shows that the page has seen the first stream open and end.
+    page.wait_for_event("response", lambda response: events.search(response.url))
+    assert "live" not in page.evaluate("() => window.seen")
     page.unroute(events)
     expect(page.locator("#live")).to_have_text("live")
 
