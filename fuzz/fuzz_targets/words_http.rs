@@ -73,8 +73,7 @@ const UNSUPPORTED: [&[u8; 4]; 10] =
 
 fn is_word(bytes: &[u8]) -> bool {
     bytes.first_chunk().is_some_and(|typed: &[u8; 4]| {
-        FourLetterWord::ALL.iter().any(|word| word.name().as_bytes() == typed)
-            || UNSUPPORTED.contains(&typed)
+        FourLetterWord::ALL.iter().any(|word| word.name().as_bytes() == typed) || UNSUPPORTED.contains(&typed)
     })
 }
 
