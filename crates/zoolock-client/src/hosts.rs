@@ -73,10 +73,11 @@ struct KnownEndpoint {
     /// Set from the start of an attempt until it fails, until the next attach, or until its dial is not needed any more. So
     /// it stays set if the server was silent or closed the connection.
     is_silent: bool,
-    /// Set from the loss of a connection with an old write without a reply until the next attach or refusal. If the
-    /// server hangs, an attach there can let the leader accept that write minutes later. So the endpoint is dialed after
-    /// others that may answer.
-    has_late_write: bool,
+    /// The number of dials that try the endpoint after others that may answer. Set at the loss of a connection with an
+    /// old write without a reply, until the next attach or refusal. If the server hangs, an attach there can let the
+    /// leader accept that write minutes later. The number is limited, because the others may attach the session and
+    /// confirm no write.
+    late_write_dials: u8,
 }
 
 impl Hosts {
@@ -92,6 +93,7 @@ impl Hosts {
         self.reached_first = reached_first;
         for known in &mut self.endpoints {
             known.is_tried = avoid_reached && self.reached.as_ref() == Some(&known.endpoint);
+            known.late_write_dials = known.late_write_dials.saturating_sub(1);
         }
         let cx = &mut Context::from_waker(Waker::noop());
         let _ = self.poll_lookups(cx);
@@ -130,7 +132,9 @@ impl Hosts {
     pub(crate) fn record_attached(&mut self) {
         self.attached.clone_from(&self.reached);
         for known in &mut self.endpoints {
-            known.has_late_write &= self.attached.as_ref() != Some(&known.endpoint);
+            if self.attached.as_ref() == Some(&known.endpoint) {
+                known.late_write_dials = 0;
+            }
         }
         self.forget_silent();
     }
@@ -144,14 +148,14 @@ impl Hosts {
     /// Records that the server at an endpoint may still carry out a write whose connection is lost.
     pub(crate) fn record_late_write(&mut self, endpoint: &Endpoint) {
         let lost = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
-        lost.for_each(|known| known.has_late_write = true);
+        lost.for_each(|known| known.late_write_dials = LATE_WRITE_DIALS);
     }
 
     /// Records that an attempt to connect failed. The system accepts connections for a server that hangs, so this server
     /// does not hang.
     fn record_failed(&mut self, endpoint: &Endpoint) {
         let failed = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
-        failed.for_each(|known| (known.is_silent, known.has_late_write) = (false, false));
+        failed.for_each(|known| (known.is_silent, known.late_write_dials) = (false, 0));
     }
 
     /// Records the answers of look-ups. Returns `Pending` while a look-up is under way.
@@ -184,8 +188,7 @@ impl Hosts {
             if self.endpoints.iter().all(|known| known.endpoint != endpoint) {
                 // The random position spreads the processes of a fleet over the servers.
                 let position = self.platform.random() % (self.endpoints.len() as u64 + 1);
-                let new =
-                    KnownEndpoint { endpoint, is_tried: false, is_silent: false, has_late_write: false };
+                let new = KnownEndpoint { endpoint, is_tried: false, is_silent: false, late_write_dials: 0 };
                 self.endpoints.insert(usize::try_from(position).unwrap_or(0), new);
             }
         }
@@ -197,7 +200,7 @@ impl Hosts {
         let looked_up = self.poll_lookups(cx);
         let is_reached = |known: &KnownEndpoint| self.reached.as_ref() == Some(&known.endpoint);
         let order = |known: &KnownEndpoint| {
-            (is_reached(known) != self.reached_first, known.is_silent, known.has_late_write)
+            (is_reached(known) != self.reached_first, known.is_silent, known.late_write_dials > 0)
         };
         let untried = self.endpoints.iter().enumerate().filter(|(_, known)| !known.is_tried);
         let Some((at, _)) = untried.min_by_key(|(_, known)| order(known)) else {
@@ -294,6 +297,9 @@ async fn connect_with_tls(
     }
     Ok(stream)
 }
+
+/// The value of `late_write_dials` after the loss of a connection.
+const LATE_WRITE_DIALS: u8 = 6;
 
 /// The minimum time limit of connecting to a server, if a SASL token is computed afterwards.
 const SHORTEST_CONNECT: Duration = Duration::from_millis(500);
@@ -450,6 +456,22 @@ mod tests {
     fn server_with_late_write_is_tried_after_those_that_may_answer() {
         let (mut hosts, order) = three_with_late_write();
         assert_eq!(rest(&mut hosts), [&*order[2], &order[0]]);
+    }
+
+    #[test]
+    fn server_with_late_write_is_tried_again_after_some_dials() {
+        let (mut hosts, order) = three_with_late_write();
+        let (others, late) = ([&order[2], &order[1]], &order[0]);
+        for dial in 1.. {
+            // Two servers attach the session in turn, and confirm no write.
+            let first = next(&mut hosts).expect("servers are known");
+            if ip(&first) == *late {
+                assert_eq!(dial, LATE_WRITE_DIALS);
+                return;
+            }
+            attach(&mut hosts, "zk", others[usize::from(dial - 1) % 2]);
+            hosts.begin_dial(true, false);
+        }
     }
 
     #[test]
