@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use zoolock_fuzz::{CREDENTIALS, Input};
 use zoolock_server::acl;
-use zoolock_server::fuzzing::FuzzServer;
+use zoolock_server::fuzzing::{FuzzServer, UNSUPPORTED_WORDS};
 use zoolock_server::{Access, FourLetterWord, Secret, Users};
 
 fuzz_target!(|data: &[u8]| {
@@ -67,13 +67,10 @@ fn pieces<'a>(mut bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Words of ZooKeeper that the server refuses.
-const UNSUPPORTED: [&[u8; 4]; 10] =
-    [b"cons", b"crst", b"dirs", b"dump", b"gtmk", b"hash", b"srst", b"stmk", b"wchc", b"wchp"];
-
 fn is_word(bytes: &[u8]) -> bool {
     bytes.first_chunk().is_some_and(|typed: &[u8; 4]| {
-        FourLetterWord::ALL.iter().any(|word| word.name().as_bytes() == typed) || UNSUPPORTED.contains(&typed)
+        FourLetterWord::ALL.iter().any(|word| word.name().as_bytes() == typed)
+            || UNSUPPORTED_WORDS.contains(&typed)
     })
 }
 

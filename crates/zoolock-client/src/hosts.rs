@@ -73,10 +73,10 @@ struct KnownEndpoint {
     /// Set from the start of an attempt until it fails, until the next attach, or until its dial is not needed any more. So
     /// it stays set if the server was silent or closed the connection.
     is_silent: bool,
-    /// The number of dials that try the endpoint after others that may answer. Set at the loss of a connection with an
-    /// old write without a reply, until the next attach or refusal. If the server hangs, an attach there can let the
-    /// leader accept that write minutes later. The number is limited, because the others may attach the session and
-    /// confirm no write.
+    /// While this is above zero, a dial tries the endpoint after others that may answer. Each dial counts it down. Set at
+    /// the loss of a connection with an old write without a reply, until the next attach or refusal. If the server hangs,
+    /// an attach there can let the leader accept that write minutes later. The number is limited, because the others may
+    /// attach the session and confirm no write.
     late_write_dials: u8,
 }
 
@@ -298,7 +298,8 @@ async fn connect_with_tls(
     Ok(stream)
 }
 
-/// The value of `late_write_dials` after the loss of a connection.
+/// The value of `late_write_dials` after the loss of a connection. The next dial counts it down first, so the endpoint
+/// comes later in five dials.
 const LATE_WRITE_DIALS: u8 = 6;
 
 /// The minimum time limit of connecting to a server, if a SASL token is computed afterwards.

@@ -127,8 +127,12 @@ impl DataDir {
         self.read_timeout(SESSION_TIMEOUT_FILE).map(|ms| Duration::from_millis(ms.into()))
     }
 
-    /// Records the longest timeout of the sessions that a server with a log has or can grant.
+    /// Records the longest timeout of the sessions that a server with a log has or can grant. A start seldom changes it, so
+    /// it seldom costs a write.
     pub(crate) fn record_longest_timeout(&self, timeout_ms: u32) -> io::Result<()> {
+        if self.read_timeout(LONGEST_TIMEOUT_FILE).is_ok_and(|recorded| recorded == timeout_ms) {
+            return Ok(());
+        }
         self.directory.write_line(LONGEST_TIMEOUT_FILE, &timeout_ms.to_string())
     }
 

@@ -87,7 +87,7 @@ parts! {
 /// after a lost reply: its read was not sent, and the reader's znode was never deleted. In the
 /// fifth, a late write of `break` overwrote the data of a znode whose create got no reply, so its
 /// acquisition did not find it, and waited behind it for ever. In the sixth, an acquisition took the
-/// znode of another one for its own, because that one had just ended. In the next four, a server carried
+/// znode of another one for its own, because that acquisition had just ended. In the next four, a server carried
 /// out an old create after an attach that the client had given up, and the znode blocked its queue.
 /// In the last two, a session attached again between the create of a lock and its reply, and the
 /// new lock was suspect at once.

@@ -16,6 +16,8 @@ use crate::core::{Core, CoreConfig, ServerStats};
 use crate::word::FourLetterWord;
 use crate::x500;
 
+pub use super::words::UNSUPPORTED as UNSUPPORTED_WORDS;
+
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 /// A server without listeners, which answers all four-letter words.

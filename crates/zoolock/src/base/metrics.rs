@@ -160,9 +160,6 @@ impl Series {
         if self.instrument == Histogram {
             return telemetry::queue_or_drop(move || self.record_now(at, &of, value));
         }
-        if !telemetry::is_running() {
-            return;
-        }
         let pending = &mut *lock(&PENDING);
         if pending.is_empty() {
             telemetry::queue(record_pending);

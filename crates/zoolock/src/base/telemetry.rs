@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,10 +24,6 @@ const MAX_EVENTS: usize = 8192;
 /// Time for which the thread collects events before it writes them. It limits how often the thread wakes up.
 const COLLECT_TIME: Duration = Duration::from_millis(10);
 
-/// The id of the process that has the thread; 0 before the first start. A fork does not copy the thread, and it may copy a
-/// locked mutex. So a forked process does not lock it before it starts a thread of its own.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-
 static STATE: Mutex<Telemetry> = Mutex::new(EMPTY);
 static CHANGED: Condvar = Condvar::new();
 
@@ -38,9 +33,11 @@ struct Telemetry {
     dropped: u64,
     /// Set if the events must be written at once.
     is_urgent: bool,
+    /// The id of the process that has the thread; 0 before the first start. A fork does not copy the thread.
+    process: u32,
 }
 
-const EMPTY: Telemetry = Telemetry { events: VecDeque::new(), dropped: 0, is_urgent: false };
+const EMPTY: Telemetry = Telemetry { events: VecDeque::new(), dropped: 0, is_urgent: false, process: 0 };
 
 /// Starts the thread, unless this process has it already.
 ///
@@ -48,17 +45,11 @@ const EMPTY: Telemetry = Telemetry { events: VecDeque::new(), dropped: 0, is_urg
 /// The system refuses the thread.
 pub(crate) fn start() -> io::Result<()> {
     let state = &mut *lock(&STATE);
-    if !is_running() {
+    if state.process != std::process::id() {
         start_thread("zoolock-log", write_events)?;
-        *state = EMPTY;
-        PROCESS.store(std::process::id(), Ordering::Release);
+        *state = Telemetry { process: std::process::id(), ..EMPTY };
     }
     Ok(())
-}
-
-/// Returns whether this process has the thread. If it does not, it must not lock the state of this library's telemetry.
-pub(crate) fn is_running() -> bool {
-    PROCESS.load(Ordering::Acquire) == std::process::id()
 }
 
 /// Queues an event, also above the limit. For rare events that must not be dropped.
@@ -72,19 +63,16 @@ pub(crate) fn queue_or_drop(event: impl FnOnce() + Send + 'static) {
 }
 
 fn push(event: Box<dyn FnOnce() + Send>, limit: usize, is_urgent: bool) {
-    if !is_running() {
-        return;
-    }
     let state = &mut *lock(&STATE);
     if state.events.len() >= limit {
         state.dropped += 1;
-        return;
-    }
-    state.events.push_back(event);
-    state.is_urgent |= is_urgent;
-    // The thread waits for the first event. It then collects further events without a wake-up for each.
-    if state.events.len() == 1 || state.is_urgent {
-        CHANGED.notify_one();
+    } else if state.process != 0 {
+        state.events.push_back(event);
+        state.is_urgent |= is_urgent;
+        // The thread waits for the first event. It then collects further events without a wake-up for each.
+        if state.events.len() == 1 || state.is_urgent {
+            CHANGED.notify_one();
+        }
     }
 }
 

@@ -245,7 +245,8 @@ impl LockSession {
         lock(&self.acquisitions).is_empty()
     }
 
-    /// Returns whether an acquisition has had a znode, and so may need the lease. The create of the first znode begins the lease.
+    /// Returns whether an acquisition has had a znode, and so may need the lease. The create of the first znode begins
+    /// the lease.
     fn has_had_znode(&self) -> bool {
         lock(&self.acquisitions).values().any(|registration| !registration.nodes.is_empty())
     }

@@ -97,7 +97,7 @@ fn describe_no_deadlock(overview: &Overview) -> String {
     if overview.trouble.is_some() { text } else { capitalize(&text) }
 }
 
-/// Counts the deadlocks, and those that are only possible.
+/// Counts the certain and the possible deadlocks.
 fn count_deadlocks(seen: &[SeenDeadlock]) -> String {
     let sure = seen.iter().filter(|seen| seen.is_sure()).count();
     let known = format_counted(sure, "deadlock", "deadlocks");

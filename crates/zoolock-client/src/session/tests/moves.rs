@@ -383,8 +383,8 @@ fn reattach_begins_with_a_server_that_works() {
         harness.session.reattach(true, true, harness.now);
         harness.collect();
         let dial = harness.outputs.iter().find(|output| matches!(output, Output::Dial { .. }));
-        let expected = matches!(dial, Some(Output::Dial { avoid_current: false, same_first, .. }) if *same_first == works);
-        assert!(expected, "{dial:?} with a request that waits for {waited:?}");
+        let Some(Output::Dial { avoid_current, same_first, .. }) = dial else { panic!("no dial") };
+        assert_eq!((*avoid_current, *same_first), (false, works), "a request waits for {waited:?}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Logs the outages of a client: one line when a session loses its connection, and one when a server is reached again.
-//! Keeps the reason of the current outage for views and errors.
+//! Keeps the reason of the current outage for the views.
 //!
 //! All sessions of a client share one log, so an outage that several sessions notice is logged once.
 
