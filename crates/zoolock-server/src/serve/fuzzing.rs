@@ -16,7 +16,8 @@ use crate::core::{Core, CoreConfig, ServerStats};
 use crate::word::FourLetterWord;
 use crate::x500;
 
-pub use super::words::UNSUPPORTED as UNSUPPORTED_WORDS;
+/// Words of ZooKeeper that the server knows and does not support.
+pub const UNSUPPORTED_WORDS: [&[u8; 4]; 10] = super::words::UNSUPPORTED;
 
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 

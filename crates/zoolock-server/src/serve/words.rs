@@ -15,7 +15,7 @@ pub(super) const VERSION: &str =
 
 /// Words of ZooKeeper that this server does not support. It answers them as ZooKeeper answers a word that is not in the
 /// whitelist.
-pub(crate) const UNSUPPORTED: [&[u8; 4]; 10] =
+pub(super) const UNSUPPORTED: [&[u8; 4]; 10] =
     [b"cons", b"crst", b"dirs", b"dump", b"gtmk", b"hash", b"srst", b"stmk", b"wchc", b"wchp"];
 
 /// Returns the answer to a word, or `None` if the bytes are the start of a frame. No frame starts
