@@ -13,7 +13,7 @@ use zoolock_tests::skip::skip;
 use zoolock_tests::{Proxy, ZoolockBinary, opcode};
 
 const WORKS: [&str; 11] =
-    ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles", "rest", "tenure"];
+    ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles", "rest", "shared"];
 
 /// An environment variable that all processes of a run inherit. It identifies the processes that remain.
 const MARK: &str = "ZOOLOCK_BENCH_MARK";

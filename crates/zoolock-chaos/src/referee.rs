@@ -37,7 +37,7 @@ pub(crate) struct LiveState {
     pub(crate) busy: HashMap<TaskId, (i64, Vec<String>)>,
     /// Tasks between the check of their guard and their write, each with the time of the write.
     pub(crate) before_write: HashMap<TaskId, i64>,
-    /// Tickets whose release the server has confirmed. The znodes of batching mutexes stay for the next task, so their
+    /// Tickets whose release the server has confirmed. The znodes of shared holds stay for the next task, so their
     /// tickets are left out.
     pub(crate) released: HashSet<String>,
     pub(crate) sections: u64,
@@ -168,7 +168,7 @@ impl LiveState {
     fn record_end(&mut self, section: &CriticalSection) {
         self.busy.remove(&section.who);
         self.sections += u64::from(section.last_valid.is_some());
-        if section.released.is_some() && section.kind != "tenure" {
+        if section.released.is_some() && section.kind != "shared hold" {
             self.released.extend(section.ticket.clone());
         }
     }

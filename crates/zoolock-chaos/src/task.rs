@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::sleep;
-use zoolock::{Error, LossReason, Owner, Zoolock};
+use zoolock::{Error, LossReason, Owner, SharedHold, Zoolock};
 
 use crate::Outcome;
 use crate::any_guard::AnyGuard;
@@ -43,7 +43,7 @@ pub(crate) enum TaskKind {
     ReadWrite,
     Semaphore,
     Multi,
-    Tenure,
+    SharedHold,
     Reentrant,
 }
 
@@ -54,7 +54,7 @@ impl TaskKind {
         (TaskKind::ReadWrite, 3),
         (TaskKind::Semaphore, 2),
         (TaskKind::Multi, 2),
-        (TaskKind::Tenure, 10),
+        (TaskKind::SharedHold, 10),
         (TaskKind::Reentrant, 1),
     ];
 
@@ -64,7 +64,7 @@ impl TaskKind {
             TaskKind::ReadWrite => "read/write",
             TaskKind::Semaphore => "semaphore",
             TaskKind::Multi => "multi",
-            TaskKind::Tenure => "tenure",
+            TaskKind::SharedHold => "shared hold",
             TaskKind::Reentrant => "reentrant",
         }
     }
@@ -75,7 +75,7 @@ impl TaskKind {
             TaskKind::Mutex | TaskKind::Multi => &["m0", "m1", "m2", "m3", "m4", "m5"],
             TaskKind::ReadWrite => &["rw0", "rw1"],
             TaskKind::Semaphore => &["sem"],
-            TaskKind::Tenure => &["t0", "t1"],
+            TaskKind::SharedHold => &["t0", "t1"],
             TaskKind::Reentrant => &["r0"],
         }
     }
@@ -86,6 +86,8 @@ pub(crate) struct LockTask {
     who: TaskId,
     kind: TaskKind,
     zoolock: Zoolock,
+    /// The locks whose tasks share a hold.
+    shared: Vec<SharedHold>,
     from: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
     rng: Rng,
@@ -98,13 +100,14 @@ impl LockTask {
         who: TaskId,
         kind: TaskKind,
         zoolock: Zoolock,
+        shared: Vec<SharedHold>,
         referee: &Path,
         seed: u64,
         broken: Option<DeliberateBug>,
     ) -> Outcome<Self> {
         let (from, to) = UnixStream::connect(referee).await?.into_split();
         let (from, rng) = (BufReader::new(from).lines(), Rng::with_seed(seed));
-        Ok(LockTask { who, kind, zoolock, from, to, rng, broken, owner: Owner::new() })
+        Ok(LockTask { who, kind, zoolock, shared, from, to, rng, broken, owner: Owner::new() })
     }
 
     /// Runs until `stop` is set and the last attempt has ended.
@@ -130,9 +133,9 @@ impl LockTask {
                 let got = zl.mutex(name).lock().await;
                 self.finish_attempt(begun, got).await
             }
-            TaskKind::Tenure => {
-                let mutex = zl.mutex(name).batching(400, Duration::from_millis(300));
-                let mutex = mutex.linger(Duration::from_millis(30));
+            TaskKind::SharedHold => {
+                let shared = self.shared.iter().find(|shared| shared.mutex().name() == name);
+                let mutex = shared.expect("a handle for each lock").clone();
                 let begun = self.begin_attempt(one, HeldShare::Alone).await?;
                 let got = mutex.lock().await;
                 self.finish_attempt(begun, got).await

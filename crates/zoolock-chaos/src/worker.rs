@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zoolock::Zoolock;
+use zoolock::{SharedHold, Zoolock};
 
 use crate::Outcome;
 use crate::ensemble::TICK;
@@ -21,6 +21,9 @@ use crate::task::{DeliberateBug, LockTask, TaskKind};
 /// The timeouts of a worker's sessions. Task number N uses session number N modulo the number of
 /// sessions.
 pub(crate) const TIMEOUTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(8)];
+
+/// The limit of the shared holds.
+const SHARED_HOLD_LIMIT: Duration = Duration::from_millis(100);
 
 /// The settings of a worker.
 #[derive(Args, Debug)]
@@ -56,13 +59,23 @@ pub(crate) async fn run(settings: WorkerArgs) -> Outcome<()> {
     for timeout in TIMEOUTS {
         sessions.push(connect(addresses, timeout, &stop).await);
     }
+    // All tasks of a session have clones of these handles.
+    let shared = |zoolock: &Zoolock| -> Vec<SharedHold> {
+        let names = TaskKind::SharedHold.locks().iter();
+        names.map(|name| zoolock.mutex(name).shared_hold(SHARED_HOLD_LIMIT)).collect()
+    };
+    let shared: Vec<_> = sessions.iter().map(|session| session.as_ref().map(shared)).collect();
     let mut tasks = JoinSet::new();
     let kinds = TaskKind::MIX.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count));
     for (number, kind) in kinds.enumerate() {
         let who = TaskId { worker: settings.number, life: settings.life, task: number };
-        let Some(zoolock) = sessions[number % sessions.len()].clone() else { continue };
+        let session = number % sessions.len();
+        let (Some(zoolock), Some(shared)) = (sessions[session].clone(), shared[session].clone()) else {
+            continue;
+        };
         let seed = settings.seed ^ ((number as u64) << 40);
-        let task = LockTask::new(who, kind, zoolock, &settings.referee, seed, settings.broken).await?;
+        let task =
+            LockTask::new(who, kind, zoolock, shared, &settings.referee, seed, settings.broken).await?;
         tasks.spawn(task.run(stop.clone()));
     }
     while let Some(ended) = tasks.join_next().await {

@@ -170,7 +170,7 @@ mod chaos {
         let output = drill("run", &["--time", "40s", "--workers", "2", "--only", faults]);
         assert_eq!(output.status.code(), Some(0), "there are violations, or the run could not be judged");
         let report = String::from_utf8_lossy(&output.stdout);
-        for kind in ["mutex", "read/write", "semaphore", "multi", "tenure", "reentrant"] {
+        for kind in ["mutex", "read/write", "semaphore", "multi", "shared hold", "reentrant"] {
             assert!(report.contains(&format!("{kind} ")), "no {kind} was held");
         }
     }

@@ -17,7 +17,7 @@
 //! * [`rules`]: the safety rules of the protocol.
 //! * [`lease`]: the time until which a holder may rely on its session.
 //! * [`pace`]: the requests that renew the lease.
-//! * [`tenure`]: one queue position for all tasks of a process.
+//! * [`shared_hold`]: the tasks of one client that pass a hold on to each other.
 //! * [`token`]: the fencing token.
 
 #![forbid(unsafe_code)]
@@ -33,7 +33,7 @@ pub mod pace;
 pub mod queue;
 pub mod record;
 pub mod rules;
-pub mod tenure;
+pub mod shared_hold;
 pub mod token;
 
 pub use acquisition::{Action, Config, Event, Kind, Machine, Mode};

@@ -9,7 +9,7 @@ use crate::ids::Zxid;
 /// checks the token.
 ///
 /// Tokens are ordered by epoch, then by the transaction that created the holder's znode, then by
-/// the number of local passes within one tenure. The epoch is a setting. An operator raises it when
+/// the number of passes within one shared hold. The epoch is a setting. An operator raises it when
 /// the ensemble is wiped, restored from a backup, or replaced by another ensemble, because the
 /// transaction ids then start again.
 ///
@@ -32,7 +32,7 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// Creates a token from an epoch, a creation transaction and a local pass.
+    /// Creates a token from an epoch, a creation transaction and a pass.
     pub fn new(epoch: u32, czxid: Zxid, pass: u32) -> FencingToken {
         FencingToken { epoch, czxid, pass }
     }

@@ -68,10 +68,6 @@ impl SimulatedTask for TaskHandle {
         }
         self.executor.make_ready(self.id);
     }
-
-    fn is_finished(&self) -> bool {
-        !lock(&self.executor.inner).tasks.contains_key(&self.id)
-    }
 }
 
 impl Executor {

@@ -16,7 +16,7 @@ use crate::{Grants, Sim, lock};
 /// A guard of any kind.
 pub(crate) enum AnyGuard {
     Mutex(Guard),
-    Tenure(Guard),
+    SharedHold(Guard),
     Read(ReadGuard),
     Upgradable(UpgradableReadGuard),
     Write(WriteGuard),
@@ -27,7 +27,7 @@ pub(crate) enum AnyGuard {
 macro_rules! each {
     ($self:expr, $guard:ident => $what:expr) => {
         match $self {
-            AnyGuard::Mutex($guard) | AnyGuard::Tenure($guard) => $what,
+            AnyGuard::Mutex($guard) | AnyGuard::SharedHold($guard) => $what,
             AnyGuard::Read($guard) => $what,
             AnyGuard::Upgradable($guard) => $what,
             AnyGuard::Write($guard) => $what,
@@ -85,7 +85,7 @@ impl AnyGuard {
 
     fn token(&self) -> Option<FencingToken> {
         match self {
-            AnyGuard::Mutex(guard) | AnyGuard::Tenure(guard) => Some(guard.token()),
+            AnyGuard::Mutex(guard) | AnyGuard::SharedHold(guard) => Some(guard.token()),
             AnyGuard::Write(guard) => Some(guard.token()),
             AnyGuard::Multi(guard) => Some(guard.token()),
             AnyGuard::Read(_) | AnyGuard::Upgradable(_) | AnyGuard::Permits(..) => None,
@@ -94,7 +94,7 @@ impl AnyGuard {
 
     fn mode(&self) -> HoldMode {
         match self {
-            AnyGuard::Mutex(_) | AnyGuard::Tenure(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => {
+            AnyGuard::Mutex(_) | AnyGuard::SharedHold(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => {
                 HoldMode::Exclusive
             }
             AnyGuard::Read(_) => HoldMode::Shared,
@@ -316,19 +316,19 @@ impl Sim {
                 _ => grants.broken += 1,
             }
         }
-        let turns = matches!(guard, AnyGuard::Tenure(_));
+        let is_shared = matches!(guard, AnyGuard::SharedHold(_));
         let true_reason = self.world(|world| {
             let exists = all_znodes_exist(world, locks, guard);
             match reason {
                 LossReason::SessionExpired => !exists || world.any_expired(host),
                 // A lock whose znodes exist was not broken. Write guards are an exception: the
                 // guard of an upgraded reader identifies the writer's znode only by its path, and
-                // that path may now belong to another contender's znode. If tasks share a queue
-                // position, an operator's action from before a task requested the lock can end that
-                // task's hold, too. So all actions count for such a task.
+                // that path may now belong to another contender's znode. An operator's action from
+                // before a task requested the lock can end a shared hold, too. So all actions count
+                // for such a task.
                 LossReason::Broken if exists && !matches!(guard, AnyGuard::Write(_)) => false,
                 LossReason::Broken => {
-                    world.count_operator_actions(locks) > if turns { 0 } else { actions_before }
+                    world.count_operator_actions(locks) > if is_shared { 0 } else { actions_before }
                         || world.was_removed_or_restored(locks)
                 }
                 LossReason::Unreachable => true,
@@ -425,7 +425,7 @@ impl RunHistory {
         let grants = &mut self.grants;
         let count = match guard {
             AnyGuard::Mutex(_) => &mut grants.mutex,
-            AnyGuard::Tenure(_) => &mut grants.tenure,
+            AnyGuard::SharedHold(_) => &mut grants.shared_hold,
             AnyGuard::Read(_) | AnyGuard::Upgradable(_) => &mut grants.read,
             AnyGuard::Write(_) if origin == GuardOrigin::Upgrade => &mut grants.upgraded,
             AnyGuard::Write(_) => &mut grants.write,

@@ -101,7 +101,7 @@ pub struct Grants {
     pub upgraded: u64,
     pub permits: u64,
     pub multi: u64,
-    pub tenure: u64,
+    pub shared_hold: u64,
     /// The number of losses. The following fields count the losses for each reason.
     pub lost: u64,
     pub expired: u64,
@@ -112,8 +112,8 @@ pub struct Grants {
 impl Grants {
     /// Returns the number of all grants.
     pub fn all(&self) -> u64 {
-        let Grants { mutex, read, write, upgraded, permits, multi, tenure, .. } = self;
-        mutex + read + write + upgraded + permits + multi + tenure
+        let Grants { mutex, read, write, upgraded, permits, multi, shared_hold, .. } = self;
+        mutex + read + write + upgraded + permits + multi + shared_hold
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zoolock::{Batching, Connection, Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
+use zoolock::{Connection, Error, LossReason, Mutex, RwLock, Semaphore, SharedHold, Ticket, Zoolock};
 
 use crate::ensemble::TICK;
 use crate::history::{AnyGuard, GuardOrigin, RunStage};
@@ -40,7 +40,8 @@ enum AcquireMode {
 /// The handles of one task for one lock.
 struct Handles {
     mutex: Mutex,
-    tenure: Batching,
+    /// All tasks of the host have clones of this handle.
+    shared: SharedHold,
     rwlock: RwLock,
     semaphore: Semaphore,
 }
@@ -71,10 +72,13 @@ async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     if let Some(working) = lock(&sim.history).working.get_mut(&host) {
         *working += plan.workers;
     }
+    let locks = plan.locks.iter().enumerate();
+    let shared: Vec<SharedHold> = locks.map(|(index, kind)| shared_handle(&zoolock, index, *kind)).collect();
     for nth in 0..plan.workers {
-        let worker = run_worker(sim.clone(), host, nth, zoolock.clone(), rng.fork());
+        let worker = run_worker(sim.clone(), host, nth, zoolock.clone(), shared.clone(), rng.fork());
         sim.executor.spawn(host, false, Box::pin(worker));
     }
+    drop(shared);
     count_ended_task(&sim, host);
     // At the end of the run, each host that has not crashed closes its client.
     loop {
@@ -95,14 +99,22 @@ fn count_ended_task(sim: &Sim, host: usize) {
     }
 }
 
-async fn run_worker(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng: Rng) {
+async fn run_worker(
+    sim: Arc<Sim>,
+    host: usize,
+    nth: usize,
+    zoolock: Zoolock,
+    shared: Vec<SharedHold>,
+    mut rng: Rng,
+) {
     {
         let handles: Vec<Handles> = sim
             .plan
             .locks
             .iter()
+            .zip(shared)
             .enumerate()
-            .map(|(index, kind)| Handles::of(&zoolock, index, *kind))
+            .map(|(index, (kind, shared))| Handles::of(&zoolock, index, *kind, shared))
             .collect();
         let worker = SimWorker { sim: sim.clone(), host, nth, zoolock, handles };
         for _ in 0..sim.plan.rounds {
@@ -115,26 +127,34 @@ async fn run_worker(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mu
 }
 
 impl Handles {
-    fn of(zoolock: &Zoolock, index: usize, kind: PlannedLock) -> Handles {
-        let (mut mutex, mut rwlock) = (zoolock.mutex(name(index)), zoolock.rwlock(name(index)));
-        let (size, passes, hold, linger) = match kind.family {
-            PlannedKind::Semaphore(size) => (size, 0, 0, 0),
-            PlannedKind::Tenure { passes, hold, linger } => (1, passes, hold, linger),
-            PlannedKind::Mutex | PlannedKind::ReadWrite => (1, 0, 0, 0),
+    fn of(zoolock: &Zoolock, index: usize, kind: PlannedLock, shared: SharedHold) -> Handles {
+        let mut rwlock = zoolock.rwlock(name(index));
+        let size = match kind.family {
+            PlannedKind::Semaphore(size) => size,
+            PlannedKind::SharedHold(_) | PlannedKind::Mutex | PlannedKind::ReadWrite => 1,
         };
         let semaphore = zoolock.semaphore(name(index), size);
         if kind.crash_detection {
-            (mutex, rwlock) = (mutex.crash_detection(), rwlock.crash_detection());
+            rwlock = rwlock.crash_detection();
         }
-        if kind.delay > 0 {
-            mutex = mutex.lock_delay(Duration::from_millis(kind.delay));
-        }
-        let mut tenure = mutex.clone().batching(passes, Duration::from_millis(hold));
-        if linger > 0 {
-            tenure = tenure.linger(Duration::from_millis(linger));
-        }
-        Handles { mutex, tenure, rwlock, semaphore }
+        Handles { mutex: mutex_handle(zoolock, index, kind), shared, rwlock, semaphore }
     }
+}
+
+fn mutex_handle(zoolock: &Zoolock, index: usize, kind: PlannedLock) -> Mutex {
+    let mut mutex = zoolock.mutex(name(index));
+    if kind.crash_detection {
+        mutex = mutex.crash_detection();
+    }
+    if kind.delay > 0 {
+        mutex = mutex.lock_delay(Duration::from_millis(kind.delay));
+    }
+    mutex
+}
+
+fn shared_handle(zoolock: &Zoolock, index: usize, kind: PlannedLock) -> SharedHold {
+    let limit = if let PlannedKind::SharedHold(limit) = kind.family { limit } else { 0 };
+    mutex_handle(zoolock, index, kind).shared_hold(Duration::from_millis(limit))
 }
 
 struct SimWorker {
@@ -239,17 +259,16 @@ impl SimWorker {
                     acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
                 guard.map(|guard| guard.map(AnyGuard::Mutex))
             }
-            PlannedKind::Tenure { .. } => {
-                // A handle without batching has a queue position of its own, beside the position
-                // that the tasks share.
+            PlannedKind::SharedHold(_) => {
+                // A plain handle has a queue position of its own, beside that of the shared hold.
                 let alone = rng.u8(..6) == 0;
-                let (mutex, tenure) = (&handles.mutex, &handles.tenure);
+                let (mutex, shared) = (&handles.mutex, &handles.shared);
                 let guard: Result<_, Error> = if alone {
                     acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience))
                 } else {
-                    acquire!(mode, tenure.lock(), tenure.try_lock(), |patience| tenure.lock_timeout(patience))
+                    acquire!(mode, shared.lock(), shared.try_lock(), |patience| shared.lock_timeout(patience))
                 };
-                guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::Tenure }))
+                guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::SharedHold }))
             }
             PlannedKind::ReadWrite => {
                 let rwlock = &handles.rwlock;
@@ -377,7 +396,7 @@ impl SimWorker {
         if rng.bool() {
             return drop(guard);
         }
-        let passes_on = matches!(guard, AnyGuard::Tenure(_));
+        let passes_on = matches!(guard, AnyGuard::SharedHold(_));
         match guard.release().await {
             Ok(()) if passes_on => {}
             Ok(()) => self.sim.check_release(&path, created),
@@ -437,10 +456,10 @@ impl SimWorker {
         self.sim.note("error", &[self.host as u64], &error.to_string());
         let expected = match error {
             Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
-                let turns = locks
+                let is_shared = locks
                     .iter()
-                    .any(|lock| matches!(self.sim.plan.locks[*lock].family, PlannedKind::Tenure { .. }));
-                self.operator_actions(locks) > if turns { 0 } else { actions_before }
+                    .any(|lock| matches!(self.sim.plan.locks[*lock].family, PlannedKind::SharedHold(_)));
+                self.operator_actions(locks) > if is_shared { 0 } else { actions_before }
                     || self.sim.world(|world| world.was_removed_or_restored(locks))
                     || self.sim.world(|world| world.any_expired(self.host))
             }

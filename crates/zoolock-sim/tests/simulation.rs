@@ -126,7 +126,7 @@ fn every_kind_of_lock_and_of_loss_appears() {
             grants.upgraded,
             grants.permits,
             grants.multi,
-            grants.tenure,
+            grants.shared_hold,
             grants.lost,
             grants.expired,
             grants.unreachable,
@@ -136,7 +136,7 @@ fn every_kind_of_lock_and_of_loss_appears() {
     }
     assert!(all.iter().all(|count| *count > 0), "{all:?}");
     println!(
-        "mutex, read, write, upgraded, permits, multi, tenure, lost, expired, unreachable, broken: {all:?}"
+        "mutex, read, write, upgraded, permits, multi, shared hold, lost, expired, unreachable, broken: {all:?}"
     );
 }
 

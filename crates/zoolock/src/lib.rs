@@ -139,7 +139,6 @@ pub use admin::graph::{
     BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
 };
 pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
-pub use api::batching::Batching;
 pub use api::blocking;
 pub use api::builder::Builder;
 #[cfg(feature = "embedded")]
@@ -154,6 +153,7 @@ pub use api::mutex::*;
 pub use api::owner::{Owner, ReentrantGuard};
 pub use api::rwlock::*;
 pub use api::semaphore::*;
+pub use api::shared_hold::SharedHold;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use api::sim;

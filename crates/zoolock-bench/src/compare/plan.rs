@@ -241,7 +241,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             ..ComparedWork::new(
                 "process",
                 format!("{} tasks of one process, and a second process", sizes.local),
-                crowd(sizes.local, 1, sizes.local_turns).with("tenure", "yes"),
+                crowd(sizes.local, 1, sizes.local_turns).with("shared_hold", "yes"),
                 RoundFigure::Mean,
                 sizes,
             )
@@ -267,9 +267,9 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
         )
         .measured_with(&[Zoolock, Raw], &ZOOKEEPERS),
         ComparedWork::new(
-            "tenure",
-            "acquire again within a tenure".to_owned(),
-            solo(100 * sizes.solo).with("tenure", "yes"),
+            "shared",
+            "acquire again within a shared hold".to_owned(),
+            solo(100 * sizes.solo).with("shared_hold", "yes"),
             RoundFigure::Median,
             sizes,
         )

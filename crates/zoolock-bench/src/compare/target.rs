@@ -64,12 +64,12 @@ pub(super) fn targets() -> Vec<Target> {
         targets.push(Target::not_slower_on_ours(work));
     }
     targets.push(Target::new(
-        "tenure",
+        "shared",
         1e-2,
         BoundReference::One("alone", ComparedClient::Redis, ServerKind::Redis),
     ));
     for peer in [Curator, ComparedClient::WriteLock, ZookeeperClient, ComparedClient::Kazoo] {
-        targets.push(Target::new("tenure", 1e-3, BoundReference::One("alone", peer, ServerKind::Apache)));
+        targets.push(Target::new("shared", 1e-3, BoundReference::One("alone", peer, ServerKind::Apache)));
     }
     targets
 }

@@ -21,8 +21,7 @@ pub(super) trait Peer: Clone + Sized + Send + Sync + 'static {
 
     fn lock(&self, path: &str) -> Self::Lock;
 
-    /// Returns a lock whose tasks share one queue position, or `None` if the client has no such
-    /// lock.
+    /// Returns a lock whose tasks share a hold, or `None` if the client has no such lock.
     fn shared_lock(&self, _path: &str) -> Option<Self::Lock> {
         None
     }
@@ -61,9 +60,9 @@ pub(super) fn no_unawaited_release() -> Outcome<()> {
     Err("this client always waits for its releases".into())
 }
 
-/// Returns the lock that the job asks for, and whether its tasks share a queue position.
+/// Returns the lock that the job asks for, and whether its tasks share a hold.
 pub(super) fn lock_of<P: Peer>(peer: &P, path: &str, fields: &Fields<'_>) -> (P::Lock, bool) {
-    match fields.text("tenure").ok().and_then(|_| peer.shared_lock(path)) {
+    match fields.text("shared_hold").ok().and_then(|_| peer.shared_lock(path)) {
         Some(lock) => (lock, true),
         None => (peer.lock(path), false),
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zoolock::{Batching, Guard, Mutex, Zoolock};
+use zoolock::{Guard, Mutex, SharedHold, Zoolock};
 
 use super::peer::{Peer, SESSION_TIMEOUT};
 use crate::Outcome;
@@ -13,7 +13,7 @@ pub(super) struct ZoolockPeer(Zoolock);
 #[derive(Clone)]
 pub(super) enum Handle {
     Mutex(Mutex),
-    Batching(Batching),
+    SharedHold(SharedHold),
 }
 
 impl Peer for ZoolockPeer {
@@ -29,16 +29,13 @@ impl Peer for ZoolockPeer {
     }
 
     fn shared_lock(&self, path: &str) -> Option<Handle> {
-        let mutex = self.0.mutex(path);
-        Some(Handle::Batching(
-            mutex.batching(1_000, Duration::from_millis(20)).linger(Duration::from_secs(1)),
-        ))
+        Some(Handle::SharedHold(self.0.mutex(path).shared_hold(Duration::from_millis(20))))
     }
 
     async fn acquire(lock: &Handle) -> Outcome<Guard> {
         Ok(match lock {
             Handle::Mutex(mutex) => mutex.lock().await?,
-            Handle::Batching(mutex) => mutex.lock().await?,
+            Handle::SharedHold(mutex) => mutex.lock().await?,
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! * `model/`: acquisitions of one lock and of several, on simulated servers.
 //! * `clock.rs`: the lease, on two clocks.
-//! * `tenure.rs`: a lock that the tasks of one process share.
+//! * `shared_hold.rs`: the tasks of one client that pass a hold on to each other.
 //! * `queue.rs`: the order of the queue, for every small queue.
 //! * `search.rs`: searches any model. `table.rs`: the table of `docs/BUGS.md`, and its tests.
 //!
@@ -12,8 +12,8 @@ mod clock;
 mod model;
 mod queue;
 mod search;
+mod shared_hold;
 mod table;
-mod tenure;
 
 /// A fast allocator, because a search mostly allocates and frees states.
 #[global_allocator]

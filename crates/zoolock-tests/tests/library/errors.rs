@@ -37,7 +37,7 @@ async fn call_everything(zl: &Zoolock, token: FencingToken) -> Failures {
         "lock": zl.mutex("new").lock_timeout(short);
         "try_lock": mutex.try_lock();
         "lock_as": mutex.lock_as_timeout(&Owner::new(), short);
-        "batching": mutex.clone().batching(4, short).lock_timeout(short);
+        "shared_hold": mutex.clone().shared_hold(short).lock_timeout(short);
         "read": zl.rwlock("new").read_timeout(short);
         "semaphore": zl.semaphore("new", 2).acquire_timeout(1, short);
         "multi": zl.multi(["held", "new"]).lock_timeout(short);

@@ -176,9 +176,9 @@ on_both_servers!(healthy_server_makes_no_renewal_overdue, |place| async move {
     let multi = connect().await.multi(["first", "second"]);
     events.push(multi.events());
     guards.push(Box::new(multi.lock().await.expect("locks acquired")));
-    let batching = connect().await.mutex("batching").batching(8, Duration::from_secs(1));
-    events.push(batching.mutex().events());
-    guards.push(Box::new(batching.lock().await.expect("lock acquired")));
+    let shared = connect().await.mutex("passed-on").shared_hold(Duration::from_secs(1));
+    events.push(shared.mutex().events());
+    guards.push(Box::new(shared.lock().await.expect("lock acquired")));
 
     let time = Duration::from_secs(if is_long() { 120 } else { 8 });
     let overdue = events.into_iter().map(|mut events| {

@@ -76,7 +76,7 @@ fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
         is_invalid(&mutex.lock()),
         is_invalid(&mutex.try_lock()),
         is_invalid(&mutex.lock_timeout(SOON)),
-        is_invalid(&mutex.clone().batching(8, SOON).lock()),
+        is_invalid(&mutex.clone().shared_hold(SOON).lock()),
         is_invalid(&mutex.snapshot()),
         is_invalid(&zl.locks(None)),
         is_invalid(&zl.rwlock("rw").read()),

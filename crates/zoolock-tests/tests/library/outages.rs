@@ -347,7 +347,7 @@ on_both_servers!(close_ends_every_clone_of_the_client, |place| async move {
         assert!(is_closed(&error), "{error}");
     }
     assert!(is_closed(&clone.mutex("free").try_lock().await.expect_err("closed")));
-    assert!(is_closed(&clone.mutex("free").batching(9, T).lock().await.expect_err("closed")));
+    assert!(is_closed(&clone.mutex("free").shared_hold(T).lock().await.expect_err("closed")));
     assert!(is_closed(&clone.locks(None).await.expect_err("closed")));
     clone.close().await;
     held.release().await.expect("release succeeds");
@@ -387,11 +387,11 @@ on_both_servers!(multi_lock_times_out_on_any_busy_lock, |place| async move {
     }
 });
 
-on_both_servers!(shared_positions_distinguish_outage_from_busy_lock, |place| async move {
+on_both_servers!(shared_holds_distinguish_outage_from_busy_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, rival) =
         (open(&place.connect_string_through(&proxy.addr())).await, open(&place.connect_string()).await);
-    let mutex = zl.mutex("shared").batching(9, BOUND);
+    let mutex = zl.mutex("shared").shared_hold(BOUND);
     let (owner, patience) = (zoolock::Owner::new(), Duration::from_millis(300));
     let reentrant = zl.mutex("owned");
     drop(mutex.lock_timeout(Duration::ZERO).await.expect("a free lock is acquired"));

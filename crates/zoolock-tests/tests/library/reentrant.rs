@@ -400,10 +400,10 @@ on_both_servers!(timeout_names_a_guard_of_this_client, |place| async move {
     let owned = zl.mutex("owned").lock_as(&owner).await.expect("lock acquired");
     assert!(is_held_here(zl.mutex("owned").lock_timeout(patience).await));
     drop(owned);
-    let shared = zl.mutex("shared").batching(9, Duration::from_secs(60));
-    let turn = shared.lock().await.expect("lock acquired");
+    let shared = zl.mutex("shared").shared_hold(Duration::from_secs(60));
+    let held = shared.lock().await.expect("lock acquired");
     assert!(is_held_here(shared.lock_timeout(patience).await));
-    drop(turn);
+    drop(held);
 });
 
 on_both_servers!(timeout_names_only_guards_that_exclude, |place| async move {

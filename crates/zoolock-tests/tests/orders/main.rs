@@ -27,7 +27,7 @@ mod base {
     }
 
     pub(crate) mod events {
-        pub(crate) use crate::toy::{ListenerSlot, Listeners, LockEvent};
+        pub(crate) use crate::toy::{Listeners, LockEvent};
     }
 
     pub(crate) mod options {

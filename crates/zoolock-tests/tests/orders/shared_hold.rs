@@ -1,29 +1,23 @@
-//! Tests of tasks that share one queue position (`lock/shared_hold/*.rs` of the library), under
-//! many thread schedules.
+//! Tests of shared holds (`lock/shared_hold.rs` of the library) under many thread schedules.
 //!
 //! The crate shuttle runs the schedules. If a waiter never gets an answer, shuttle reports a
 //! deadlock.
 
-#[path = "../../../zoolock/src/lock/shared_hold/background.rs"]
-mod background;
-#[expect(dead_code, reason = "other parts of the library use the rest")]
-#[path = "../../../zoolock/src/lock/shared_hold/share.rs"]
-mod share;
 #[expect(dead_code, clippy::needless_update, reason = "the library has more uses, and more options")]
-#[path = "../../../zoolock/src/lock/shared_hold/shared.rs"]
-mod shared;
+#[path = "../../../zoolock/src/lock/shared_hold.rs"]
+mod library;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shuttle::sync::Mutex;
-use zoolock_core::tenure::TenureLimits;
+use zoolock_core::shared_hold::HoldLimits;
 
-pub(crate) use self::share::Share;
-use self::shared::{RequestOutcome, SharedHold};
+use self::library::Hold;
+pub(crate) use self::library::TaskHold;
 use crate::base::error::Error;
-use crate::toy::{Acquisition, Context, Held, Lock, Names, Options, Server, WaitLimit, lock};
+use crate::toy::{Acquisition, Context, Held, Lock, Server, WaitLimit, lock};
 
 /// An event during the work of the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,23 +38,12 @@ type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
 
 /// A task that acquires the lock, works and releases the lock, several times.
 struct Task {
-    shared: Arc<SharedHold>,
+    hold: Arc<Hold>,
     worker: Worker,
     event: Event,
 }
 
 impl Task {
-    async fn acquire(&self, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
-        let options = Options::default();
-        let held = match self.shared.request(&options, wait_limit) {
-            RequestOutcome::Granted(held) => Some(held),
-            RequestOutcome::Free => self.shared.try_alone(&options).await?,
-            RequestOutcome::Busy => None,
-            RequestOutcome::Waits(mut task) => Some(task.granted().await?),
-        };
-        Ok(held.map(Held::mark_seen))
-    }
-
     /// Works under the lock. Checks that no other task works under the lock at the same time,
     /// unless one of the two tasks has lost it.
     async fn work(&self, held: &Held) {
@@ -79,7 +62,7 @@ impl Task {
             match round % 3 {
                 // This round drops the future, before or after the grant.
                 1 => {
-                    let mut acquiring = std::pin::pin!(self.acquire(WaitLimit::ForEver));
+                    let mut acquiring = std::pin::pin!(self.hold.acquire(WaitLimit::ForEver));
                     let yields = async {
                         shuttle::future::yield_now().await;
                         shuttle::future::yield_now().await;
@@ -92,7 +75,7 @@ impl Task {
                 }
                 other => {
                     let wait_limit = if other == 2 { WaitLimit::Try } else { WaitLimit::ForEver };
-                    match (self.acquire(wait_limit).await, self.event) {
+                    match (self.hold.acquire(wait_limit).await, self.event) {
                         (Ok(Some(held)), _) => self.work(&held).await,
                         (Ok(None), _) if other == 2 => {}
                         (Err(Error::Lost { .. }), Event::Break | Event::Close) => {}
@@ -106,18 +89,19 @@ impl Task {
     }
 }
 
-/// Runs two tasks of one process beside a task of another process. Causes `event` meanwhile.
-fn run(max_passes: u32, event: Event) {
-    let limits = TenureLimits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
+/// Runs two tasks of one process beside a task of another process. Causes `event` meanwhile. The time stands still, so a
+/// `max_hold` above zero is never over.
+fn run(max_hold: Duration, event: Event) {
+    let limits = HoldLimits { max_hold, max_idle: Duration::ZERO };
     let (server, worker) = (Server::new(), Worker::default());
     let clients = [Context::new(&server), Context::new(&server)];
     let processes = clients.each_ref().map(|client| {
-        let lock = Lock::new(client.clone(), Names {});
-        Arc::new(SharedHold::new(&lock, limits))
+        let lock = Lock::new(client.clone());
+        Arc::new(Hold::new(&lock, limits))
     });
     let threads: Vec<_> = [(0, 3), (0, 3), (1, 2)]
         .map(|(process, rounds)| {
-            let task = Task { shared: processes[process].clone(), worker: worker.clone(), event };
+            let task = Task { hold: processes[process].clone(), worker: worker.clone(), event };
             shuttle::thread::spawn(move || shuttle::future::block_on(task.run(rounds)))
         })
         .into();
@@ -132,8 +116,8 @@ fn run(max_passes: u32, event: Event) {
         thread.join().expect("the task does not panic");
     }
     drop(processes);
-    // A shared hold aborts its own background tasks (`HoldState::end`). An aborted task that still
-    // waits for the lock leaves the queue a little later. So wait until the queue is empty.
+    // A hold aborts its own driver (`HoldState::end_hold`). An aborted driver that still waits for the lock leaves the queue
+    // a little later. So wait until the queue is empty.
     while !server.is_free() {
         shuttle::thread::yield_now();
     }
@@ -142,10 +126,10 @@ fn run(max_passes: u32, event: Event) {
 #[test]
 fn tasks_share_a_lock_in_any_order() {
     for event in [Event::Nothing, Event::Break, Event::Revoke, Event::Close] {
-        for max_passes in [0, 1, 100] {
+        for max_hold in [Duration::ZERO, Duration::from_secs(1)] {
             let hits = HITS.load(Ordering::Relaxed);
-            shuttle::check_random(move || run(max_passes, event), 1_000);
-            shuttle::check_pct(move || run(max_passes, event), 1_000, 3);
+            shuttle::check_random(move || run(max_hold, event), 1_000);
+            shuttle::check_pct(move || run(max_hold, event), 1_000, 3);
             assert!(HITS.load(Ordering::Relaxed) > hits + 100, "{event:?} rarely hit a holder");
         }
     }

@@ -1,8 +1,7 @@
-//! Test doubles for the types of the library that `zoolock/src/lock/shared_hold/*.rs` uses.
+//! Test doubles for the types of the library that `zoolock/src/lock/shared_hold.rs` uses.
 //!
-//! In those files, the tasks of a process share one queue position of a lock. Here, a queue in
-//! memory replaces the ZooKeeper server. The other types have only the functions that those files
-//! call.
+//! In that file, the tasks of a process share a hold. Here, a queue in memory replaces the ZooKeeper server. The other types
+//! have only the functions that the file calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -12,10 +11,10 @@ use tokio::sync::watch;
 use zoolock::LossReason;
 use zoolock_core::acquisition::{Loss, SessionEnd};
 use zoolock_core::record::HolderState;
-use zoolock_core::tenure::ReleaseKind;
+use zoolock_core::shared_hold::ReleaseKind;
 use zoolock_core::{Instant, Kind};
 
-use crate::shared_hold::Share;
+use crate::shared_hold::TaskHold;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -126,6 +125,10 @@ impl Context {
         Process
     }
 
+    pub(crate) async fn server_answers(&self) -> bool {
+        true
+    }
+
     pub(crate) fn owner_ids(&self) -> OwnerIds {
         OwnerIds
     }
@@ -141,6 +144,10 @@ impl Process {
     pub(crate) fn is_forked(&self) -> bool {
         false
     }
+
+    pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 #[derive(Clone, Default)]
@@ -149,7 +156,7 @@ pub(crate) struct OwnerMode {}
 pub(crate) struct OwnerIds;
 
 impl OwnerIds {
-    pub(crate) fn new_shared_position(&self) -> OwnerMode {
+    pub(crate) fn new_shared_hold(&self) -> OwnerMode {
         OwnerMode {}
     }
 }
@@ -165,10 +172,6 @@ impl Tasks {
 pub(crate) struct Task(shuttle::future::AbortHandle);
 
 impl Task {
-    pub(crate) fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
     pub(crate) fn abort(&self) {
         self.0.abort();
     }
@@ -313,7 +316,7 @@ impl Error {
     }
 }
 
-#[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
+#[expect(dead_code, reason = "the file under test sets it, and only the library reads it")]
 #[derive(Clone, Default)]
 pub(crate) struct Options {
     pub(crate) listeners: Listeners,
@@ -321,22 +324,28 @@ pub(crate) struct Options {
 }
 
 #[derive(Clone)]
-pub(crate) struct Names {}
-
-#[derive(Clone)]
 pub(crate) struct Lock {
     pub(crate) context: Context,
-    pub(crate) names: Names,
     pub(crate) options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(context: Context, names: Names) -> Lock {
-        Lock { context, names, options: Options::default() }
+    pub(crate) fn new(context: Context) -> Lock {
+        Lock { context, options: Options::default() }
     }
 
     pub(crate) fn path(&self) -> String {
         "/lock".to_owned()
+    }
+
+    /// Panics. The server of this test always answers.
+    pub(crate) fn no_answer(&self) -> Error {
+        panic!("the server answers");
+    }
+
+    /// Waits without a time limit.
+    pub(crate) async fn wait_within<T>(&self, _: WaitLimit, what: impl Future<Output = T>) -> Option<T> {
+        Some(what.await)
     }
 
     /// Joins the queue, and waits until no contender is ahead. With `Try`, returns `None` if a
@@ -361,8 +370,7 @@ impl Lock {
                     let acquisition = Acquisition::new(node, session.clone());
                     queue.granted.insert(node, acquisition.clone());
                     place.0 = None;
-                    let options = self.options.clone();
-                    return Ok(Some(Held { acquisition, share: None, options }));
+                    return Ok(Some(Held { acquisition, task_hold: None }));
                 }
             }
             if matches!(wait_limit, WaitLimit::Try) {
@@ -375,12 +383,11 @@ impl Lock {
 
 /// A guard of the lock.
 ///
-/// Without a `share`, releasing the guard removes the znode from the queue. With a `share`, the
-/// guard belongs to one of the tasks that share the znode, and releasing it ends that task's hold.
+/// Without a `task_hold`, releasing the guard removes the znode from the queue. With a `task_hold`, the guard belongs to one
+/// of the tasks that share the znode, and releasing it ends that task's hold.
 pub(crate) struct Held {
     acquisition: Arc<Acquisition>,
-    share: Option<Share>,
-    options: Options,
+    task_hold: Option<TaskHold>,
 }
 
 impl Held {
@@ -400,14 +407,14 @@ impl Held {
         self.acquisition.node
     }
 
-    pub(crate) fn share_with(&self, share: Share, _worked: bool, options: Options) -> Held {
-        Held { acquisition: self.acquisition.clone(), share: Some(share), options }
+    pub(crate) fn share_with(&self, task_hold: TaskHold, _worked: bool) -> Held {
+        Held { acquisition: self.acquisition.clone(), task_hold: Some(task_hold) }
     }
 
     /// Records that the task has received the grant.
     pub(crate) fn mark_seen(mut self) -> Held {
-        if let Some(share) = &mut self.share {
-            share.record_seen();
+        if let Some(task_hold) = &mut self.task_hold {
+            task_hold.record_seen();
         }
         self
     }
@@ -420,9 +427,9 @@ impl Held {
         self.leave(ReleaseKind::Released);
     }
 
-    fn leave(&self, left: ReleaseKind) {
-        match &self.share {
-            Some(share) => share.end_turn(left, &self.options),
+    fn leave(&self, how: ReleaseKind) {
+        match &self.task_hold {
+            Some(task_hold) => task_hold.release(how),
             None => self.acquisition.session.server.remove(self.acquisition.node),
         }
     }
@@ -438,21 +445,14 @@ impl Drop for Held {
 pub(crate) struct Listeners {}
 
 impl Listeners {
-    pub(crate) fn in_slot(_: ListenerSlot) -> Listeners {
+    pub(crate) fn without_outcome(&self) -> Listeners {
         Listeners {}
     }
 
     pub(crate) fn tell(&self, _: LockEvent) {}
 }
 
-#[derive(Clone, Default)]
-pub(crate) struct ListenerSlot {}
-
-impl ListenerSlot {
-    pub(crate) fn set(&self, _: Listeners) {}
-}
-
-#[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
+#[expect(dead_code, reason = "the file under test sets it, and only the library reads it")]
 pub(crate) enum LockEvent {
     Queued { ahead: u32 },
     Acquired(u64),

@@ -192,9 +192,9 @@ pub struct Entry {
     /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
     ///   [`Builder::owner_id`](crate::Builder::owner_id).
     /// - `task`: the tokio task that acquired, or the thread outside of a task. This is wrong if several futures of
-    ///   one task acquire, or if a guard moves to another task. If the tasks of a process
-    ///   [share a queue position](crate::Batching), that position is an owner of its own. The lock then passes
-    ///   from task to task without a request to the server, so deadlocks through such a lock are not seen.
+    ///   one task acquire, or if a guard moves to another task. A [shared hold](crate::SharedHold) is an owner of
+    ///   its own. Its lock passes from task to task without a request to the server, so deadlocks through such a
+    ///   lock are not seen.
     /// - `session`: a session of another client library, whose threads cannot be told apart. The text is a pseudonym of
     ///   the session. Each process that reads the lock makes its own pseudonyms.
     /// - `unknown`: the owner could not be read.

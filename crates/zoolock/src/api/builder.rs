@@ -17,7 +17,6 @@ use crate::base::process::Process;
 use crate::base::tasks::Tasks;
 use crate::engine::data::ClientInfo;
 use crate::lock::context::{Context, ContextState, EmbeddedServer, SessionThread};
-use crate::lock::shared_hold::SharedHolds;
 use crate::session::pool::{Sessions, check_grace, shortest_timeout};
 use crate::zk::connect::connect_error;
 #[cfg(feature = "sasl")]
@@ -401,7 +400,6 @@ impl Builder {
             kazoo_pattern: self.kazoo_pattern,
             client_info: self.client_info,
             owner_ids: OwnerIds::new(self.owner_id),
-            shared_holds: SharedHolds::default(),
             labels_metrics_by_lock: self.labels_metrics_by_lock,
             server,
             process: Process::current(),

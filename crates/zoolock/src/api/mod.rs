@@ -1,6 +1,5 @@
 //! The public types.
 
-pub(crate) mod batching;
 pub mod blocking;
 pub(crate) mod builder;
 #[cfg(feature = "embedded")]
@@ -15,6 +14,7 @@ pub(crate) mod mutex;
 pub(crate) mod owner;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
+pub(crate) mod shared_hold;
 #[cfg(feature = "simulation")]
 pub mod sim;
 pub(crate) mod zoolock;

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use zoolock_core::tenure::TenureLimits;
-
-use crate::api::batching::Batching;
 use crate::api::handle::Handle;
 use crate::api::mode::Exclusive;
+use crate::api::shared_hold::SharedHold;
 use crate::lock::context::Context;
 
 /// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
@@ -23,19 +21,14 @@ impl Mutex {
         &self.lock.context
     }
 
-    /// Returns a handle whose tasks share one queue position; see [`Batching`]. While another contender waits, the lock
-    /// passes from task to task at most `max_passes` times, and only for `max_hold`. Then the client releases the lock
-    /// to that contender. While no other contender waits, there is no limit.
+    /// Returns a handle whose tasks share one hold of the lock; see [`SharedHold`]. The client gives the hold back when
+    /// `limit` has passed: while another contender waits, the time for which the lock passes from task to task; while none
+    /// waits, the time for which the client keeps a lock that no task wants. While another contender waits, the client
+    /// does not keep such a lock. While none waits, the lock passes from task to task without a limit.
     ///
-    /// The options of this handle, such as [`crash_detection`](Mutex::crash_detection), also apply to the returned
-    /// handle.
-    pub fn batching(self, max_passes: u32, max_hold: Duration) -> Batching {
-        Batching::new(self, TenureLimits { max_passes, max_hold, linger: Duration::ZERO })
-    }
-
-    /// Returns a handle that keeps the lock for some time after its release; see [`Batching::linger`]. While another
-    /// contender waits, the lock does not pass from task to task.
-    pub fn linger(self, keep: Duration) -> Batching {
-        self.batching(0, Duration::ZERO).linger(keep)
+    /// The options of this handle also apply to the returned handle. With [`crash_detection`](Mutex::crash_detection) the
+    /// client keeps no lock that no task wants, because that would look like a crash.
+    pub fn shared_hold(self, limit: Duration) -> SharedHold {
+        SharedHold::new(self, limit)
     }
 }

@@ -7,9 +7,8 @@
 /// created again, the same name can belong to another holder. A resource that checks fencing tokens
 /// is safe even then.
 ///
-/// The tasks of a process can share a queue position ([`Batching`](crate::Batching)).
-/// The check then tells processes apart, not tasks: a transaction of one task is still committed
-/// after the next task has got the lock.
+/// With a [shared hold](crate::SharedHold), the check tells clients apart, not tasks: a transaction of one task is still
+/// committed after the next task has got the lock.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,14 +1,13 @@
 //! The events of a lock handle's acquisitions.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::broadcast;
 
 use crate::base::error::LossReason;
-use crate::base::sync::lock;
 use crate::base::ticket::Ticket;
 
 /// Number of events kept for a listener that is too slow.
@@ -87,30 +86,15 @@ pub(crate) struct Listeners {
     filter: EventFilter,
 }
 
-/// The listeners of the task that currently has the lock, if the tasks of a process share it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ListenerSlot(Arc<Mutex<Listeners>>);
-
-impl ListenerSlot {
-    /// Replaces the listeners.
-    pub(crate) fn set(&self, listeners: Listeners) {
-        let before = std::mem::replace(&mut *lock(&self.0), listeners);
-        // Drops the old listeners after the mutex is unlocked, because dropping the last sender of
-        // a channel wakes its receivers.
-        drop(before);
-    }
-}
-
 /// Selects the events that listeners receive.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 enum EventFilter {
     #[default]
     All,
     /// Loss and revocation only, for an additional acquisition of the same guard.
     LossAndRevocation,
-    /// Passes events to the listeners of the task that currently has the lock. Leaves out
-    /// `Acquired` and `GaveUp`, which the shared hold reports.
-    Slot(ListenerSlot),
+    /// All but `Acquired` and `GaveUp`, for the acquisition of a shared hold. The shared hold reports these for each task.
+    WithoutOutcome,
 }
 
 impl Listeners {
@@ -119,41 +103,31 @@ impl Listeners {
         Listeners { filter: EventFilter::LossAndRevocation, ..self.clone() }
     }
 
-    /// Returns listeners that pass each event to the listeners that are in `slot` at that time.
-    pub(crate) fn in_slot(slot: ListenerSlot) -> Listeners {
-        Listeners { filter: EventFilter::Slot(slot), ..Listeners::default() }
+    /// Returns the same listeners with a filter: they do not get `Acquired` and `GaveUp`.
+    pub(crate) fn without_outcome(&self) -> Listeners {
+        Listeners { filter: EventFilter::WithoutOutcome, ..self.clone() }
     }
 
     pub(crate) fn tell(&self, event: LockEvent) {
         use LockEvent::{Acquired, GaveUp, Lost, Revoked};
-        match &self.filter {
-            EventFilter::All => self.send(event),
-            EventFilter::LossAndRevocation if matches!(event, Lost(..) | Revoked(_)) => self.send(event),
-            EventFilter::Slot(ListenerSlot(present)) if !matches!(event, Acquired(_) | GaveUp) => {
-                lock(present).tell(event);
-            }
-            EventFilter::LossAndRevocation | EventFilter::Slot(_) => {}
-        }
-    }
-
-    fn send(&self, event: LockEvent) {
-        if let Some(sender) = self.sender.get() {
+        let passes = match self.filter {
+            EventFilter::All => true,
+            EventFilter::LossAndRevocation => matches!(event, Lost(..) | Revoked(_)),
+            EventFilter::WithoutOutcome => !matches!(event, Acquired(_) | GaveUp),
+        };
+        if let Some(sender) = self.sender.get().filter(|_| passes) {
             // Fails if all listeners were dropped.
             let _ = sender.send(event);
         }
     }
 
-    /// Returns whether there is a listener, or the next task that gets the lock may have one.
-    pub(crate) fn may_have_listeners(&self) -> bool {
-        matches!(self.filter, EventFilter::Slot(_)) || self.has_listeners()
-    }
-
-    /// Returns whether a listener that gets all events exists now.
+    /// Returns whether a listener exists now that gets the warning of a foreign contender.
     pub(crate) fn has_listeners(&self) -> bool {
-        match &self.filter {
-            EventFilter::All => self.sender.get().is_some_and(|sender| sender.receiver_count() > 0),
+        match self.filter {
+            EventFilter::All | EventFilter::WithoutOutcome => {
+                self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
+            }
             EventFilter::LossAndRevocation => false,
-            EventFilter::Slot(ListenerSlot(present)) => lock(present).has_listeners(),
         }
     }
 

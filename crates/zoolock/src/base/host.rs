@@ -28,8 +28,6 @@ pub trait SimulatedMachine: Platform {
 pub trait SimulatedTask: Send + Sync + 'static {
     /// Ends the task at its next `await`, but never before this call returns.
     fn abort(&self);
-    /// Returns whether the task has ended.
-    fn is_finished(&self) -> bool;
 }
 
 thread_local! {

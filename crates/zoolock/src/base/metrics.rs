@@ -10,8 +10,8 @@
 //! `zoolock ui` name the locks with many waiters. The spans (`lock`, `release`) and events of the crate `tracing`, at
 //! the level debug, have the path of the lock.
 //!
-//! Tasks that share a queue position ([`Batching`](crate::Batching)) count as one acquisition, because passing the lock
-//! from task to task sends nothing to the server.
+//! A [shared hold](crate::SharedHold) counts as one acquisition, because passing the lock from task to task sends nothing
+//! to the server.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

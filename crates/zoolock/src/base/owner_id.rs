@@ -18,9 +18,9 @@ pub(crate) enum OwnerMode {
     Caller,
     /// The owner with this name.
     Owner(Arc<str>),
-    /// The named owner of the client. If the client has none, the queue position with this number,
-    /// which tasks of this process share. Such a position holds or waits for one lock only.
-    SharedPosition(u64),
+    /// The named owner of the client. If the client has none, the shared hold with this number. Such an owner holds or
+    /// waits for one lock only.
+    SharedHold(u64),
 }
 
 /// The owner in the data of a znode. At most one of the two fields is set.
@@ -38,24 +38,24 @@ pub(crate) struct OwnerIds {
     client: String,
     /// The owner of all acquisitions of this client, if the caller named one.
     owner: Option<Arc<str>>,
-    shared_positions: AtomicU64,
+    shared_holds: AtomicU64,
 }
 
 impl OwnerIds {
     pub(crate) fn new(owner: Option<Arc<str>>) -> OwnerIds {
-        OwnerIds { client: random_name(), owner, shared_positions: AtomicU64::new(0) }
+        OwnerIds { client: random_name(), owner, shared_holds: AtomicU64::new(0) }
     }
 
-    /// Returns the owner for a new queue position that tasks share.
-    pub(crate) fn new_shared_position(&self) -> OwnerMode {
-        OwnerMode::SharedPosition(self.shared_positions.fetch_add(1, Ordering::Relaxed))
+    /// Returns the owner for a new shared hold.
+    pub(crate) fn new_shared_hold(&self) -> OwnerMode {
+        OwnerMode::SharedHold(self.shared_holds.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Returns the owner of an acquisition that the current task or thread starts.
     pub(crate) fn owner_id(&self, mode: &OwnerMode) -> OwnerId {
         let owner = match mode {
             OwnerMode::Owner(owner) => Some(owner),
-            OwnerMode::Caller | OwnerMode::SharedPosition(_) => self.owner.as_ref(),
+            OwnerMode::Caller | OwnerMode::SharedHold(_) => self.owner.as_ref(),
         };
         if let Some(owner) = owner {
             return OwnerId { owner: Some(owner.as_ref().into()), task: None };
@@ -64,7 +64,7 @@ impl OwnerIds {
         let (client, mut text) = (&self.client, [0; LONGEST]);
         let mut rest = &mut text[..];
         let written = match (mode, tokio::task::try_id()) {
-            (OwnerMode::SharedPosition(position), _) => write!(rest, "{client}-p{position}"),
+            (OwnerMode::SharedHold(number), _) => write!(rest, "{client}-p{number}"),
             (_, Some(task)) => write!(rest, "{client}-{task}"),
             (_, None) => write!(rest, "{client}-t{}", thread_number()),
         };
@@ -151,7 +151,7 @@ mod tests {
             owner.expect("owner has a name")
         };
         assert_eq!(&*of(&OwnerMode::Caller), "job-7");
-        assert_eq!(&*of(&owner_ids.new_shared_position()), "job-7");
+        assert_eq!(&*of(&owner_ids.new_shared_hold()), "job-7");
         assert_eq!(&*of(&OwnerMode::Owner("other".into())), "other");
     }
 

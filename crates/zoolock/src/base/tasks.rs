@@ -71,13 +71,4 @@ impl Task {
             Task::Simulated(job) => job.abort(),
         }
     }
-
-    pub(crate) fn is_finished(&self) -> bool {
-        match self {
-            Task::Spawned(task) => task.is_finished(),
-            Task::Ended => true,
-            #[cfg(feature = "simulation")]
-            Task::Simulated(job) => job.is_finished(),
-        }
-    }
 }

@@ -511,9 +511,9 @@ impl Acquisition {
         }
     }
 
-    /// Starts to check for contenders that ignore the holder's znode, if there may be a listener.
+    /// Starts to check for contenders that ignore the holder's znode, if there is a listener.
     fn start_foreign_contender_monitor(self: &Arc<Self>, state: &mut AcquisitionState) {
-        if self.listeners.may_have_listeners() {
+        if self.listeners.has_listeners() {
             let monitor =
                 foreign_contender_monitor::monitor_queue(Arc::downgrade(self), self.directories.len());
             state.tasks.push(self.session.tasks().spawn(monitor));

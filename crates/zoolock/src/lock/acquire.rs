@@ -441,7 +441,6 @@ fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, E
     Ok(directories.into())
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum AttemptOutcome {
     Held(Held),
     /// The lock is busy, and the wait has ended.

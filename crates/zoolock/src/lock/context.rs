@@ -20,7 +20,6 @@ use crate::base::tasks::Tasks;
 use crate::base::telemetry;
 use crate::base::uuid::random_uuid;
 use crate::engine::data::ClientInfo;
-use crate::lock::shared_hold::SharedHolds;
 use crate::session::LockSession;
 use crate::session::pool::Sessions;
 use crate::zk::session::ZkSession;
@@ -41,7 +40,6 @@ pub(crate) struct ContextState {
     pub(crate) kazoo_pattern: bool,
     pub(crate) client_info: ClientInfo,
     pub(crate) owner_ids: OwnerIds,
-    pub(crate) shared_holds: SharedHolds,
     pub(crate) labels_metrics_by_lock: bool,
     pub(crate) server: Option<EmbeddedServer>,
     pub(crate) process: Process,
@@ -186,10 +184,6 @@ impl Context {
 
     pub(crate) fn labels_metrics_by_lock(&self) -> bool {
         self.inner.labels_metrics_by_lock
-    }
-
-    pub(crate) fn shared_holds(&self) -> &SharedHolds {
-        &self.inner.shared_holds
     }
 
     /// Returns a handle that runs tasks where the sessions run.

@@ -1,6 +1,6 @@
 //! The common part of every guard.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{join_all, select_all};
 use tokio::sync::watch;
@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Refusal, ReleaseOutcome, RequestFailure};
 use zoolock_core::names::Prefix;
 use zoolock_core::record::HolderState;
-use zoolock_core::tenure::ReleaseKind;
+use zoolock_core::shared_hold::ReleaseKind;
 use zoolock_core::{Event, FencingToken};
 
 use crate::base::check::Check;
@@ -20,7 +20,7 @@ use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
 use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
-use crate::lock::shared_hold::{Share, TurnEnd, TurnResult};
+use crate::lock::shared_hold::{TaskHold, TaskHoldEnd};
 use crate::session::Connection;
 
 /// A lock that is held. Dropping it releases the lock in the background.
@@ -32,8 +32,8 @@ pub(crate) struct Held {
     upgrade: Option<Arc<Acquisition>>,
     /// Set if another guard releases this acquisition.
     released_elsewhere: bool,
-    /// This task's turn, from its grant to its release, if the tasks of the process share the lock.
-    share: Option<Share>,
+    /// The hold of this task, if the tasks of the client share the hold of the lock.
+    task_hold: Option<TaskHold>,
     /// Options of the handle that acquired the lock.
     options: Options,
 }
@@ -45,19 +45,27 @@ impl Held {
         grant: Grant,
         options: Options,
     ) -> Held {
-        Held { context, acquisition, grant, upgrade: None, released_elsewhere: false, share: None, options }
+        Held {
+            context,
+            acquisition,
+            grant,
+            upgrade: None,
+            released_elsewhere: false,
+            task_hold: None,
+            options,
+        }
     }
 
     /// Returns the held lock for the next task that shares it. `worked`: set if a task of this
-    /// process has already worked under this hold. That task is then the previous holder, and has
+    /// client has already worked under this hold. That task is then the previous holder, and has
     /// left cleanly.
-    pub(crate) fn share_with(&self, share: Share, worked: bool, options: Options) -> Held {
+    pub(crate) fn share_with(&self, task_hold: TaskHold, worked: bool) -> Held {
         let grant = match worked {
             false => self.grant,
             true => Grant { previous: Previous::Clean, ..self.grant },
         };
-        let mut held = Held::new(self.context.clone(), self.acquisition.clone(), grant, options);
-        held.share = Some(share);
+        let mut held = Held::new(self.context.clone(), self.acquisition.clone(), grant, self.options.clone());
+        held.task_hold = Some(task_hold);
         held
     }
 
@@ -78,8 +86,8 @@ impl Held {
 
     /// Records that the acquiring task has received the grant.
     pub(crate) fn mark_seen(mut self) -> Held {
-        if let Some(share) = &mut self.share {
-            share.record_seen();
+        if let Some(task_hold) = &mut self.task_hold {
+            task_hold.record_seen();
         }
         self
     }
@@ -99,7 +107,7 @@ impl Held {
     /// Returns the token. It stays the same when a writer downgrades or a reader upgrades, because no other writer can
     /// get the lock in between.
     pub(crate) fn token(&self) -> FencingToken {
-        let pass = self.share.as_ref().map_or(0, Share::pass);
+        let pass = self.task_hold.as_ref().map_or(0, TaskHold::pass);
         FencingToken::new(self.context.epoch(), self.grant.node.czxid, pass)
     }
 
@@ -230,9 +238,9 @@ impl Held {
 
     /// Releases the lock as a holder that panics does. The caller then drops the guard.
     pub(crate) fn release_as_panicked(&self) {
-        match &self.share {
+        match &self.task_hold {
             Some(_) if self.is_forked() => {}
-            Some(share) => share.end_turn(ReleaseKind::Panicked, &self.options),
+            Some(task_hold) => task_hold.release(ReleaseKind::Panicked),
             None => self.release_as(HolderState::Panicked),
         }
     }
@@ -253,8 +261,8 @@ impl Held {
         if self.is_forked() {
             return;
         }
-        if let Some(share) = &self.share {
-            return share.end_turn(ReleaseKind::Untouched, &self.options);
+        if let Some(task_hold) = &self.task_hold {
+            return task_hold.release(ReleaseKind::Untouched);
         }
         for acquisition in self.acquisitions() {
             acquisition.handle_event(Event::Cancel);
@@ -268,7 +276,7 @@ impl Held {
         let span = tracing::debug_span!("release", path = pending_release.path());
         // Sends the release now, because the caller waits for it. The release of a dropped guard
         // may be sent later. After this, the `drop` below sends nothing.
-        if self.share.is_none() && self.upgrade.is_none() {
+        if self.task_hold.is_none() && self.upgrade.is_none() {
             self.release_as(release_state_of_this_thread());
         }
         drop(self);
@@ -279,7 +287,7 @@ impl Held {
         PendingRelease {
             acquisition: self.acquisition.clone(),
             upgrade: self.upgrade.clone(),
-            turn: self.share.as_ref().map(Share::turn),
+            task_hold_end: self.task_hold.as_ref().map(TaskHold::end),
             path: self.paths().join(", "),
             process: self.context.process(),
         }
@@ -341,9 +349,9 @@ impl Drop for Held {
         if self.released_elsewhere || self.is_forked() {
             return;
         }
-        if let Some(share) = &self.share {
-            let left = if std::thread::panicking() { ReleaseKind::Panicked } else { ReleaseKind::Released };
-            return share.end_turn(left, &self.options);
+        if let Some(task_hold) = &self.task_hold {
+            let how = if std::thread::panicking() { ReleaseKind::Panicked } else { ReleaseKind::Released };
+            return task_hold.release(how);
         }
         if let Some(upgrade) = &self.upgrade {
             self.release_upgrade(upgrade);
@@ -358,8 +366,8 @@ pub(crate) struct PendingRelease {
     acquisition: Arc<Acquisition>,
     /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
-    /// The turn of a task that shares the lock.
-    turn: Option<Arc<TurnResult>>,
+    /// The end of the task's hold, if tasks share the hold of the lock. Empty until that end.
+    task_hold_end: Option<Arc<OnceLock<TaskHoldEnd>>>,
     path: String,
     process: Process,
 }
@@ -374,19 +382,19 @@ impl PendingRelease {
         if self.process.is_forked() {
             return true;
         }
-        if let Some(turn) = &self.turn {
-            return turn.end().is_some() || self.acquisition.loss().is_some();
+        if let Some(end) = &self.task_hold_end {
+            return end.get().is_some() || self.acquisition.loss().is_some();
         }
         self.acquisition.is_released() || self.acquisition.is_leaving()
     }
 
     /// Waits until the server has confirmed the deletion of the znode. Returns at once if the
-    /// process keeps the lock for its other tasks.
+    /// client keeps the lock for its other tasks.
     pub(crate) async fn wait(self) -> Result<(), Error> {
         if self.process.is_forked() {
             return Err(Error::Lost { path: self.path, reason: LossReason::Forked });
         }
-        if let Some(TurnEnd::PassedOn) = self.turn.as_ref().and_then(|turn| turn.end()) {
+        if let Some(TaskHoldEnd::PassedOn) = self.task_hold_end.as_ref().and_then(|end| end.get()) {
             return Ok(());
         }
         let mut worst = ReleaseOutcome::Clean;

@@ -145,7 +145,7 @@ on_both_servers!(locks_of_one_owner_are_shown_with_it, |place| async move {
     });
     let second = second.await.expect("task does not panic").expect("lock granted");
     let here = zl.mutex("here").lock().await.expect("lock granted");
-    let shared = zl.mutex("shared").linger(Duration::from_secs(60)).lock().await.expect("lock granted");
+    let shared = zl.mutex("shared").shared_hold(Duration::from_secs(60)).lock().await.expect("lock granted");
     let named = job.mutex("named").lock().await.expect("lock granted");
     let reader = zl.rwlock("written").upgradable_read().await.expect("lock granted");
     // Another task upgrades the guard. The task that acquired the read lock stays the owner.

@@ -51,7 +51,6 @@
 // around guards. A method that waits calls `wait` with the future of the async method of the same
 // name.
 
-mod batching;
 mod guard;
 mod handle;
 mod loss;
@@ -59,10 +58,10 @@ mod multi;
 mod mutex;
 mod rwlock;
 mod semaphore;
+mod shared_hold;
 mod thread;
 mod zoolock;
 
-pub use batching::Batching;
 pub use guard::{
     BlockingGuard, Guard, MultiGuard, MultiReadGuard, PermitGuard, ReadGuard, ReentrantGuard,
     UpgradableReadGuard, WriteGuard,
@@ -72,6 +71,7 @@ pub use multi::MultiLock;
 pub use mutex::Mutex;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
+pub use shared_hold::SharedHold;
 pub use thread::ThreadGuard;
 pub use zoolock::Zoolock;
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::batching::Batching;
 use super::block_on;
 use super::guard::ReentrantGuard;
 use super::handle::Blocking;
+use super::shared_hold::SharedHold;
 use super::thread::{ThreadGuard, this_thread};
 use crate::api::owner::Owner;
 use crate::base::error::Error;
@@ -17,17 +17,11 @@ use crate::base::error::Error;
 /// [`lock_reentrant`](Mutex::lock_reentrant) to acquire the lock again.
 pub type Mutex = Blocking<crate::Mutex>;
 
-/// Methods that make the threads of a process share one queue position.
 impl Mutex {
-    /// Returns a handle whose threads share one queue position; see [`zoolock::Mutex::batching`](crate::Mutex::batching).
-    pub fn batching(self, max_passes: u32, max_hold: Duration) -> Batching {
-        Blocking { inner: self.inner.batching(max_passes, max_hold) }
-    }
-
-    /// Returns a handle that keeps a released lock for the next thread; see
-    /// [`zoolock::Mutex::linger`](crate::Mutex::linger).
-    pub fn linger(self, keep: Duration) -> Batching {
-        Blocking { inner: self.inner.linger(keep) }
+    /// Returns a handle whose threads share one hold of the lock; see
+    /// [`zoolock::Mutex::shared_hold`](crate::Mutex::shared_hold).
+    pub fn shared_hold(self, limit: Duration) -> SharedHold {
+        Blocking { inner: self.inner.shared_hold(limit) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A handle of a mutex whose tasks share one queue position.
+//! A handle of a mutex whose threads share one hold of the lock.
 
 use std::time::{Duration, Instant};
 
@@ -7,24 +7,18 @@ use super::guard::{BlockingGuard, Guard};
 use super::handle::Blocking;
 use crate::base::error::Error;
 
-/// A handle of a [`Mutex`](super::Mutex) that shares one queue position among the threads of this process. The blocking
-/// form of [`zoolock::Batching`](crate::Batching).
-pub type Batching = Blocking<crate::Batching>;
+/// A handle of a [`Mutex`](super::Mutex) whose threads share one hold of the lock. The blocking form of
+/// [`zoolock::SharedHold`](crate::SharedHold).
+pub type SharedHold = Blocking<crate::SharedHold>;
 
 /// The methods fail as the async methods of the same names do.
-impl Batching {
-    /// Sets how long a released lock is kept for the next thread; see
-    /// [`zoolock::Batching::linger`](crate::Batching::linger).
-    pub fn linger(self, keep: Duration) -> Batching {
-        Blocking { inner: self.inner.linger(keep) }
-    }
-
+impl SharedHold {
     /// Acquires the lock. Blocks without a time limit.
     pub fn lock(&self) -> Result<Guard, Error> {
         block_on(self.inner.lock()).map(BlockingGuard::from_async)
     }
 
-    /// Acquires the lock if it is free, or if this process keeps it and no thread holds it. Returns `None` if it is
+    /// Acquires the lock if it is free, or if this client keeps it and no thread holds it. Returns `None` if it is
     /// busy.
     pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
         Ok(block_on(self.inner.try_lock())?.map(BlockingGuard::from_async))

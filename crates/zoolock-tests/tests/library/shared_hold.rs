@@ -1,4 +1,4 @@
-//! Local hand-off: one queue position for all tasks of a process, on both servers.
+//! Shared holds: the tasks of one client pass a hold on to each other, on both servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,10 +6,9 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use zookeeper_client::{Acls, CreateMode};
-use zoolock::{Batching, Connection, Error, FencingToken, Guard, LockEvent, LossReason, Previous};
+use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Previous, SharedHold};
 use zoolock_tests::locks::{
-    await_guard, connect, connect_through, directory, lock_and_release, lock_in_background,
-    short_session_settings, until_queued,
+    await_guard, connect, connect_through, directory, lock_and_release, short_session_settings, until_queued,
 };
 use zoolock_tests::{Direction, Proxy, Recorder, on_both_servers, opcode, tree};
 
@@ -27,7 +26,7 @@ async fn eventually(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
 }
 
 /// Starts a task that acquires the lock. Returns once the task has begun to acquire.
-fn soon_locked(mutex: &Batching) -> tokio::task::JoinHandle<Result<Guard, Error>> {
+fn soon_locked(mutex: &SharedHold) -> tokio::task::JoinHandle<Result<Guard, Error>> {
     let mutex = mutex.clone();
     let mut locking = Box::pin(async move { mutex.lock().await });
     assert!(locking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -35,7 +34,11 @@ fn soon_locked(mutex: &Batching) -> tokio::task::JoinHandle<Result<Guard, Error>
 }
 
 /// Starts `count` tasks that acquire clones of `mutex`. Each task records its hold.
-fn crowd(mutex: &Batching, count: usize, recorder: &Arc<Recorder<FencingToken>>) -> tokio::task::JoinSet<()> {
+fn crowd(
+    mutex: &SharedHold,
+    count: usize,
+    recorder: &Arc<Recorder<FencingToken>>,
+) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for who in 0..count {
         let (mutex, recorder) = (mutex.clone(), recorder.clone());
@@ -51,12 +54,12 @@ fn crowd(mutex: &Batching, count: usize, recorder: &Arc<Recorder<FencingToken>>)
     tasks
 }
 
-on_both_servers!(tasks_of_a_process_share_a_queue_position, |place| async move {
+on_both_servers!(tasks_of_a_handle_share_a_hold, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
     // After a release, the client `zl` keeps the lock for a while, so that a late task needs no
     // second znode.
-    let mutex = zl.mutex("shared").batching(1000, LONG).linger(Duration::from_secs(1));
+    let mutex = zl.mutex("shared").shared_hold(Duration::from_secs(1));
     let held = other.mutex("shared").lock().await.expect("lock acquired");
     let recorder = Arc::new(Recorder::new());
     let before = proxy.counts();
@@ -78,7 +81,8 @@ on_both_servers!(tasks_of_a_process_share_a_queue_position, |place| async move {
 on_both_servers!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let mutex = zl.mutex("kept").linger(LONG);
+    let mutex = zl.mutex("kept").shared_hold(LONG);
+    let clone = mutex.clone();
     let first = mutex.lock().await.expect("lock acquired");
     let token = first.token();
     drop(first);
@@ -88,10 +92,9 @@ on_both_servers!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
         .await;
     let before = proxy.counts();
     for pass in 1..1000 {
-        // Handles with equal options share the lock, even newly created handles.
         let guard = match pass % 3 {
             0 => mutex.lock().await.expect("lock acquired"),
-            1 => zl.mutex("/locks/kept").linger(LONG).lock().await.expect("lock acquired"),
+            1 => clone.lock().await.expect("lock acquired"),
             _ => mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"),
         };
         assert_eq!((guard.token().czxid(), guard.token().pass()), (token.czxid(), pass));
@@ -112,17 +115,17 @@ on_both_servers!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     // The client `zl` keeps the lock again, and releases it when the last handle is dropped.
     drop(mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"));
     tree::assert_contenders(&place.addr(), &directory(&place, "kept"), 1).await;
-    drop(mutex);
+    drop((mutex, clone));
     eventually("the lock is released", async || {
         other.mutex("kept").try_lock().await.expect("attempt succeeds").is_some()
     })
     .await;
 });
 
-on_both_servers!(kept_lock_is_released_after_the_linger_time, |place| async move {
+on_both_servers!(kept_lock_is_released_after_the_limit, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let keep = Duration::from_millis(300);
-    let mutex = zl.mutex("a-while").linger(keep);
+    let mutex = zl.mutex("a-while").shared_hold(keep);
     let guard = mutex.lock().await.expect("lock acquired");
     let began = Instant::now();
     drop(guard);
@@ -135,43 +138,9 @@ on_both_servers!(kept_lock_is_released_after_the_linger_time, |place| async move
     mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
 });
 
-on_both_servers!(other_clients_wait_a_bounded_number_of_passes, |place| async move {
-    const PASSES: u32 = 5;
+on_both_servers!(others_wait_no_longer_than_the_limit, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let mutex = zl.mutex("fair").batching(PASSES, LONG);
-    let turns = Arc::new(AtomicU32::new(0));
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..4 {
-        let (mutex, turns) = (mutex.clone(), turns.clone());
-        tasks.spawn(async move {
-            loop {
-                let guard = mutex.lock().await.expect("lock granted");
-                turns.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                drop(guard);
-            }
-        });
-    }
-    for _ in 0..5 {
-        eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 3).await;
-        turns.store(0, Ordering::Relaxed);
-        let waiting = lock_in_background(&other.mutex("fair"));
-        until_queued(&zl, "fair", 2).await;
-        // The znode of the client `other` exists now. A watch event reports it to the client `zl`.
-        let before = turns.load(Ordering::Relaxed);
-        let theirs = await_guard(waiting).await;
-        let passes = turns.swap(0, Ordering::Relaxed) - before;
-        // The limit applies once `zl` has received that event. Before that, one task can be granted
-        // the lock, and on a busy machine 20 more.
-        assert!(passes <= PASSES + 1 + 20, "{passes} passes");
-        theirs.release().await.expect("release succeeds");
-    }
-});
-
-on_both_servers!(others_wait_no_longer_than_max_hold, |place| async move {
-    let (zl, other) = (connect(&place).await, connect(&place).await);
-    let hold = Duration::from_millis(200);
-    let mutex = zl.mutex("timed").batching(u32::MAX, hold);
+    let mutex = zl.mutex("timed").shared_hold(Duration::from_millis(200));
     let turns = Arc::new(AtomicU32::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -184,7 +153,7 @@ on_both_servers!(others_wait_no_longer_than_max_hold, |place| async move {
             }
         });
     }
-    eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 10).await;
+    eventually("the tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 10).await;
     let theirs = tokio::time::timeout(LONG, other.mutex("timed").lock()).await;
     theirs
         .expect("other client is not starved")
@@ -193,18 +162,17 @@ on_both_servers!(others_wait_no_longer_than_max_hold, |place| async move {
         .await
         .expect("release succeeds");
     let before = turns.load(Ordering::Relaxed);
-    eventually("the other tasks continue", async || turns.load(Ordering::Relaxed) > before + 10).await;
+    eventually("the tasks continue", async || turns.load(Ordering::Relaxed) > before + 10).await;
 });
 
 on_both_servers!(cancelled_task_leaves_nothing, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let mutex = zl.mutex("quitter").batching(10, LONG);
+    let mutex = zl.mutex("quitter").shared_hold(LONG);
     let theirs = other.mutex("quitter").lock().await.expect("lock acquired");
     let error = mutex.lock_timeout(Duration::from_millis(100)).await.expect_err("lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
-    // The first of two waiting tasks is aborted. The second task keeps the queue position that both
-    // share.
+    // The first of two waiting tasks is aborted. The second task keeps the queue position.
     let gone = tokio::spawn({
         let mutex = mutex.clone();
         async move { mutex.lock().await.map(drop) }
@@ -214,8 +182,7 @@ on_both_servers!(cancelled_task_leaves_nothing, |place| async move {
     gone.abort();
     theirs.release().await.expect("release succeeds");
     await_guard(stays).await.release().await.expect("release succeeds");
-    // If a waiter is granted the lock, and is dropped before it is polled again, the lock is
-    // released.
+    // If a waiter is granted the lock, and is dropped before it is polled again, another client gets the lock.
     let mine = mutex.lock().await.expect("lock acquired");
     let mut unseen = Box::pin(mutex.lock());
     assert!(unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -227,7 +194,7 @@ on_both_servers!(cancelled_task_leaves_nothing, |place| async move {
 
 on_both_servers!(panic_ends_the_hold_and_is_reported, |place| async move {
     let zl = connect(&place).await;
-    let mutex = zl.mutex("panics").batching(1000, LONG).linger(LONG);
+    let mutex = zl.mutex("panics").shared_hold(LONG);
     let first = mutex.lock().await.expect("lock acquired");
     let token = first.token();
     let panics = tokio::spawn(async move {
@@ -249,7 +216,7 @@ on_both_servers!(expired_session_hands_lock_to_local_waiter, |place| async move 
             .expect("session starts"),
         short_session_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
-    let mutex = zl.mutex("gone").batching(10, LONG).linger(LONG);
+    let mutex = zl.mutex("gone").shared_hold(LONG);
     let guard = mutex.lock().await.expect("lock acquired");
     let token = guard.token();
     let waiting = soon_locked(&mutex);
@@ -286,7 +253,7 @@ on_both_servers!(doubtful_znode_stays_until_its_holder_releases, |place| async m
             .expect("session starts"),
         short_session_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
-    let mutex = zl.mutex("doubt").batching(10, LONG);
+    let mutex = zl.mutex("doubt").shared_hold(LONG);
     let guard = mutex.lock().await.expect("lock acquired");
     let waiting = soon_locked(&mutex);
     // The server receives the client's requests and keeps the session. Its replies do not reach the
@@ -314,7 +281,7 @@ on_both_servers!(doubtful_znode_stays_until_its_holder_releases, |place| async m
 
 on_both_servers!(release_of_a_lost_lock_fails, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let mutex = zl.mutex("taken").batching(10, LONG).linger(LONG);
+    let mutex = zl.mutex("taken").shared_hold(LONG);
     for _ in 0..20 {
         let guard = mutex.lock().await.expect("lock acquired");
         other.mutex("taken").break_lock(guard.ticket()).await.expect("znode exists");
@@ -329,7 +296,7 @@ on_both_servers!(release_of_a_lost_lock_fails, |place| async move {
 
 on_both_servers!(closing_the_client_fails_its_waiters, |place| async move {
     let zl = connect(&place).await;
-    let mutex = zl.mutex("closed").batching(10, LONG);
+    let mutex = zl.mutex("closed").shared_hold(LONG);
     let guard = mutex.lock().await.expect("lock acquired");
     let waiting = soon_locked(&mutex);
     // The holder drops its guard as soon as it learns of the close.
@@ -349,7 +316,7 @@ on_both_servers!(closing_the_client_fails_its_waiters, |place| async move {
 
 on_both_servers!(unread_grant_hides_no_crash, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let mutex = zl.mutex("unseen").crash_detection().batching(10, LONG);
+    let mutex = zl.mutex("unseen").crash_detection().shared_hold(LONG);
     for others in [false, true] {
         let theirs = other.mutex("unseen").crash_detection().lock().await.expect("lock acquired");
         let mut unseen = Box::pin(mutex.lock());
@@ -379,39 +346,35 @@ on_both_servers!(unread_grant_hides_no_crash, |place| async move {
     }
 });
 
-on_both_servers!(each_local_holder_receives_its_events, |place| async move {
+on_both_servers!(listener_receives_the_events_of_each_task, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let (first, second) = (zl.mutex("heard").batching(10, LONG), zl.mutex("heard").batching(10, LONG));
-    let (mut hears, mut hears_too) = (first.mutex().events(), second.mutex().events());
-    let guard = first.lock().await.expect("lock acquired");
+    let mutex = zl.mutex("heard").shared_hold(LONG);
+    let mut hears = mutex.mutex().events();
+    let guard = mutex.lock().await.expect("lock acquired");
     let ticket = guard.ticket();
     assert_eq!(hears.next().await, Some(LockEvent::Acquired(ticket)));
-    second.lock_timeout(Duration::from_millis(10)).await.expect_err("lock is held");
-    assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
-    assert_eq!(hears_too.next().await, Some(LockEvent::GaveUp));
-    let waiting = tokio::spawn({
-        let second = second.clone();
-        async move { second.lock().await }
-    });
-    assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
+    mutex.lock_timeout(Duration::from_millis(10)).await.expect_err("lock is held");
+    assert_eq!(hears.next().await, Some(LockEvent::Queued { ahead: 1 }));
+    assert_eq!(hears.next().await, Some(LockEvent::GaveUp));
+    let waiting = soon_locked(&mutex);
+    assert_eq!(hears.next().await, Some(LockEvent::Queued { ahead: 1 }));
     guard.release().await.expect("release succeeds");
     assert_eq!(hears.next().await, Some(LockEvent::Released(ticket)));
+    assert_eq!(hears.next().await, Some(LockEvent::Acquired(ticket)));
     let guard = await_guard(waiting).await;
-    assert_eq!(guard.ticket(), ticket, "both holders share one znode");
-    assert_eq!(hears_too.next().await, Some(LockEvent::Acquired(ticket)));
+    assert_eq!(guard.ticket(), ticket, "both tasks have one znode");
     other.mutex("heard").revoke(ticket).await.expect("contender exists");
     tokio::time::timeout(LONG, guard.revoked()).await.expect("revocation reported in time");
-    assert_eq!(hears_too.next().await, Some(LockEvent::Revoked(ticket)));
+    assert_eq!(hears.next().await, Some(LockEvent::Revoked(ticket)));
     guard.release().await.expect("release succeeds");
-    assert_eq!(hears_too.next().await, Some(LockEvent::Released(ticket)));
-    // The first handle received no event of the second handle.
-    drop(first);
+    assert_eq!(hears.next().await, Some(LockEvent::Released(ticket)));
+    drop(mutex);
     assert_eq!(hears.next().await, None);
 });
 
 on_both_servers!(revoking_a_kept_lock_releases_it, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let mutex = zl.mutex("asked").linger(LONG);
+    let mutex = zl.mutex("asked").shared_hold(LONG);
     let guard = mutex.lock().await.expect("lock acquired");
     let ticket = guard.ticket();
     drop(guard);
@@ -423,26 +386,20 @@ on_both_servers!(revoking_a_kept_lock_releases_it, |place| async move {
     .await;
 });
 
-on_both_servers!(linger_conflicts_with_crash_detection, |place| async move {
-    let mutex = connect(&place).await.mutex("both").crash_detection().linger(LONG);
-    let error = mutex.lock().await.expect_err("the options conflict");
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+on_both_servers!(idle_lock_is_not_kept_with_crash_detection, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let mutex = zl.mutex("both").crash_detection().shared_hold(LONG);
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let theirs = other.mutex("both").crash_detection().try_lock().await.expect("attempt succeeds");
+    assert_eq!(theirs.expect("lock is free").previous(), Previous::Clean);
 });
 
-on_both_servers!(local_holder_is_warned_of_foreign_contenders, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = connect_through(&place, &proxy).await;
+on_both_servers!(foreign_contender_is_reported, |place| async move {
+    let zl = connect(&place).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
-    let [deaf, mutex] = [(); 2].map(|()| zl.mutex("beside").batching(u32::MAX, LONG));
-    let first = deaf.lock().await.expect("lock acquired");
-    let before = proxy.counts();
-    // The pause is longer than the interval between two checks for foreign contenders.
-    tokio::time::sleep(Duration::from_millis(2500)).await;
-    // Only the handle `deaf` has acquired the lock, and no task receives its events. So the client
-    // does not check for foreign contenders. It reads at most its own znode.
-    let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
-    assert!(read <= 1, "{read} reads whose results are not used");
+    let mutex = zl.mutex("beside").shared_hold(LONG);
     let mut hears = mutex.mutex().events();
+    let first = mutex.lock().await.expect("lock acquired");
     let next = soon_locked(&mutex);
     first.release().await.expect("release succeeds");
     let guard = await_guard(next).await;

@@ -1,5 +1,5 @@
-//! Searches every order of events for a [`Tenure`]. The tasks of one process share a queue
-//! position, and one contender outside the process also wants the lock.
+//! Searches every order of events for a [`TaskQueue`]. The tasks of one client share a hold, and one contender outside of
+//! the client also wants the lock.
 //!
 //! Time is counted in units. A *look* is a listing that shows whether another contender waits. A
 //! watch event or the answer to a look arrives at most one unit late. The main properties that are
@@ -8,27 +8,25 @@
 //! * No task is granted the lock while another task holds it with the same znode, or while the
 //!   lease is invalid.
 //! * Tokens increase.
-//! * The lock is not passed from task to task after the outside contender has waited for the
-//!   maximum hold and one unit. The wait counts from the grant to the process, or from the moment
-//!   at which the outside contender queued if that is later.
-//! * Once the process knows of the outside contender, the lock is passed from task to task at most
-//!   the permitted number of times.
+//! * The hold is not passed on after the outside contender has waited for the maximum hold and one
+//!   unit. The wait counts from the grant to the client, or from the moment at which the outside
+//!   contender queued if that is later.
 //! * No task waits for ever.
 
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use zoolock_core::lease::Instant;
-use zoolock_core::tenure::{LocalId, ReleaseKind, Tenure, TenureInput, TenureLimits, TenureOutput};
+use zoolock_core::shared_hold::{HoldAction, HoldLimits, ReleaseKind, TaskId, TaskQueue};
 
 const UNIT: Duration = Duration::from_secs(1);
 /// Maximum delay of an event.
 const LATE: u64 = 1;
 
-struct Process {
+struct Client {
     tasks: usize,
     rounds: u8,
-    limits: TenureLimits,
+    limits: HoldLimits,
     /// Time at which the clock stops.
     end: u64,
     /// Number of times that the lease can end, that a task can give up, that a task can panic, and
@@ -40,7 +38,7 @@ struct Process {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    tenure: Tenure,
+    queue: TaskQueue<usize>,
     now: u64,
     lease_valid: bool,
     tasks: Vec<(Task, u8)>,
@@ -50,23 +48,21 @@ struct State {
     loss_reported: bool,
     /// Time at which the outside contender queued.
     outside: Option<u64>,
-    /// Set if the process has released the lock since the outside contender queued.
+    /// Set if the client has released the lock since the outside contender queued.
     outside_served: bool,
     /// A look whose answer is pending: whether the outside contender waits, and when the look was sent.
     look: Option<(bool, u64)>,
     /// Time at which the watch fired, while its event is under way.
     fired: Option<u64>,
     watching: bool,
-    alarm: Option<u64>,
-    tenures: u32,
+    /// Number of holds of the client.
+    holds: u32,
+    /// The holds and the pass of the last token.
     last: Option<(u32, u32)>,
-    /// Time of the current tenure's grant.
+    /// Time of the current hold's grant.
     granted: u64,
-    /// Set if the outside contender waited at the grant, or the process has learned of it since.
-    outsider_known: bool,
-    /// Number of times that the lock was passed from task to task since the process learned of the
-    /// outside contender.
-    passes: u32,
+    /// Set if the hold was passed on while the outside contender waited.
+    passed_beside_outsider: bool,
     budget: [u8; 4],
     violation: Option<&'static str>,
 }
@@ -76,7 +72,7 @@ enum Task {
     Away,
     Waits,
     Holds,
-    /// The task still works as if it held the lock, but the process no longer holds it. The task
+    /// The task still works as if it held the lock, but the client no longer holds it. The task
     /// may not know of the loss yet.
     Outlives,
 }
@@ -92,12 +88,12 @@ enum Server {
 enum Step {
     Ask(usize),
     GiveUp(usize),
-    Done(usize, bool),
+    Release(usize, ReleaseKind),
     Grant,
     OutsideComes,
     LookAnswered,
     WatchFires,
-    Alarm,
+    IdleTimeEnds,
     Tick,
     LeaseRunsOut,
     Lost,
@@ -107,57 +103,62 @@ enum Step {
 }
 
 /// Returns a new id for each request of a task.
-fn id(task: usize, round: u8) -> LocalId {
-    LocalId(task as u64 * 100 + u64::from(round))
+fn id(task: usize, round: u8) -> TaskId {
+    TaskId(task as u64 * 100 + u64::from(round))
 }
 
-impl Process {
-    fn input(&self, state: &mut State, input: TenureInput) {
-        let now = Instant(state.now * UNIT.as_nanos() as u64);
-        let outputs = state.tenure.step(input, now, state.lease_valid);
-        for output in outputs {
-            match output {
-                TenureOutput::Acquire => {
-                    if state.server != Server::Nothing {
-                        state.violation = Some("queued twice");
-                    }
-                    state.server = Server::Queued;
-                    state.tenures += 1;
-                    state.lease_valid = true;
+fn instant(units: u64) -> Instant {
+    Instant(units * UNIT.as_nanos() as u64)
+}
+
+impl Client {
+    /// Handles one event, and carries out the action.
+    fn step(
+        &self,
+        state: &mut State,
+        event: impl FnOnce(&mut TaskQueue<usize>, Instant, bool) -> HoldAction<usize>,
+    ) {
+        let action = event(&mut state.queue, instant(state.now), state.lease_valid);
+        self.act(state, action);
+    }
+
+    fn act(&self, state: &mut State, action: HoldAction<usize>) {
+        match action {
+            HoldAction::None => {}
+            HoldAction::Acquire => {
+                if state.server != Server::Nothing {
+                    state.violation = Some("queued twice");
                 }
-                TenureOutput::Cancel => state.server = Server::Nothing,
-                TenureOutput::Release(how) => {
-                    if state.server != Server::Granted
-                        || state.tasks.iter().any(|(task, _)| *task == Task::Holds)
-                    {
-                        state.violation = Some("released while a task holds");
-                    }
-                    if how != ReleaseKind::Panicked && state.worked != (how == ReleaseKind::Released) {
-                        state.violation = Some("the marker disagrees with the last work");
-                    }
-                    self.reset(state);
-                    state.outside_served |= state.outside.is_some();
-                }
-                TenureOutput::Look => {
-                    if state.watching {
-                        state.violation = Some("looked twice");
-                    }
-                    state.watching = true;
-                    state.look = Some((self.outsider_waits(state), state.now));
-                }
-                TenureOutput::Grant(LocalId(id), pass) => self.granted(state, (id / 100) as usize, pass),
-                TenureOutput::WakeAt(at) => state.alarm = Some(at.0 / UNIT.as_nanos() as u64),
+                state.server = Server::Queued;
+                state.holds += 1;
+                state.lease_valid = true;
             }
+            HoldAction::Cancel => state.server = Server::Nothing,
+            HoldAction::Release { how, acquires_again } => {
+                if state.server != Server::Granted || state.tasks.iter().any(|(task, _)| *task == Task::Holds)
+                {
+                    state.violation = Some("released while a task holds");
+                }
+                if how != ReleaseKind::Panicked && state.worked != (how == ReleaseKind::Released) {
+                    state.violation = Some("the marker disagrees with the last work");
+                }
+                self.reset(state);
+                state.outside_served |= state.outside.is_some();
+                if acquires_again {
+                    self.act(state, HoldAction::Acquire);
+                }
+            }
+            HoldAction::Grant { waiter, pass, .. } => self.granted(state, waiter, pass),
         }
     }
 
     fn granted(&self, state: &mut State, task: usize, pass: u32) {
-        let token = (state.tenures, pass);
+        let token = (state.holds, pass);
         let late = state.outside.is_some_and(|since| {
             let since = since.max(state.granted) + LATE + self.limits.max_hold.as_secs();
             self.outsider_waits(state) && state.now > since
         });
-        state.passes += u32::from(state.outsider_known && pass > 0);
+        state.passed_beside_outsider |= self.outsider_waits(state) && pass > 0;
         state.violation = match () {
             () if state.server != Server::Granted => Some("granted without the lock"),
             () if !state.lease_valid => Some("granted with an invalid lease"),
@@ -165,11 +166,14 @@ impl Process {
             () if state.tasks[task].0 != Task::Waits => Some("granted to a task that does not wait"),
             () if state.last.is_some_and(|last| last >= token) => Some("the token does not increase"),
             () if late && pass > 0 => Some("an outsider waits too long"),
-            () if state.passes > self.limits.max_passes => Some("passed on too often"),
             () => state.violation,
         };
         state.last = Some(token);
         state.tasks[task].0 = Task::Holds;
+    }
+
+    fn task_holds(&self, state: &State) -> bool {
+        state.tasks.iter().any(|(task, _)| *task == Task::Holds)
     }
 
     fn outsider_waits(&self, state: &State) -> bool {
@@ -181,19 +185,17 @@ impl Process {
         state.watching = false;
         state.look = None;
         state.fired = None;
-        state.alarm = None;
-        (state.outsider_known, state.passes, state.worked) = (false, 0, false);
-        state.loss_reported = false;
+        (state.passed_beside_outsider, state.worked, state.loss_reported) = (false, false, false);
     }
 }
 
-impl Model for Process {
+impl Model for Client {
     type State = State;
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
         vec![State {
-            tenure: Tenure::new(self.limits),
+            queue: TaskQueue::new(self.limits),
             now: 0,
             lease_valid: true,
             tasks: vec![(Task::Away, 0); self.tasks],
@@ -205,12 +207,10 @@ impl Model for Process {
             look: None,
             fired: None,
             watching: false,
-            alarm: None,
-            tenures: 0,
+            holds: 0,
             last: None,
             granted: 0,
-            outsider_known: false,
-            passes: 0,
+            passed_beside_outsider: false,
             budget: self.faults,
             violation: None,
         }]
@@ -223,14 +223,15 @@ impl Model for Process {
                 Task::Away => {}
                 Task::Waits if state.budget[1] > 0 => steps.push(Step::GiveUp(i)),
                 Task::Waits => {}
-                Task::Outlives => steps.push(Step::Done(i, false)),
+                Task::Outlives => steps.push(Step::Release(i, ReleaseKind::Released)),
                 Task::Holds => {
+                    // A task that gives up after its grant has not worked under the lock.
                     if state.budget[1] > 0 {
-                        steps.push(Step::GiveUp(i));
+                        steps.push(Step::Release(i, ReleaseKind::Untouched));
                     }
-                    steps.push(Step::Done(i, false));
+                    steps.push(Step::Release(i, ReleaseKind::Released));
                     if state.budget[2] > 0 {
-                        steps.push(Step::Done(i, true));
+                        steps.push(Step::Release(i, ReleaseKind::Panicked));
                     }
                 }
             }
@@ -248,11 +249,12 @@ impl Model for Process {
         if state.fired.is_some() && state.look.is_none() {
             steps.push(Step::WatchFires);
         }
-        let due = state.alarm.is_some_and(|at| at <= state.now);
+        let is_kept = state.server == Server::Granted && state.lease_valid && !self.task_holds(state);
+        let due = is_kept && state.queue.idle_time_left(instant(state.now)) == Some(Duration::ZERO);
         if due {
-            steps.push(Step::Alarm);
+            steps.push(Step::IdleTimeEnds);
         }
-        // The clock stops while an alarm is due, or while an event is as late as it can be.
+        // The clock stops while the idle time is over, or while an event is as late as it can be.
         let looks = state.look.map(|(_, since)| since);
         let late = [state.fired, looks].into_iter().flatten().any(|since| since + LATE <= state.now);
         if state.now < self.end && !late && !due && state.lease_valid {
@@ -278,23 +280,31 @@ impl Model for Process {
         match step {
             Step::Ask(i) => {
                 state.tasks[i] = (Task::Waits, last.tasks[i].1 + 1);
-                self.input(&mut state, TenureInput::Ask(id(i, last.tasks[i].1 + 1)));
+                let id = id(i, last.tasks[i].1 + 1);
+                self.step(&mut state, |queue, now, valid| queue.ask(id, i, now, valid));
             }
             Step::GiveUp(i) => {
                 state.budget[1] -= 1;
                 state.tasks[i].0 = Task::Away;
-                self.input(&mut state, TenureInput::GiveUp(id(i, last.tasks[i].1)));
+                let action = state.queue.give_up(id(i, last.tasks[i].1))?;
+                self.act(&mut state, action);
             }
-            Step::Done(i, panicked) => {
-                state.budget[2] -= u8::from(panicked);
-                state.worked |= state.tasks[i].0 == Task::Holds;
+            Step::Release(i, how) => {
+                state.budget[1] -= u8::from(how == ReleaseKind::Untouched);
+                state.budget[2] -= u8::from(how == ReleaseKind::Panicked);
+                state.worked |= state.tasks[i].0 == Task::Holds && how != ReleaseKind::Untouched;
                 state.tasks[i].0 = Task::Away;
-                self.input(&mut state, TenureInput::Done { who: id(i, last.tasks[i].1), panicked });
+                let id = id(i, last.tasks[i].1);
+                self.step(&mut state, |queue, now, valid| queue.release(id, how, now, valid));
             }
             Step::Grant => {
                 state.server = Server::Granted;
-                (state.granted, state.outsider_known) = (state.now, self.outsider_waits(&state));
-                self.input(&mut state, TenureInput::Granted);
+                state.granted = state.now;
+                self.step(&mut state, TaskQueue::begin_hold);
+                if state.server == Server::Granted {
+                    state.watching = true;
+                    state.look = Some((self.outsider_waits(&state), state.now));
+                }
             }
             Step::OutsideComes => {
                 state.outside = Some(state.now);
@@ -304,21 +314,14 @@ impl Model for Process {
             }
             Step::LookAnswered => {
                 let (outsider_waits, _) = state.look.take()?;
-                state.outsider_known |= outsider_waits;
-                self.input(
-                    &mut state,
-                    if outsider_waits { TenureInput::NotAlone } else { TenureInput::Alone },
-                );
+                let find = if outsider_waits { TaskQueue::find_contended } else { TaskQueue::find_alone };
+                self.step(&mut state, find);
             }
             Step::WatchFires => {
                 state.fired = None;
-                state.outsider_known = true;
-                self.input(&mut state, TenureInput::NotAlone);
+                self.step(&mut state, TaskQueue::find_contended);
             }
-            Step::Alarm => {
-                state.alarm = None;
-                self.input(&mut state, TenureInput::Alarm);
-            }
+            Step::IdleTimeEnds => self.step(&mut state, TaskQueue::check),
             Step::Tick => state.now += 1,
             Step::LeaseRunsOut => {
                 state.budget[0] -= 1;
@@ -326,7 +329,7 @@ impl Model for Process {
             }
             Step::Lost => {
                 state.loss_reported = true;
-                self.input(&mut state, TenureInput::Lost);
+                self.step(&mut state, TaskQueue::end_soon);
             }
             Step::Gone | Step::Closed => {
                 for task in &mut state.tasks {
@@ -337,14 +340,15 @@ impl Model for Process {
                     }
                 }
                 self.reset(&mut state);
-                self.input(
-                    &mut state,
-                    if step == Step::Gone { TenureInput::Gone } else { TenureInput::Failed },
-                );
+                if step == Step::Gone {
+                    self.step(&mut state, |queue, _, _| queue.lose());
+                } else {
+                    state.queue.fail();
+                }
             }
             Step::Revoked => {
                 state.budget[3] -= 1;
-                self.input(&mut state, TenureInput::Revoked);
+                self.step(&mut state, TaskQueue::end_soon);
             }
         }
         Some(state)
@@ -353,38 +357,30 @@ impl Model for Process {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("no violation", |_, state: &State| state.violation.is_none()),
-            Property::always("no task waits without a cause", |_, state: &State| {
+            Property::always("no task waits without a cause", |client: &Client, state: &State| {
                 let waits = state.tasks.iter().any(|(task, _)| *task == Task::Waits);
-                let holds = state.tasks.iter().any(|(task, _)| *task == Task::Holds);
-                let looks = state.server == Server::Granted && state.look.is_some();
-                !waits || holds || state.server == Server::Queued || !state.lease_valid || looks
+                !waits || client.task_holds(state) || state.server == Server::Queued || !state.lease_valid
             }),
-            Property::always("a lost lock is not kept", |_, state: &State| {
-                let holds = state.tasks.iter().any(|(task, _)| *task == Task::Holds);
-                !(state.loss_reported && state.server == Server::Granted && !holds)
+            Property::always("a lost lock is not kept", |client: &Client, state: &State| {
+                !(state.loss_reported && state.server == Server::Granted && !client.task_holds(state))
             }),
-            Property::always("no outsider waits for an idle process", |process: &Process, state: &State| {
-                let holds = state.tasks.iter().any(|(task, _)| *task == Task::Holds);
+            Property::always("no outsider waits for an idle client", |client: &Client, state: &State| {
                 let heard = state.look.is_none() && state.fired.is_none() && state.lease_valid;
-                let kept = state.server == Server::Granted && !holds && heard;
-                !(kept && process.outsider_waits(state))
+                let kept = state.server == Server::Granted && !client.task_holds(state) && heard;
+                !(kept && client.outsider_waits(state))
             }),
             Property::sometimes("kept for the next", |_, state: &State| {
                 state.server == Server::Granted && state.tasks.iter().all(|(task, _)| *task == Task::Away)
             }),
-            Property::sometimes("passed on while an outsider waits", |process: &Process, state: &State| {
-                process.outsider_waits(state) && state.passes > 0
+            Property::sometimes("passed on while an outsider waits", |_, state: &State| {
+                state.passed_beside_outsider
             }),
         ]
     }
 }
 
-fn limits(max_passes: u32, max_hold: u32, linger: u32) -> TenureLimits {
-    TenureLimits { max_passes, max_hold: UNIT * max_hold, linger: UNIT * linger }
-}
-
-fn violations(process: Process) -> Vec<String> {
-    let checker = process.checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
+fn violations(client: Client) -> Vec<String> {
+    let checker = client.checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
     println!("{} states", checker.unique_state_count());
     let failed = |name: &&str| checker.discovery_classification(name).to_string() == "counterexample";
     let discoveries = checker.discoveries();
@@ -398,27 +394,25 @@ fn violations(process: Process) -> Vec<String> {
         .collect()
 }
 
+fn limits(max_hold: u32, max_idle: u32) -> HoldLimits {
+    HoldLimits { max_hold: UNIT * max_hold, max_idle: UNIT * max_idle }
+}
+
 #[test]
 fn tasks_share_the_lock_safely() {
-    for (max_passes, max_hold, linger) in [(2, 2, 0), (2, 3, 2), (0, 5, 1), (9, 0, 0), (1, 2, 9)] {
+    for (max_hold, max_idle) in [(2, 0), (3, 2), (5, 1), (0, 0), (2, 9)] {
         for faults in [[0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]] {
-            let limits = limits(max_passes, max_hold, linger);
-            let process = Process { tasks: 2, rounds: 2, limits, end: 6, faults, ignores_watches: false };
-            let violations = violations(process);
-            assert!(violations.is_empty(), "{max_passes} {max_hold} {linger} {faults:?}: {violations:#?}");
+            let limits = limits(max_hold, max_idle);
+            let client = Client { tasks: 2, rounds: 2, limits, end: 6, faults, ignores_watches: false };
+            let violations = violations(client);
+            assert!(violations.is_empty(), "{max_hold} {max_idle} {faults:?}: {violations:#?}");
         }
     }
 }
 
 #[test]
 fn ignored_watch_keeps_others_waiting() {
-    let process = Process {
-        tasks: 2,
-        rounds: 3,
-        limits: limits(1, 1, 9),
-        end: 6,
-        faults: [0; 4],
-        ignores_watches: true,
-    };
-    assert!(violations(process).iter().any(|what| what.contains("waits")), "search finds the ignored watch");
+    let client =
+        Client { tasks: 2, rounds: 3, limits: limits(1, 9), end: 6, faults: [0; 4], ignores_watches: true };
+    assert!(violations(client).iter().any(|what| what.contains("waits")), "search finds the ignored watch");
 }

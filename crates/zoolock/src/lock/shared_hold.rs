@@ -1,0 +1,485 @@
+//! Shared holds: the tasks of one client wait in memory in front of one hold of a mutex, and pass it on to each other.
+//!
+//! A [`TaskQueue`] makes all decisions. A [`Hold`] has what this state machine lacks: the clock, the waiting tasks and the
+//! acquisition. Each acquisition has one background task, the driver. The driver acquires the lock. Then it reports other
+//! contenders, the end of the idle time, requests to release, and the loss.
+//!
+//! A test runs this file in many thread interleavings (`zoolock-tests/tests/orders`).
+
+use std::future::pending;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use zoolock_core::acquisition::{Loss, SessionEnd};
+use zoolock_core::record::HolderState;
+use zoolock_core::shared_hold::{HoldAction, HoldLimits, ReleaseKind, TaskId, TaskQueue};
+use zoolock_core::{Instant, Kind};
+
+use crate::base::clock;
+use crate::base::error::{Error, LossReason};
+use crate::base::events::{Listeners, LockEvent};
+use crate::base::options::Options;
+use crate::base::sync::{Mutex, lock};
+use crate::base::tasks::Task;
+use crate::engine::Acquisition;
+use crate::lock::acquire::{Lock, WaitLimit};
+use crate::lock::held::Held;
+use crate::session::{Connection, WatchReservation};
+
+/// Minimum time between two checks of the idle time. It bounds the wake-ups of a hold with a very small limit.
+const MIN_CHECK_TIME: Duration = Duration::from_millis(10);
+
+/// The way to answer a waiting task.
+type Answer = oneshot::Sender<Result<Held, Error>>;
+
+/// A hold of a mutex, with the tasks of this client in front of it.
+pub(crate) struct Hold {
+    /// The lock, with the options of the acquisition.
+    lock: Lock,
+    /// The listeners of the handle. They get the events of each task.
+    listeners: Listeners,
+    state: Mutex<HoldState>,
+}
+
+struct HoldState {
+    queue: TaskQueue<Answer>,
+    held: Option<Held>,
+    /// The last id that was given to a task.
+    last_task: u64,
+    /// Number of the current acquisition. It distinguishes the events of this acquisition from those of earlier ones.
+    number: u64,
+    /// The background task of the current acquisition.
+    driver: Option<Task>,
+}
+
+impl Hold {
+    pub(crate) fn new(handle: &Lock, limits: HoldLimits) -> Hold {
+        let options = Options {
+            listeners: handle.options.listeners.without_outcome(),
+            // The owner is the shared hold, not a task: the hold passes from task to task without a request to the server.
+            owner_mode: handle.context.owner_ids().new_shared_hold(),
+            ..handle.options.clone()
+        };
+        Hold {
+            lock: Lock { options, ..handle.clone() },
+            listeners: handle.options.listeners.clone(),
+            state: Mutex::new(HoldState {
+                queue: TaskQueue::new(limits),
+                held: None,
+                last_task: 0,
+                number: 0,
+                driver: None,
+            }),
+        }
+    }
+
+    /// Acquires the lock for a task. Returns `None` if the lock is busy at the end of the wait.
+    pub(crate) async fn acquire(self: &Arc<Self>, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
+        self.lock.context.process().check_not_forked()?;
+        let held = match (self.ask(wait_limit), wait_limit) {
+            (None, _) => return Ok(self.try_alone().await?.map(Held::mark_seen)),
+            (Some(mut task), WaitLimit::Try) => task.granted_now().transpose()?,
+            (Some(mut task), _) => self.lock.wait_within(wait_limit, task.granted()).await.transpose()?,
+        };
+        match held {
+            Some(held) if held.is_valid() => Ok(Some(held.mark_seen())),
+            // The task polled the grant only after the lease had ended.
+            Some(held) => {
+                let reason = held.loss().unwrap_or(LossReason::Unreachable);
+                Err(Error::Lost { path: self.lock.path(), reason })
+            }
+            None if !self.is_held() && !self.lock.context.server_answers().await => {
+                Err(self.lock.no_answer())
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Returns whether a task of this client holds the lock.
+    fn is_held(&self) -> bool {
+        lock(&self.state).queue.holder().is_some()
+    }
+
+    /// Returns whether this process is a fork of the process that made the handle.
+    fn is_forked(&self) -> bool {
+        self.lock.context.process().is_forked()
+    }
+
+    /// Adds a task to the queue. Returns `None` if the task only tries, and the client neither holds the lock nor queues
+    /// for it. Such a task must send a request of its own.
+    fn ask(self: &Arc<Self>, wait_limit: WaitLimit) -> Option<WaitingTask> {
+        let state = &mut *lock(&self.state);
+        let only_tries = matches!(wait_limit, WaitLimit::Try);
+        if only_tries && state.queue.is_idle() {
+            return None;
+        }
+        // Reports how many tasks of this client are ahead.
+        let ahead = u32::try_from(state.queue.len()).unwrap_or(u32::MAX);
+        if ahead > 0 && !only_tries {
+            self.listeners.tell(LockEvent::Queued { ahead });
+        }
+        let (task, action) = self.add_task(state);
+        self.act(state, action);
+        Some(task)
+    }
+
+    fn add_task(self: &Arc<Self>, state: &mut HoldState) -> (WaitingTask, HoldAction<Answer>) {
+        state.last_task += 1;
+        let task = TaskId(state.last_task);
+        let (sender, answer) = oneshot::channel();
+        let action = state.queue.ask(task, sender, clock::now(), state.is_lease_valid());
+        (WaitingTask { hold: self.clone(), task, answer, is_answered: false }, action)
+    }
+
+    /// Acquires the lock for one task with a request of its own, if the lock is free. Then shares the hold with the other
+    /// tasks, unless another task has asked for it meanwhile.
+    async fn try_alone(self: &Arc<Self>) -> Result<Option<Held>, Error> {
+        let held = match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::Try).await {
+            Ok(Some(held)) => held,
+            outcome => {
+                self.listeners.tell(LockEvent::GaveUp);
+                return outcome;
+            }
+        };
+        let mut task = {
+            let state = &mut *lock(&self.state);
+            if !state.queue.is_idle() {
+                self.listeners.tell(LockEvent::Acquired(held.ticket()));
+                return Ok(Some(held));
+            }
+            // Ignores the action `Acquire`, because the acquisition exists already.
+            let (task, _) = self.add_task(state);
+            state.number += 1;
+            let watching = watch(Arc::downgrade(self), held.acquisition().clone(), state.number);
+            state.driver = Some(self.lock.context.tasks().spawn(watching));
+            self.begin_hold(state, held);
+            task
+        };
+        match task.granted_now() {
+            Some(answer) => answer.map(Some),
+            // The lease has ended just now.
+            None => Err(Error::Lost { path: self.lock.path(), reason: LossReason::Unreachable }),
+        }
+    }
+
+    fn begin_hold(self: &Arc<Self>, state: &mut HoldState, held: Held) {
+        state.held = Some(held);
+        let action = state.queue.begin_hold(clock::now(), state.is_lease_valid());
+        self.act(state, action);
+    }
+
+    /// Carries out an action of the queue.
+    fn act(self: &Arc<Self>, state: &mut HoldState, action: HoldAction<Answer>) {
+        match action {
+            HoldAction::None => {}
+            HoldAction::Acquire => self.start_driver(state),
+            HoldAction::Cancel => state.end_hold(ReleaseKind::Untouched),
+            HoldAction::Release { how, acquires_again } => {
+                state.end_hold(how);
+                if acquires_again {
+                    self.start_driver(state);
+                }
+            }
+            HoldAction::Grant { task, waiter, pass } => {
+                let held = state.held.as_ref().expect("the queue grants only a lock that is held");
+                let held = held.share_with(TaskHold::new(self.clone(), task, pass), state.queue.has_worked());
+                self.listeners.tell(LockEvent::Acquired(held.ticket()));
+                // This cannot fail: a task that gives up leaves the queue first, under this mutex.
+                let _ = waiter.send(Ok(held));
+            }
+        }
+    }
+
+    fn start_driver(self: &Arc<Self>, state: &mut HoldState) {
+        state.number += 1;
+        let driving = self.clone().drive(state.number);
+        state.driver = Some(self.lock.context.tasks().spawn(driving));
+    }
+
+    /// Acquires the lock, and then watches the hold.
+    async fn drive(self: Arc<Self>, number: u64) {
+        let outcome = loop {
+            match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::ForEver).await {
+                // The grant was polled only after the lease had ended. Acquires again, because tasks still wait.
+                Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
+                outcome => break outcome,
+            }
+        };
+        let acquisition = {
+            let state = &mut *lock(&self.state);
+            match outcome {
+                Ok(Some(held)) if state.number == number => {
+                    let acquisition = held.acquisition().clone();
+                    self.begin_hold(state, held);
+                    acquisition
+                }
+                // This acquisition is not the current one any more. So no task wants its grant.
+                Ok(held) => return held.iter().for_each(Held::release_untouched),
+                Err(error) if state.number == number => return self.fail(state, &error),
+                Err(_) => return,
+            }
+        };
+        let hold = Arc::downgrade(&self);
+        // The driver does not keep the hold alive.
+        drop(self);
+        watch(hold, acquisition, number).await;
+    }
+
+    /// Passes an event of acquisition `number` to the queue, if that acquisition is current.
+    fn handle(
+        self: &Arc<Self>,
+        number: u64,
+        event: impl FnOnce(&mut TaskQueue<Answer>, Instant, bool) -> HoldAction<Answer>,
+    ) {
+        let state = &mut *lock(&self.state);
+        if state.number == number {
+            let is_lease_valid = state.is_lease_valid();
+            let action = event(&mut state.queue, clock::now(), is_lease_valid);
+            self.act(state, action);
+        }
+    }
+
+    /// Handles the loss of acquisition `number`, of which the server has no znode any more. `end`: set if the session has
+    /// ended.
+    fn lose(self: &Arc<Self>, number: u64, end: Option<SessionEnd>) {
+        let state = &mut *lock(&self.state);
+        if state.number != number {
+            return;
+        }
+        if let Some(error) = end.and_then(|end| self.session_error(end)) {
+            return self.fail(state, &error);
+        }
+        state.end_hold(ReleaseKind::Released);
+        let action = state.queue.lose();
+        self.act(state, action);
+    }
+
+    /// Returns the error of the tasks that wait when the session ends; `None` if another session can replace it.
+    fn session_error(&self, end: SessionEnd) -> Option<Error> {
+        match end {
+            SessionEnd::Closed => Some(Error::closed()),
+            SessionEnd::AuthFailed => Some(Error::lock_denied(&self.lock.path())),
+            SessionEnd::Expired => None,
+        }
+    }
+
+    /// Ends the hold and fails all waiting tasks.
+    fn fail(&self, state: &mut HoldState, error: &Error) {
+        state.end_hold(ReleaseKind::Released);
+        for (_, answer) in state.queue.fail() {
+            self.listeners.tell(LockEvent::GaveUp);
+            let _ = answer.send(Err(error.clone()));
+        }
+    }
+
+    /// Ends the hold of a task.
+    fn end_task_hold(self: &Arc<Self>, task: TaskId, how: ReleaseKind) -> TaskHoldEnd {
+        let state = &mut *lock(&self.state);
+        let held = state.held.as_ref().filter(|_| state.queue.holder() == Some(task));
+        // Without the lock, the task has lost it.
+        let Some(held) = held else { return TaskHoldEnd::Released };
+        let (ticket, end) = (held.ticket(), held.acquisition().session().end());
+        // Handles the end of the session before it is reported. Otherwise a waiting task could cause a new acquisition on a
+        // new session.
+        if let Some(error) = end.and_then(|end| self.session_error(end)) {
+            self.fail(state, &error);
+            return TaskHoldEnd::Released;
+        }
+        let action = state.queue.release(task, how, clock::now(), state.is_lease_valid());
+        let end = match action {
+            HoldAction::Release { .. } => TaskHoldEnd::Released,
+            _ => {
+                // Reports the release before the next task gets the lock.
+                self.listeners.tell(LockEvent::Released(ticket));
+                TaskHoldEnd::PassedOn
+            }
+        };
+        self.act(state, action);
+        end
+    }
+}
+
+impl HoldState {
+    fn is_lease_valid(&self) -> bool {
+        self.held.as_ref().is_some_and(Held::is_valid)
+    }
+
+    /// Ends the current acquisition, and releases the lock if it is held.
+    fn end_hold(&mut self, how: ReleaseKind) {
+        self.number += 1;
+        if let Some(driver) = self.driver.take() {
+            driver.abort();
+        }
+        let Some(held) = self.held.take() else { return };
+        match how {
+            // Does not call `release_state_of_this_thread`, because this thread may unwind for another reason.
+            ReleaseKind::Released => held.release_as(HolderState::Released),
+            ReleaseKind::Panicked => held.release_as(HolderState::Panicked),
+            ReleaseKind::Untouched => held.release_untouched(),
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
+        // Releases a lock that this client still keeps. No handle is left that could acquire the lock again.
+        let state = &mut *lock(&self.state);
+        let worked = state.queue.has_worked();
+        state.end_hold(if worked { ReleaseKind::Released } else { ReleaseKind::Untouched });
+    }
+}
+
+/// Reports other contenders, the end of the idle time, requests to release, and the loss of acquisition `number`, until
+/// the hold ends: this aborts the task.
+async fn watch(hold: Weak<Hold>, acquisition: Arc<Acquisition>, number: u64) {
+    let report = |event: fn(&mut TaskQueue<Answer>, Instant, bool) -> HoldAction<Answer>| {
+        if let Some(hold) = hold.upgrade() {
+            hold.handle(number, event);
+        }
+    };
+    let contended = async {
+        wait_for_other_contender(&acquisition, || report(TaskQueue::find_alone)).await;
+        report(TaskQueue::find_contended);
+    };
+    let idle = async {
+        loop {
+            let left = hold.upgrade().and_then(|hold| lock(&hold.state).queue.idle_time_left(clock::now()));
+            let Some(left) = left else { return };
+            tokio::time::sleep(left.max(MIN_CHECK_TIME)).await;
+            report(TaskQueue::check);
+        }
+    };
+    let revoked = async {
+        acquisition.revoked().await;
+        report(TaskQueue::end_soon);
+    };
+    let events = async {
+        tokio::join!(contended, idle, revoked);
+        pending().await
+    };
+    let loss = tokio::select! {
+        biased;
+        loss = acquisition.lost() => loss,
+        () = events => return,
+    };
+    if loss == Loss::Unreachable {
+        // The znode stays until the lock is released or the session has ended.
+        report(TaskQueue::end_soon);
+        let mut connection = acquisition.session().connection();
+        // The wait fails if the session is dropped. The session has then ended, too.
+        let _ = connection.wait_for(|connection| *connection == Connection::Ended).await;
+    }
+    if let Some(hold) = hold.upgrade() {
+        hold.lose(number, acquisition.session().end());
+    }
+}
+
+/// Waits until the queue has another contender, or may have one. Calls `find_alone` when a listing under a watch shows that
+/// it has none.
+async fn wait_for_other_contender(acquisition: &Acquisition, find_alone: impl FnOnce()) {
+    let session = acquisition.session().clone();
+    let Some(zk) = session.zk() else { return };
+    let directory = acquisition.directories()[0].as_str();
+    // The number of children is cheap to read. The children are listed and watched only if there is one child.
+    if !matches!(zk.exists(directory).await, Ok(Some(stat)) if stat.children == 1) {
+        return;
+    }
+    session.reserve_anyway(directory.len());
+    let _reservation = WatchReservation::of(session, directory.len());
+    if let Ok((names, _, watch)) = zk.watch_children(directory).await
+        && names.len() == 1
+    {
+        find_alone();
+        // `watch` also resolves if the session loses the watch. Another contender may then have queued unnoticed.
+        watch.await;
+    }
+}
+
+/// A task that waits for the lock. Dropping this gives up the request.
+struct WaitingTask {
+    hold: Arc<Hold>,
+    task: TaskId,
+    answer: oneshot::Receiver<Result<Held, Error>>,
+    /// Set once the task has received its answer.
+    is_answered: bool,
+}
+
+impl WaitingTask {
+    async fn granted(&mut self) -> Result<Held, Error> {
+        let answer = (&mut self.answer).await;
+        self.is_answered = true;
+        answer.unwrap_or_else(|_| Err(Error::closed()))
+    }
+
+    /// Returns the answer, if the task has one already.
+    fn granted_now(&mut self) -> Option<Result<Held, Error>> {
+        let answer = self.answer.try_recv().ok();
+        self.is_answered = answer.is_some();
+        answer
+    }
+}
+
+impl Drop for WaitingTask {
+    fn drop(&mut self) {
+        if self.is_answered || self.hold.is_forked() {
+            return;
+        }
+        let state = &mut *lock(&self.hold.state);
+        if let Some(action) = state.queue.give_up(self.task) {
+            self.hold.act(state, action);
+            self.hold.listeners.tell(LockEvent::GaveUp);
+        }
+        // If a grant was sent but not received, it is dropped with the channel after this. Dropping the grant passes the
+        // hold on.
+    }
+}
+
+/// The hold of one task, from its grant to its release.
+pub(crate) struct TaskHold {
+    hold: Arc<Hold>,
+    task: TaskId,
+    pass: u32,
+    /// Set once the task has received the grant.
+    seen: bool,
+    end: Arc<OnceLock<TaskHoldEnd>>,
+}
+
+/// The state of the lock after a task has released it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskHoldEnd {
+    /// The client still has the lock.
+    PassedOn,
+    /// The client has released the lock, too, or had lost it.
+    Released,
+}
+
+impl TaskHold {
+    fn new(hold: Arc<Hold>, task: TaskId, pass: u32) -> TaskHold {
+        TaskHold { hold, task, pass, seen: false, end: Arc::default() }
+    }
+
+    /// Returns the number of earlier grants with the same znode.
+    pub(crate) fn pass(&self) -> u32 {
+        self.pass
+    }
+
+    /// Records that the task has received the grant.
+    pub(crate) fn record_seen(&mut self) {
+        self.seen = true;
+    }
+
+    /// Returns the end of this hold, which is empty until then. Callers that wait for the release of the guard read it.
+    pub(crate) fn end(&self) -> Arc<OnceLock<TaskHoldEnd>> {
+        self.end.clone()
+    }
+
+    /// Releases the lock, unless this task has released it already.
+    pub(crate) fn release(&self, how: ReleaseKind) {
+        let how = if self.seen { how } else { ReleaseKind::Untouched };
+        self.end.get_or_init(|| self.hold.end_task_hold(self.task, how));
+    }
+}
