@@ -193,6 +193,42 @@ async fn server_that_never_answers_is_left() {
     server.shutdown().await;
 }
 
+/// A server that hangs may carry out the write of a lost connection once the session is attached there again. So the session
+/// returns to a server that has not answered a read before it returns to a server that has not answered a write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_with_an_old_write_is_dialed_after_others() {
+    let bind = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let listeners = [bind(), bind(), bind()].map(|listener| {
+        listener.set_nonblocking(true).expect("listener has no blocking calls");
+        TcpListener::from_std(listener).expect("listener is registered")
+    });
+    let addr = |listener: &TcpListener| listener.local_addr().expect("listener has an address");
+    let mut session = Session::start(listeners.iter().map(|listener| tcp(addr(listener))).collect());
+    let mut attached = Vec::new();
+    while attached.len() < 4 {
+        let accepted = listeners.iter().map(|listener| Box::pin(listener.accept()));
+        let (accepted, at, _) = futures_util::future::select_all(accepted).await;
+        let (mut stream, _) = accepted.expect("connection is accepted");
+        // A dial closes the connections that it does not need.
+        if read_frame(&mut stream, &mut BytesMut::new()).await.is_none() {
+            continue;
+        }
+        write_connect_response(&mut stream, 7).await;
+        session.connected().await;
+        let request = match attached.len() {
+            0 => create("/late", 0),
+            _ => Request::Exists { path: "/late".to_owned(), watch: false },
+        };
+        session.client.request(&request).expect("request is sent");
+        attached.push(at);
+        // The request is old when the connection ends.
+        tokio::time::sleep(T / 20).await;
+    }
+    let [write, read, other, last] = attached[..] else { unreachable!("there are four") };
+    assert!(write != read && write != other && read != other, "{attached:?}: a silent server is left");
+    assert_eq!(last, read, "{attached:?}: the server of the write comes last");
+}
+
 /// Listens on this socket, and passes at most `places` connections at a time on to the server.
 /// Closes all other connections at once, as a server with `maxClientCnxns` does.
 fn serve_with_places(socket: &Path, server: SocketAddr, places: usize) -> JoinHandle<()> {
