@@ -1,11 +1,14 @@
 //! The rules by which the log drops, keeps or refuses batches and snapshots.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use zoolock_server::log::forge::{self, Batch};
-use zoolock_server::log::{Disk, Log, LogError, Options, SnapshotFile, SnapshotWriter, codec, replay};
+use zoolock_server::log::{
+    Disk, DiskFile, Log, LogError, Nonce, Options, SnapshotFile, SnapshotWriter, codec, replay,
+};
 use zoolock_server::tree::{NodeMeta, NodeRecord, Tree};
 use zoolock_server::txn::{Change, Create, Password, Txn};
 use zoolock_server::{SessionId, State, StoredSession, Zxid, acl};
@@ -306,4 +309,71 @@ fn a_large_write_is_several_batches_and_one_sync() {
     assert_eq!(bounds(&disk).len(), 4);
     let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("a good log");
     assert_eq!((recovered.replayed, recovered.dropped_end), (5, None));
+}
+
+/// The files of a running server: the server begins a segment after they were listed.
+#[derive(Debug)]
+struct Growing {
+    before: SimDisk,
+    after: SimDisk,
+}
+
+impl Disk for Growing {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.before.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        if name == END_RECORD { self.before.open(name) } else { self.after.open(name) }
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        panic!("{name} is created by a reader")
+    }
+
+    fn rename(&self, from: &str, _: &str) -> io::Result<()> {
+        panic!("{from} is renamed by a reader")
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        panic!("{name} is removed by a reader")
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        panic!("a reader syncs")
+    }
+
+    fn nonce(&self) -> io::Result<Nonce> {
+        panic!("a reader writes")
+    }
+
+    fn describe(&self, name: &str) -> String {
+        name.to_owned()
+    }
+}
+
+#[test]
+fn reader_ends_with_the_segments_that_it_listed() {
+    let (before, after) = (SimDisk::new(1), SimDisk::new(1));
+    let options = Options { segment_size: 1, allocate: 0, snapshot_after: 1000 };
+    let (mut log, _) = Log::open(Arc::new(after.clone()), options).expect("a good disk");
+    let mut append = |zxid, path| {
+        write_unsynced(&mut log, &[create(zxid, path)]);
+        log.sync().expect("a good disk");
+    };
+    append(1, "/a");
+    after
+        .list()
+        .expect("a good disk")
+        .iter()
+        .for_each(|name| before.write_synced(name, after.contents(name)));
+    append(2, "/b");
+    append(3, "/c");
+    let listed = |disk: &SimDisk| disk.names().iter().filter(|name| name.starts_with("log.")).count();
+    assert_eq!((listed(&before), listed(&after)), (1, 3));
+    let growing = Growing { before, after: after.clone() };
+    let read = Log::read(&growing, true).expect("nothing is missing").expect("there is a log");
+    assert_eq!(read.zxid, Zxid(1));
+    after.remove("log.0000000000000001").expect("a good disk");
+    assert!(matches!(Log::read(&growing, true), Err(LogError::Missing { .. })));
 }
