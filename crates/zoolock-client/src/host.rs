@@ -60,9 +60,11 @@ impl fmt::Display for Endpoint {
 /// The kind of a failed dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialFailure {
-    /// No connection was made: the name did not resolve, or the server does not accept a connection
-    /// in time.
+    /// No connection was made: the name did not resolve, the address is not reachable, or the server does not accept a
+    /// connection in time.
     NotConnected,
+    /// The host refused the connection. Nothing listens at the address.
+    Refused,
     /// The server accepted the connection, and closed it at once.
     HungUp,
     /// The connection was made, but TLS fails, or there is no SASL token.

@@ -151,11 +151,15 @@ impl Hosts {
         lost.for_each(|known| known.late_write_dials = LATE_WRITE_DIALS);
     }
 
-    /// Records that an attempt to connect failed. The system accepts connections for a server that hangs, so this server
-    /// does not hang.
-    fn record_failed(&mut self, endpoint: &Endpoint) {
-        let failed = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
-        failed.for_each(|known| (known.is_silent, known.late_write_dials) = (false, 0));
+    /// Records that an attempt to connect failed. A refusal shows that the server does not hang, because the system
+    /// accepts connections for a server that hangs. Another failure may have its cause in this process or its network.
+    fn record_failed(&mut self, endpoint: &Endpoint, failure: DialFailure) {
+        for known in self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint) {
+            known.is_silent = false;
+            if matches!(failure, DialFailure::Refused | DialFailure::HungUp) {
+                known.late_write_dials = 0;
+            }
+        }
     }
 
     /// Records the answers of look-ups. Returns `Pending` while a look-up is under way.
@@ -247,7 +251,7 @@ pub(crate) async fn dial(
         async move {
             let reached = connect_to_endpoint(&endpoint, head_start, security, &*platform).await;
             reached.map_err(|ConnectError { failure, message }| {
-                lock(&hosts).record_failed(&endpoint);
+                lock(&hosts).record_failed(&endpoint, failure);
                 DialError { endpoint, failure, message }
             })
         }
@@ -273,7 +277,7 @@ async fn connect_to_endpoint(
         return Ok(Dialed { endpoint: endpoint.clone(), stream: connecting.await?, sasl: None });
     };
     let limit = (head_start * 5).max(SHORTEST_CONNECT);
-    let late = |_| ConnectError::new(DialFailure::NotConnected, "accepts no connection in time");
+    let late = |_| ConnectError::new(DialFailure::NotConnected, "does not complete the connection in time");
     let stream = timeout(limit, connecting).await.map_err(late)??;
     let mut exchange = mechanism.start_exchange(endpoint.host.name());
     match exchange.step(None).await {

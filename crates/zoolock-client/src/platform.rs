@@ -160,7 +160,9 @@ fn connect_error(error: io::Error) -> ConnectError {
         );
         return ConnectError::new(DialFailure::HungUp, message);
     }
-    ConnectError::new(DialFailure::NotConnected, format!("cannot connect ({error})"))
+    let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+    let failure = if is_refused { DialFailure::Refused } else { DialFailure::NotConnected };
+    ConnectError::new(failure, format!("cannot connect ({error})"))
 }
 
 #[cfg(test)]
@@ -172,7 +174,7 @@ mod tests {
         for (kind, failure) in [
             (io::ErrorKind::ConnectionReset, DialFailure::HungUp),
             (io::ErrorKind::BrokenPipe, DialFailure::HungUp),
-            (io::ErrorKind::ConnectionRefused, DialFailure::NotConnected),
+            (io::ErrorKind::ConnectionRefused, DialFailure::Refused),
             (io::ErrorKind::TimedOut, DialFailure::NotConnected),
         ] {
             assert_eq!(connect_error(kind.into()).failure, failure, "{kind:?}");

@@ -128,7 +128,7 @@ impl Platform for Machine {
         Box::pin(async move {
             let (ours, mut theirs) = tokio::io::duplex(1 << 16);
             match server {
-                Server::Refuses => return Err(ConnectError::new(DialFailure::NotConnected, "refused")),
+                Server::Refuses => return Err(ConnectError::new(DialFailure::Refused, "refused")),
                 Server::Unreachable => std::future::pending().await,
                 Server::HangsUp => {}
                 Server::Silent | Server::Works => {

@@ -64,7 +64,7 @@ impl Platform for SimHost {
         let server = server_of(&endpoint.host);
         let id = self.sim().world(|world| world.dial(self.index, server));
         let mut socket = Some(Socket { sim: self.sim.clone(), id });
-        let failed = || ConnectError::new(DialFailure::NotConnected, "cannot connect");
+        let failed = || ConnectError::new(DialFailure::Refused, "cannot connect");
         Box::pin(std::future::poll_fn(move |cx| {
             let Some(Socket { sim, id }) = &socket else { return Poll::Pending };
             match sim.upgrade().map(|sim| sim.world(|world| world.poll_dial(*id, cx.waker()))) {

@@ -90,7 +90,7 @@ fn ip(endpoint: &Endpoint) -> String {
 fn rest(hosts: &mut Hosts) -> Vec<String> {
     std::iter::from_fn(|| {
         let next = next(hosts)?;
-        hosts.record_failed(&next);
+        hosts.record_failed(&next, DialFailure::Refused);
         Some(ip(&next))
     })
     .collect()
@@ -170,8 +170,11 @@ fn silent_server_is_tried_after_one_with_a_late_write() {
 #[test]
 fn server_that_attaches_or_refuses_does_not_hang() {
     let (mut hosts, order) = three_with_late_write();
-    hosts.record_failed(&endpoint("zk", &order[0]));
+    hosts.record_failed(&endpoint("zk", &order[0]), DialFailure::Refused);
     assert_eq!(rest(&mut hosts), [&*order[0], &order[2]]);
+    let (mut hosts, order) = three_with_late_write();
+    hosts.record_failed(&endpoint("zk", &order[0]), DialFailure::NotConnected);
+    assert_eq!(rest(&mut hosts), [&*order[2], &order[0]], "this process may have no network");
     let (mut hosts, order) = three_with_late_write();
     attach(&mut hosts, "zk", &order[0]);
     assert_eq!(dial(&mut hosts, true, false), [&*order[2], &order[1]]);
