@@ -81,7 +81,15 @@ struct KnownEndpoint {
 }
 
 impl Hosts {
-    pub(crate) fn new(hosts: Vec<Host>, platform: Arc<dyn Platform>) -> Hosts {
+    /// Returns the hosts without endpoints. A host that is listed twice counts once, because the number of servers decides
+    /// how soon a session leaves one of them.
+    pub(crate) fn new(listed: Vec<Host>, platform: Arc<dyn Platform>) -> Hosts {
+        let mut hosts: Vec<Host> = Vec::new();
+        for host in listed {
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
         let (lookups, lookup_errors, endpoints) = (Vec::new(), Vec::new(), Vec::new());
         let (reached, reached_first, attached) = (None, false, None);
         Hosts { hosts, platform, lookups, lookup_errors, endpoints, reached, reached_first, attached }

@@ -63,8 +63,8 @@ pub enum Error {
     },
     /// The session timeout of the previous server cannot be read.
     #[error(
-        "cannot read the session timeout of the previous server from {}: {source}; wait for the longest session \
-         timeout, delete the file, and start again",
+        "cannot read the session timeout of the previous server from {}: {source}; write the longest timeout \
+         that a session can have, in milliseconds, into the file, and try again",
         .path.display()
     )]
     SessionTimeoutFile {

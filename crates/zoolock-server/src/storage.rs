@@ -173,7 +173,12 @@ pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxi
         let what = format!("{} is not empty; choose a new directory for the backup", to.display());
         return Err(Error::Invalid { what });
     }
-    dir.begin_backup(epoch, longest).map_err(cannot_write_timeout(to))?;
+    let cannot_write = |source| Error::DataDir {
+        what: "write the epoch or the session timeout in",
+        path: to.to_owned(),
+        source,
+    };
+    dir.begin_backup(epoch, longest).map_err(cannot_write)?;
     let disk: Arc<dyn Disk> = Arc::new(dir.disk());
     let recorded = state.zxid;
     Salvage { state, recorded, files: Vec::new() }.write(&disk).map_err(|source| Error::Log { source })?;

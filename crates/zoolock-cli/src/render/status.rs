@@ -160,7 +160,7 @@ pub(crate) fn describe_contender(entry: &Entry) -> String {
         words.push_str(&format!(": {said}"));
     }
     if entry.is_superseded {
-        words.push_str(", in an earlier session that expires");
+        words.push_str(", in another session of the same process");
     }
     escape_unprintable(&words)
 }

@@ -107,6 +107,14 @@ fn attach(hosts: &mut Hosts, name: &str, ip: &str) {
 }
 
 #[test]
+fn host_listed_twice_is_one_server() {
+    let (mut hosts, server) = hosts(&["zk", "zk"]);
+    server.set("zk", Ok(&["10.0.0.1"]));
+    assert_eq!(hosts.begin_dial(false, false), 1);
+    assert_eq!(rest(&mut hosts), ["10.0.0.1"]);
+}
+
+#[test]
 fn each_address_is_tried_by_itself() {
     let (mut hosts, _, order) = three();
     let mut sorted = order.clone();

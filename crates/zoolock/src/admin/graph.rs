@@ -189,7 +189,8 @@ impl WaitGraph {
                 entry.owner_kind == "session" && count.is_some_and(|count| *count > 1)
             };
             let places = entries.clone().enumerate().map(|(at, entry)| graph::QueuePosition {
-                // The position of a session that its owner has given up goes by itself. The owner does not wait for itself.
+                // The owner has mostly given up the session of this position, which then goes by itself. So the owner does not
+                // wait for itself.
                 owner: number(entry, is_thread(entry) || entry.is_superseded),
                 role: parse_role(entry),
                 weight: entry.weight,

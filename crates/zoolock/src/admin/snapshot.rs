@@ -212,7 +212,8 @@ pub struct Entry {
     #[serde(skip)]
     pub unrevocable: Option<&'static str>,
     /// Set if the same owner in the same process has a later contender in this queue, on another session. After an outage
-    /// these are the positions of a session that the process has given up. They go when that session expires.
+    /// these are the positions of a session that the process has given up. They go when that session expires. But the
+    /// session may also be alive, for example if the process has a second client.
     #[serde(skip)]
     pub is_superseded: bool,
     /// Pseudonym of the session that created the znode. Session ids themselves are not kept, because an [`Entry`] can be

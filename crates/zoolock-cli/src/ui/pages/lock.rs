@@ -277,7 +277,7 @@ fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
             (cell("Contender", html! {
                 (describe_entry(entry))
                 (render_asked(std::iter::once(entry), None))
-                @if entry.is_superseded { " " span.badge { "earlier session, expires" } }
+                @if entry.is_superseded { " " span.badge { "another session of the same process" } }
             }))
             (cell("Host · process", host(entry)))
             (cell("Mode", role(entry)))

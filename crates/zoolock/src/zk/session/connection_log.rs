@@ -21,8 +21,8 @@ const CALM: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct ConnectionLog {
     outages: Mutex<OutageCounter>,
-    /// The reason why there is no connection: the failure of the last dial, or else the end of the last connection.
-    /// `None` while a session is connected.
+    /// The newest failure of a session without a connection: of its last dial, or else the end of its last connection.
+    /// `None` after a session was connected, or ended.
     reason: Mutex<Option<String>>,
 }
 
@@ -63,6 +63,11 @@ impl ConnectionLog {
         }
     }
 
+    /// Records that a session was closed by this client. It dials no more, so its last failure is no outage.
+    pub(super) fn record_close(&self) {
+        *lock(&self.reason) = None;
+    }
+
     /// Records that this server was reached, and that the session has ended.
     pub(super) fn record_end(&self, server: &Endpoint, end: End) {
         *lock(&self.reason) = None;
@@ -72,16 +77,21 @@ impl ConnectionLog {
         }
     }
 
-    /// Records a dial that reached no server.
-    pub(super) fn record_failed_dial(&self, errors: &[DialError]) {
+    /// Records a dial that reached no server. A connected session also dials, to find another server before it leaves its
+    /// own, so only the failed dial of a session without a connection is the reason of an outage. A dial that had no
+    /// server to try has no errors: the failure before it stays the reason.
+    pub(super) fn record_failed_dial(&self, errors: &[DialError], is_connected: bool) {
         let reason = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        *lock(&self.reason) = Some(reason.clone());
+        if !errors.is_empty() && !is_connected {
+            *lock(&self.reason) = Some(reason.clone());
+        }
         if let Some(attempt) = lock(&self.outages).count_failed_dial() {
             log_event!(DEBUG, attempt, reason, "no server was reached");
         }
     }
 
-    /// Returns the reason of the current outage, with the address of each server. `None` if there is no outage.
+    /// Returns the newest failure of a session without a connection, with the address of each server. `None` if a session
+    /// was connected or ended since.
     pub(crate) fn outage_reason(&self) -> Option<String> {
         lock(&self.reason).clone()
     }
@@ -144,15 +154,24 @@ mod tests {
     #[test]
     fn outage_reason_is_the_last_failure() {
         let host = Host::Tcp { name: "zk1".to_owned(), port: 2181 };
-        let (log, server) = (ConnectionLog::default(), Endpoint { host, address: None });
-        log.record_disconnect(&server, DisconnectReason::Closed);
-        assert_eq!(log.outage_reason().as_deref(), Some("zk1:2181: the connection was closed"));
+        let server = Endpoint { host, address: None };
         let message = "connection refused".to_owned();
-        let failure = DialFailure::NotConnected;
-        log.record_failed_dial(&[DialError { endpoint: server.clone(), failure, message }]);
+        let refused = [DialError { endpoint: server.clone(), failure: DialFailure::Refused, message }];
+        let log = ConnectionLog::default();
+        let closed = Some("zk1:2181: the connection was closed".to_owned());
+        log.record_failed_dial(&refused, true);
+        assert_eq!(log.outage_reason(), None, "a connected session looks for another server");
+        log.record_disconnect(&server, DisconnectReason::Closed);
+        assert_eq!(log.outage_reason(), closed);
+        log.record_failed_dial(&[], false);
+        assert_eq!(log.outage_reason(), closed, "the dial had no server to try");
+        log.record_failed_dial(&refused, false);
         assert_eq!(log.outage_reason().as_deref(), Some("zk1:2181: connection refused"));
         log.record_connect(&server);
-        assert_eq!(log.outage_reason(), None);
+        assert_eq!(log.outage_reason(), None, "connected");
+        log.record_failed_dial(&refused, false);
+        log.record_close();
+        assert_eq!(log.outage_reason(), None, "closed");
     }
 
     #[test]

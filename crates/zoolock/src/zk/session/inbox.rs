@@ -298,20 +298,23 @@ impl Handler for Inbox {
     }
 
     fn handle_failed_dial(&mut self, errors: &[DialError]) {
-        self.log.record_failed_dial(errors);
+        let is_connected = matches!(*self.connection_states.borrow(), ConnectionState::Up);
+        self.log.record_failed_dial(errors, is_connected);
     }
 
     fn handle_state_change(&mut self, state: SessionState) {
-        if let Some(server) = &self.server {
-            match &state {
-                SessionState::Connected { .. } => self.log.record_connect(server),
-                SessionState::Disconnected(reason) => self.log.record_disconnect(server, reason.clone()),
-                // With these reasons, a server has answered, which ends the outage.
-                SessionState::Ended(
-                    end @ (End::Expired | End::Replaced | End::WentBack | End::AuthFailed),
-                ) => self.log.record_end(server, *end),
-                SessionState::Ended(_) => {}
+        match (&state, &self.server) {
+            (SessionState::Connected { .. }, Some(server)) => self.log.record_connect(server),
+            (SessionState::Disconnected(reason), Some(server)) => {
+                self.log.record_disconnect(server, reason.clone());
             }
+            // With these reasons, a server has answered, which ends the outage.
+            (
+                SessionState::Ended(end @ (End::Expired | End::Replaced | End::WentBack | End::AuthFailed)),
+                Some(server),
+            ) => self.log.record_end(server, *end),
+            (SessionState::Ended(End::Closed), _) => self.log.record_close(),
+            _ => {}
         }
         let connection_state = match state {
             SessionState::Connected { .. } => {
