@@ -3,7 +3,8 @@
 use super::client::ComparedClient;
 use super::results::{ClientResult, Results, WorkResults};
 use super::target;
-use crate::stats::three_digits;
+use crate::servers::ServerKind;
+use crate::stats::{median, three_digits};
 
 /// Returns the whole page: the machine, the versions, the targets, and a table for each work.
 pub(super) fn page(results: &Results) -> String {
@@ -20,15 +21,21 @@ pub(super) fn page(results: &Results) -> String {
 
 /// Returns the results as CSV: one line for each work, client and server, with times in microseconds.
 pub(super) fn csv(results: &Results) -> String {
-    let mut text = "work,client,server,rounds,figure,least,most,p99,client_cpu,failed\n".to_owned();
+    let mut text = "work,client,server,rounds,figure,least,most,p99,client_cpu,until_queued,second_turns,\
+                    second_longest_wait,failed\n"
+        .to_owned();
     for work in &results.works {
         for entry in &work.entries {
             let number =
                 |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.3}"));
             let (least, most) = entry.spread();
             let spread = entry.median().map(|_| (least, most)).unzip();
+            let second = second_process(entry).unzip();
+            let queued = work.settings.contains_key("tasks").then(|| until_queued(entry)).flatten();
             let figures =
-                [entry.median(), spread.0, spread.1, entry.p99(), entry.cpu()].map(number).join(",");
+                [entry.median(), spread.0, spread.1, entry.p99(), entry.cpu(), queued, second.0, second.1]
+                    .map(number)
+                    .join(",");
             let (client, server) = (entry.who.client.name(), entry.who.server.name());
             text += &format!(
                 "{},{},{},{},{figures},{}\n",
@@ -48,22 +55,41 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\"").replace(['\n', '\r'], " "))
 }
 
+/// Returns the median time until all contenders of a round were queued.
+fn until_queued(entry: &ClientResult) -> Option<f64> {
+    let joined: Vec<f64> = entry.rounds.iter().map(|round| round.joined).collect();
+    Some(median(&joined)).filter(|figure| figure.is_finite())
+}
+
+/// Returns the median of the second process's turns, and its longest wait in all rounds. Returns
+/// `None` if there was no second process.
+fn second_process(entry: &ClientResult) -> Option<(f64, f64)> {
+    let seconds: Vec<_> = entry.rounds.iter().filter_map(|round| round.second.as_ref()).collect();
+    let turns: Vec<f64> = seconds.iter().map(|second| second.turns as f64).collect();
+    let longest = seconds.iter().map(|second| second.longest_wait).reduce(f64::max)?;
+    Some((median(&turns), longest))
+}
+
 /// Returns the table of the targets and their verdicts.
 fn targets(results: &Results) -> String {
     let mut text = "| work | must be | is | |\n|-|-|-|-|\n".to_owned();
     for verdict in target::targets().iter().map(|target| target.judge(results)) {
-        let Some(work) = results.work(verdict.work) else { continue };
-        let condition = if verdict.what.is_empty() { String::new() } else { format!(": {}", verdict.what) };
+        if results.work(verdict.work).is_none() {
+            continue;
+        }
+        let condition = if verdict.what.is_empty() { String::new() } else { format!(", {}", verdict.what) };
         let mark = match verdict.reached {
             Some(true) => "reached",
             Some(false) => "missed",
             None => "",
         };
-        text += &format!("| {}{condition} | {} | {} | {mark} |\n", work.title, verdict.bound, verdict.found);
+        text +=
+            &format!("| {}{condition} | {} | {} | {mark} |\n", verdict.work, verdict.bound, verdict.found);
     }
     text + "\n"
 }
 
+/// Returns the table of a work. It has a row for each client, and a column for each server.
 fn work_table(work: &WorkResults) -> String {
     let mut notes = Vec::new();
     if work.cut_short {
@@ -73,62 +99,85 @@ fn work_table(work: &WorkResults) -> String {
         notes.push("a quick run, its figures have no meaning");
     }
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
-    let mut text = format!("**{}**{notes}; a round counts by {}\n\n", work.title, work.figure);
-    let has_second = work.entries.iter().flat_map(|entry| &entry.rounds).any(|round| round.second.is_some());
-    let crowd = work.settings.contains_key("tasks");
-    text += "| | median of the rounds (least–most) | p99 | client's processor time |";
-    text += if crowd { " until all were queued |" } else { "" };
-    text += if has_second { " second process: turns, longest wait |" } else { "" };
-    text += "\n|-|-|-|-|";
-    text += if crowd { "-|" } else { "" };
-    text += if has_second { "-|" } else { "" };
-    for entry in &work.entries {
-        text += &format!("\n| {} |{}", bold_if_zoolock(entry), cells(entry, crowd, has_second));
+    let mut text =
+        format!("`{}`: **{}**{notes}; a round counts by {}, in µs\n\n", work.name, work.title, work.figure);
+    let servers = distinct(work.entries.iter().map(zookeeper_server));
+    let clients = distinct(work.entries.iter().map(client_name));
+    let names: Vec<_> =
+        servers.iter().map(|server| server.map_or("its own server", ServerKind::name)).collect();
+    text += &format!("| | {} |\n|-|{}", names.join(" | "), "-|".repeat(servers.len()));
+    for client in clients {
+        let of_client: Vec<_> = work.entries.iter().filter(|entry| client_name(entry) == client).collect();
+        let cells = servers.iter().map(|&server| {
+            of_client.iter().find(|entry| zookeeper_server(entry) == server).map(|entry| cell(entry))
+        });
+        let cells: Vec<_> = cells.map(Option::unwrap_or_default).collect();
+        let is_zoolock = of_client.iter().any(|entry| entry.who.client == ComparedClient::Zoolock);
+        let client = if is_zoolock { format!("**{client}**") } else { client };
+        text += &format!("\n| {client} | {} |", cells.join(" | "));
     }
     text + "\n\n"
 }
 
-fn bold_if_zoolock(entry: &ClientResult) -> String {
-    let name = entry.who.name();
-    if entry.who.client == ComparedClient::Zoolock { format!("**{name}**") } else { name }
+/// Returns the ZooKeeper server of an entry, or `None` for a server with another protocol.
+fn zookeeper_server(entry: &ClientResult) -> Option<ServerKind> {
+    let server = entry.who.server;
+    matches!(server, ServerKind::Apache | ServerKind::Ensemble | ServerKind::Ours).then_some(server)
 }
 
-fn cells(entry: &ClientResult, crowd: bool, has_second: bool) -> String {
-    let failed = entry.failed.as_ref().map(|why| why.replace('|', "/"));
-    let (Some(middle), Some(cpu)) = (entry.median(), entry.cpu()) else {
-        let why = failed.map_or("not measured".to_owned(), |why| format!("failed: {why}"));
-        return format!(
-            " {why} | | |{}{}",
-            if crowd { " |" } else { "" },
-            if has_second { " |" } else { "" }
-        );
+/// Returns the name of an entry's row.
+fn client_name(entry: &ClientResult) -> String {
+    match zookeeper_server(entry) {
+        Some(_) => entry.who.client.name().to_owned(),
+        None => entry.who.name(),
+    }
+}
+
+/// Returns the different items, in the order in which they first appear.
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for item in items {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+    }
+    found
+}
+
+/// Returns the median of the rounds with the smallest and the largest one, and the longest wait of a
+/// second process.
+fn cell(entry: &ClientResult) -> String {
+    let failed = entry.failed.as_ref().map(|why| format!("failed: {}", why.replace('|', "/")));
+    let Some(middle) = entry.median() else {
+        return failed.unwrap_or_else(|| "not measured".to_owned());
     };
     let (least, most) = entry.spread();
-    let failed = failed.map(|why| format!(", then failed: {why}")).unwrap_or_default();
-    let mut text = format!(
-        " {} µs ({}–{}){failed} | {} | {} µs |",
-        three_digits(middle),
-        three_digits(least),
-        three_digits(most),
-        entry.p99().map_or("–".to_owned(), |p99| format!("{} µs", three_digits(p99))),
-        three_digits(cpu)
-    );
-    if crowd {
-        let joined: Vec<f64> = entry.rounds.iter().map(|round| round.joined / 1e6).collect();
-        text += &format!(" {} s |", three_digits(crate::stats::median(&joined)));
+    let mut text = format!("{} ({}–{})", three_digits(middle), three_digits(least), three_digits(most));
+    if let Some((_, longest)) = second_process(entry) {
+        text += &format!("; second process at most {} ms", three_digits(longest / 1e3));
     }
-    if has_second {
-        let seconds: Vec<_> = entry.rounds.iter().filter_map(|round| round.second.as_ref()).collect();
-        let turns: Vec<f64> = seconds.iter().map(|second| second.turns as f64).collect();
-        let longest = seconds.iter().map(|second| second.longest_wait).fold(0.0, f64::max);
-        text += &format!(" {:.0}, {} ms |", crate::stats::median(&turns), three_digits(longest / 1e3));
+    if let Some(failed) = failed {
+        text += &format!(", then {failed}");
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use std::path::Path;
+
+    use super::super::results::Results;
+    use super::{csv, page, quoted};
+
+    #[test]
+    fn page_and_csv_show_the_saved_results() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("a text file");
+        let results = Results::load(&root.join("bench/results/compare.json")).expect("saved results");
+        assert_eq!(csv(&results), read("bench/results/compare.csv"));
+        let table = page(&results);
+        assert!(read("docs/BENCHMARKS.md").contains(&table), "docs/BENCHMARKS.md lacks this text:\n{table}");
+    }
 
     #[test]
     fn csv_text_keeps_commas_and_quotes_in_one_field() {

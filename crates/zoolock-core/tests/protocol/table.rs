@@ -16,17 +16,15 @@ struct Row {
     steps: Vec<usize>,
 }
 
-/// Parses the rows of the tables: | bug | library | what goes wrong | switch | steps | found by |
+/// Parses the rows of the tables. The last columns are: | switch | steps | test |
 fn rows() -> impl Iterator<Item = Row> {
     TABLE.lines().filter_map(|line| {
-        let (_, test) = line
-            .strip_prefix("| ")?
-            .split_once("`cargo nextest run -p zoolock-core --test protocol -E 'test(=")?;
-        let (test, _) = test.split_once(")'` |").expect("row ends with a filter for one test");
-        let cells: Vec<&str> = line.split(" | ").collect();
-        assert_eq!(cells.len(), 6, "{line}");
-        let switches = cells[3].split('`').skip(1).step_by(2).collect();
-        let steps = cells[4].split(", ").filter_map(|steps| steps.parse().ok()).collect();
+        let row = line.strip_prefix("| ")?.strip_suffix(" |")?;
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let &[.., switch, steps, test] = cells.as_slice() else { panic!("too few cells: {line}") };
+        let test = test.strip_prefix('`')?.strip_suffix('`')?;
+        let switches = switch.split('`').skip(1).step_by(2).collect();
+        let steps = steps.split(", ").filter_map(|steps| steps.parse().ok()).collect();
         Some(Row { test, switches, steps })
     })
 }
