@@ -68,15 +68,15 @@ pub(crate) struct Hosts {
 
 struct KnownEndpoint {
     endpoint: Endpoint,
-    /// Set if the current dial does not try the endpoint any more.
+    /// Set if the current dial has tried the endpoint, or must avoid it.
     is_tried: bool,
-    /// Set from the start of an attempt until it fails, until the next attach, or until its dial is not needed any more. So
-    /// it stays set if the server was silent or closed the connection.
+    /// Set from the start of an attempt until it fails, or until a server has answered ([`Hosts::forget_silent`]). So it stays
+    /// set if the server was silent or closed the connection. A dial then tries the endpoint after others.
     is_silent: bool,
-    /// While this is above zero, a dial tries the endpoint after others that may answer. Each dial counts it down. Set at
-    /// the loss of a connection with an old write without a reply, until the next attach or refusal. If the server hangs,
-    /// an attach there can let the leader accept that write minutes later. The number is limited, because the others may
-    /// attach the session and confirm no write.
+    /// The number of dials that try the endpoint after others that may answer. It is set at the loss of a connection with an
+    /// old write without a reply, because an attach to a server that hangs can let the leader accept that write minutes
+    /// later. Each dial counts it down, because the other servers may attach the session and confirm no write. The next
+    /// attach or refusal at the endpoint clears it.
     late_write_dials: u8,
 }
 
@@ -131,7 +131,8 @@ impl Hosts {
     /// Records that an endpoint was reached. Returns the number of servers.
     pub(crate) fn record_reached(&mut self, endpoint: &Endpoint) -> usize {
         self.reached = Some(endpoint.clone());
-        // The dial may have tried other endpoints later, and has cut these attempts short. So this one comes after them.
+        // The next dial tries this endpoint after all others, because this dial may have begun attempts at others later, and
+        // has cut those attempts short.
         self.endpoints.sort_by_key(|known| known.endpoint == *endpoint);
         self.count_servers()
     }
@@ -147,8 +148,8 @@ impl Hosts {
         self.forget_silent();
     }
 
-    /// Forgets which servers were silent. Called when a server has answered: another one may be needed soon, and a dial
-    /// that was not needed any more has not waited long enough for it.
+    /// Forgets which servers were silent. Called when a server has answered, because the dial that ends then may not have
+    /// waited long enough to know that the others are silent.
     pub(crate) fn forget_silent(&mut self) {
         self.endpoints.iter_mut().for_each(|known| known.is_silent = false);
     }
@@ -207,7 +208,7 @@ impl Hosts {
     }
 
     /// Takes the next endpoint of the dial, or `None` if all were tried. Waits for look-ups only if the session was
-    /// never attached: any other session knows an address, and soon dials again.
+    /// never attached, because any other session knows an address, and soon dials again.
     fn poll_next_endpoint(&mut self, cx: &mut Context<'_>) -> Poll<Option<Endpoint>> {
         let looked_up = self.poll_lookups(cx);
         let is_reached = |known: &KnownEndpoint| self.reached.as_ref() == Some(&known.endpoint);
@@ -252,7 +253,7 @@ pub(crate) async fn dial(
     security: Security,
 ) -> Result<Dialed, Vec<DialError>> {
     let platform = lock(&hosts).platform.clone();
-    // A known address may belong to another server by now. So the look-ups have a head start.
+    // The look-ups have a head start, because a known address may belong to another server by now.
     let _ = timeout(RESOLUTION_DELAY, poll_fn(|cx| lock(&hosts).poll_lookups(cx))).await;
     let attempt = |endpoint: Endpoint| {
         let (hosts, security, platform) = (hosts.clone(), security.clone(), platform.clone());
@@ -271,9 +272,9 @@ pub(crate) async fn dial(
 
 /// Connects to a server, and computes the first SASL token. TLS is used on TCP only.
 ///
-/// It may take long to fetch a Kerberos ticket. So the ticket is fetched before the session leaves
-/// its old connection. The time to connect is limited: if a server does not accept, there must be
-/// time left for the ticket of the next server.
+/// The token is computed before the session leaves its old connection, because it may take long to fetch a Kerberos
+/// ticket. With SASL, the time to connect is limited, because the ticket of the next server needs time, too, if this server
+/// does not accept.
 async fn connect_to_endpoint(
     endpoint: &Endpoint,
     head_start: Duration,
@@ -310,8 +311,8 @@ async fn connect_with_tls(
     Ok(stream)
 }
 
-/// The value of `late_write_dials` after the loss of a connection. The next dial counts it down first, so the endpoint
-/// comes later in five dials.
+/// The value of `late_write_dials` after the loss of a connection. The endpoint comes later in five dials, because the next
+/// dial counts down before it begins.
 const LATE_WRITE_DIALS: u8 = 6;
 
 /// The minimum time limit of connecting to a server, if a SASL token is computed afterwards.

@@ -71,9 +71,9 @@ impl<T: Driven> Guarded<T> {
     /// Sets the alarm to the next timer, or to `latest` if that is earlier. Returns the new alarm, or `None` if the old
     /// one stays.
     ///
-    /// An alarm that is earlier than needed stays: one early wake-up costs less than a new alarm
-    /// after every reply. An alarm is set again if its time has passed but it has not rung. This
-    /// happens after a suspend, during which the runtime's clock stops.
+    /// An alarm that is earlier than needed stays, because one early wake-up costs less than a new alarm after every
+    /// reply. An alarm is set again if its time has passed but it has not rung. This happens after a suspend, because the
+    /// runtime's clock stops meanwhile.
     pub(crate) fn set_alarm(&mut self, now: T::Time, latest: T::Time) -> Option<T::Time> {
         let next = self.state.next_timer().map_or(latest, |timer| timer.min(latest));
         let is_late = self.alarm.is_none_or(|alarm| next < alarm || alarm <= now);

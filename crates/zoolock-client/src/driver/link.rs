@@ -20,7 +20,7 @@ pub(super) struct SocketLink {
     output: Bytes,
     /// Set if the stream may hold bytes that it has not sent yet, as a TLS stream does.
     is_unflushed: bool,
-    /// Set if a write has failed. Bytes that the server sent before are still read.
+    /// Set if a write has failed. The link stays open for reads, because the server may have sent replies before.
     is_broken: bool,
 }
 

@@ -98,7 +98,7 @@ struct DriverCore<H> {
     handler: H,
     link: Option<SocketLink>,
     hosts: Arc<Mutex<Hosts>>,
-    /// Set if callers have left bytes for the driver to write.
+    /// Set if the driver must write, because a caller did not write all bytes.
     driver_writes: bool,
     /// The threads whose [flights](Client::begin_batch) have not ended.
     flights: Vec<ThreadId>,
@@ -335,14 +335,15 @@ impl<H: Handler> DriverCore<H> {
     }
 }
 
-/// A caller writes by itself if at most this many requests are in flight. With more requests in
-/// flight, the driver is busy with replies anyway, and writes many requests at once.
+/// A caller writes by itself if at most this many requests are in flight. Otherwise the driver writes, because it wakes up for
+/// replies anyway, and then writes many requests at once.
 const MAX_CALLER_WRITES: usize = 8;
 
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The number of reads in a row after which the driver calls the session's timer.
+/// The number of reads in a row after which the driver calls the session's timer, because a server that sends without a pause
+/// must not delay the session's timers.
 const MAX_READS: u32 = 64;
 
 type DialResult = Result<Dialed, Vec<DialError>>;
@@ -407,7 +408,6 @@ impl<H: Handler> Driver<H> {
                 DriverWake::Called => {}
                 DriverWake::Read(id, bytes) => {
                     self.receive(id, bytes);
-                    // A server that sends without a pause must not delay the session's timers.
                     self.reads += 1;
                     if self.reads >= MAX_READS {
                         self.reads = 0;
@@ -476,16 +476,15 @@ impl<H: Handler> Driver<H> {
 
     /// Waits for the next event, and writes meanwhile.
     ///
-    /// The socket is polled before the timer, so that replies are handled before deadlines. After
-    /// the process was stopped for a while, every deadline has passed, but replies may wait in the
-    /// socket. The runtime reports both at the same time.
+    /// Polls the socket before the timer, because after the process was stopped for a while, every deadline has passed, but
+    /// replies may wait in the socket.
     async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> DriverWake {
         let shared = self.shared.clone();
         let mut wake = pin!(shared.core.wait_for_wake());
         let Driver { dial, sasl, input, .. } = self;
         poll_fn(|cx| {
-            // A dial and the SASL exchange are polled first. Otherwise a stream that always has
-            // bytes would keep them from being polled.
+            // The dial and the SASL exchange are polled first, because a stream that always has bytes would keep them from
+            // being polled.
             if let Some((_, dial)) = dial
                 && let Poll::Ready(result) = dial.as_mut().poll(cx)
             {
@@ -498,8 +497,8 @@ impl<H: Handler> Driver<H> {
             }
             let core = &mut shared.core.lock().state;
             core.driver_writes = false;
-            // The driver reads even if the stream accepts no bytes. The server may stop reading
-            // requests until the driver has read the replies, so both sides would wait for ever.
+            // The driver reads even if the stream accepts no bytes, because the server may read no requests until the
+            // driver has read the replies. Otherwise both sides would wait for ever.
             let _ = core.poll_write(cx);
             if let Some(link) = &mut core.link {
                 match link.poll_read(cx, input) {
@@ -593,6 +592,6 @@ impl<H: Handler> Driver<H> {
 /// that, the dial also tries the next server.
 const MAX_HEAD_START: Duration = Duration::from_millis(500);
 
-/// The maximum sleep of the driver. It is short, because the runtime's timers stop during suspend,
-/// but the session's clock goes on.
+/// The maximum sleep of the driver. It is short, because the runtime's timers stop during suspend, but the session's clock
+/// goes on. So the driver notices a deadline that passed during suspend at most this long after it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

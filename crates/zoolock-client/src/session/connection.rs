@@ -46,8 +46,8 @@ pub(super) struct InFlight {
     pub(super) op: i32,
     pub(super) sent: Instant,
     pub(super) purpose: RequestPurpose,
-    /// Set if the request counts in the window. Pings, renewals, SASL tokens and the close do not
-    /// count. They are sent even if the window is full.
+    /// Set if the request counts in the window. Pings, renewals, SASL tokens and the close do not count, because they must
+    /// be sent even if the window is full.
     is_in_window: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct SessionConnection {
     pub(super) connect_sent: Instant,
     /// The time at which the session was attached.
     pub(super) attached_at: Option<Instant>,
-    /// A random number. It spreads the times at which many sessions move to another server.
+    /// A random number that spreads the times at which many sessions move to another server.
     random: u64,
     last_received: Instant,
     pub(super) last_ping: Instant,
@@ -163,8 +163,8 @@ impl SessionConnection {
         since.until(now)
     }
 
-    /// Returns whether a write has waited for its reply for longer than `time`. Renewals, which are not in the window, do
-    /// not count, because they change nothing.
+    /// Returns whether a write has waited for its reply for longer than `time`. Renewals do not count, because they change
+    /// nothing. They are the only writes of a caller outside of the window.
     pub(super) fn has_write_older_than(&self, time: Duration, now: Instant) -> bool {
         let is_write = |entry: &InFlight| entry.is_in_window && op::is_write(entry.op);
         self.in_flight.iter().any(|entry| is_write(entry) && entry.sent.until(now) > time)

@@ -34,17 +34,15 @@ impl Session {
             self.last_move = Some(now);
             self.drop_connection(loss, now);
         }
-        // A session with an ephemeral znode may hold a lock, so it is in haste: it waits for an
-        // attach only for a short time. Any other session does so once for each server, because a
-        // server that hangs must not delay a newcomer. Each attach that a newcomer gives up may
-        // leave a session on the server, so later attaches get more time. With SASL no session is
-        // in haste, because the exchange may need a ticket first.
+        // A session in haste waits for an attach only for a short time. A session with an ephemeral znode is always in
+        // haste, because it may hold a lock. Any other session is in haste once for each server, because a server that hangs
+        // must not delay it. Later attaches get more time, because each attach that a new session gives up may leave a
+        // session on the server. With SASL no session is in haste, because the exchange may need a ticket first.
         let is_first_round = self.slow_attaches < self.config.servers;
         let is_in_haste = (self.has_ephemeral || is_first_round) && !self.config.sasl;
         let others = self.config.servers.saturating_sub(1);
-        // A short wait helps only if there is another server to try, or if the server may have
-        // dropped the connect request. A starting server may do that: Apache ZooKeeper 3.8.0 drops
-        // connect requests until it has loaded its database.
+        // A short wait helps only if there is another server to try, or if the server may have dropped the connect request,
+        // as Apache ZooKeeper 3.8.0 does until it has loaded its database.
         let deadline = if is_in_haste && (others > 0 || follows_outage) {
             let longer = self.ping_time * 3;
             let slow_attaches = if others > 0 { self.slow_attaches } else { 0 };
@@ -92,7 +90,8 @@ impl Session {
         let waited = connection.oldest_unanswered().map_or(Duration::ZERO, |oldest| oldest.sent.until(now));
         let is_hopeless = is_hopeless || waited > self.pace.timeout / 8;
         if self.is_connected() && has_had_time && is_hopeless {
-            // An attach gets a 24th of the timeout. A server that has not answered for so long may not attach in time.
+            // Does not begin with a server that has not answered for a 24th of the timeout, because an attach gets no more
+            // time than that.
             self.same_first = works && waited <= self.pace.timeout / 24;
             self.must_move_until = Some(now.after(self.pace.timeout / 6));
             if self.dial == Dial::Idle {
@@ -139,8 +138,8 @@ impl Session {
         self.dial =
             Dial::Dialing { id, deadline: self.pace.dial_deadline(now, is_in_haste, self.config.sasl) };
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
-        // After a silence of a third of the timeout, the connected server is dialed, too: it may
-        // work although its connection is broken.
+        // After a silence of a third of the timeout, the connected server is dialed, too, because it may work although its
+        // connection is broken.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
         let avoid_current = is_fresh && !self.must_move(now);
         let same_first = self.same_first && self.must_move(now);
@@ -162,12 +161,11 @@ impl Session {
     /// Drops the connection. Starts the next dial at once or after a pause, unless a dial is under
     /// way.
     pub(super) fn drop_and_redial(&mut self, loss: DisconnectReason, now: Instant, random: u64) {
-        // A connection that was attached and then closed is replaced at once. Connections that were
-        // attached only for a short time are replaced at once only a few times in a row. A server
-        // that closes the connection during the handshake may be at its connection limit, behind
-        // the leader, read-only, or without a leader. So the next server is tried at once, until
-        // all servers have closed the connection. Any other loss is followed by the pause of a
-        // failed dial.
+        // The next dial starts at once after these losses, and after any other loss with the pause of a failed dial:
+        // - An attached connection was closed. If it was attached only for a short time, only a few times in a row.
+        // - A server closed the connection during the handshake, until all servers have done so. The next server may
+        //   attach the session, because this one may be at its connection limit, behind the leader, read-only, or without
+        //   a leader.
         let attached = self.connection.as_ref().and_then(|connection| connection.attached_at);
         let is_urgent = match attached.filter(|_| loss == DisconnectReason::Closed) {
             Some(since) if since.until(now) >= self.pace.max_first_retry_delay() => {

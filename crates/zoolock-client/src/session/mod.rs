@@ -72,10 +72,9 @@ pub struct Session {
     was_attached: bool,
     /// The time at which the newest answered request was sent. A server knew the session at that time or later.
     last_known: Instant,
-    /// The xid of the last request. Xids do not start over on a new connection: when a write is
-    /// committed, the server finds the waiting request by session and xid alone
-    /// (`CommitProcessor`). So a request with a repeated xid could get the reply of an older
-    /// request.
+    /// The xid of the last request. Xids do not start over on a new connection, because a request with a repeated xid could
+    /// get the reply of an older one: when a write is committed, the server finds the waiting request by session and xid alone
+    /// (`CommitProcessor`).
     last_xid: i32,
     last_connection: u64,
     last_request: u64,
@@ -86,9 +85,8 @@ pub struct Session {
     /// The number of times that a server closed the connection during the handshake, since a
     /// connection last worked.
     hang_ups: u32,
-    /// Set if the server of the next connection may have just started. This is so after a dial that
-    /// reached no server, and after a server closed the connection during the handshake of an
-    /// existing session.
+    /// Set if the server of the next connection may have just started, because a dial reached no server, or a server closed
+    /// the connection during the handshake of an existing session.
     follows_outage: bool,
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
@@ -369,9 +367,8 @@ impl Session {
     /// Returns the time at which the session is given up, if no server attaches it until then.
     /// `None` while the session is attached, or before it exists.
     ///
-    /// The time counts from the moment at which the newest answered request was sent. It does not
-    /// count from the read of the reply, because a process that was stopped for a while reads old
-    /// replies.
+    /// The time counts from the moment at which the newest answered request was sent, and not from the read of the reply,
+    /// because a process that was stopped for a while reads old replies.
     fn give_up_time(&self) -> Option<Instant> {
         let is_attached = self.connection.as_ref().is_some_and(SessionConnection::is_attached);
         (self.id != 0 && !is_attached).then(|| self.last_known.after(self.longest * 7 / 4))

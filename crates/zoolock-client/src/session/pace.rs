@@ -67,10 +67,9 @@ impl SessionPace {
         (self.timeout / 3).max(SHORTEST_PING)
     }
 
-    /// Returns the deadline of a dial that starts now. `is_in_haste` is set for a holder with
-    /// several servers. It makes the deadline earlier, so that the holder soon dials all servers
-    /// again: a server that was down may accept connections by then. With `sasl` the deadline is
-    /// later, because the dial may also get a Kerberos ticket.
+    /// Returns the deadline of a dial that starts now. With `is_in_haste`, which is set for a holder with several servers, the
+    /// deadline is earlier, because a server that was down may accept connections in the next dial. With `sasl` it is later,
+    /// because the dial may also get a Kerberos ticket.
     pub(super) fn dial_deadline(&self, now: Instant, is_in_haste: bool, sasl: bool) -> Instant {
         let share = match (sasl, is_in_haste) {
             (true, _) => 4,
@@ -88,12 +87,10 @@ impl SessionPace {
     /// Returns the time by which the server must have attached the session of a holder that can repeat the attach or
     /// try another server.
     ///
-    /// The holder's lease runs out during an attach, and the next attempt may be faster. So the
-    /// holder waits only for a 24th of the session timeout. If `longer` is longer than that (on a
-    /// slow network), the holder waits for `longer`, but at most for a twelfth of the session
-    /// timeout. After every two rounds over all servers, one attempt gets more time, because the
-    /// leader may be slow. `slow_attaches` is the number of attaches that took too long since the
-    /// last working connection.
+    /// The holder waits only for a 24th of the session timeout, because its lease runs out meanwhile, and the next attempt
+    /// may be faster. On a slow network, where `longer` is longer than that, it waits for `longer`, but at most for a twelfth
+    /// of the session timeout. After every two rounds over all servers, one attempt gets more time, because the leader may be
+    /// slow. `slow_attaches` is the number of attaches that took too long since the last working connection.
     pub(super) fn short_attach_deadline(
         &self,
         now: Instant,
@@ -146,11 +143,9 @@ impl SessionPace {
     /// Returns the pause of a new session, which no server has created yet, after an outage. The
     /// pause begins when a server accepts connections again.
     ///
-    /// The holders attach during the pause, so the pause is longer than the pause between two dials
-    /// of any holder. A holder may also wait for the answer to a connect request that the server
-    /// has dropped. That wait is usually a 24th of the holder's session timeout. The pause is
-    /// longer than that wait, too, if the holder has the same session timeout as the new session,
-    /// and if that timeout is below 96 s.
+    /// The pause is longer than the pause between two dials of any holder, because the holders must attach first. It is also
+    /// longer than the time for which a holder waits for the answer to a connect request that the server has dropped. That
+    /// time is usually a 24th of the session timeout, so this is true if the holder has the same session timeout, below 96 s.
     pub(super) fn newcomer_delay(&self, random: u64) -> Duration {
         let least = (self.timeout / 12).clamp(*NEWCOMER_DELAY.start(), *NEWCOMER_DELAY.end());
         random_between(least, least * 3 / 2, random)
@@ -178,11 +173,10 @@ impl SessionPace {
     /// Returns the time at which the connected server counts as silent, if the request `oldest` is
     /// unanswered until then.
     ///
-    /// The time depends on the oldest request without a reply. If that request is a write, the
-    /// session waits longer: the server answers in order, so a slow write holds back all later
-    /// replies, even those to pings. Each session adds a random part of a twelfth of the timeout,
-    /// so that many sessions do not all move to another server at once. Without `may_move_early`,
-    /// the session waits for a third of the timeout.
+    /// If that request is a write, the session waits longer, because the server answers in order, and a slow write holds back
+    /// all later replies, even those to pings. Each session adds a random part of a twelfth of the timeout, because otherwise
+    /// many sessions would move to another server at once. Without `may_move_early`, the session waits for a third of the
+    /// timeout.
     pub(super) fn silence_deadline(&self, oldest: &OldestUnanswered, may_move_early: bool) -> Instant {
         let latest = oldest.sent.after(self.timeout / 3);
         if !may_move_early {

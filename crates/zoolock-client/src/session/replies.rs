@@ -55,8 +55,7 @@ impl Session {
         let response = ConnectResponse::decode(frame)
             .map_err(|error| describe_decode_error("ConnectResponse", &error))?;
         if response.timeout_ms <= 0 {
-            // A new session cannot have expired, so the server is broken. The session tries the
-            // next server.
+            // Tries the next server for a new session, because a server that says that it has expired is broken.
             return Ok(if self.id == 0 {
                 FrameEffect::Lose(DisconnectReason::Closed)
             } else {
@@ -77,9 +76,8 @@ impl Session {
         } else if response.session != self.id {
             return Ok(FrameEffect::Finish(End::Replaced));
         }
-        // The current leader expires the session by the timeout that was granted at the last
-        // attach. A new leader expires the session by the timeout that was granted when the session
-        // was created. The shortest granted timeout is safe with both leaders.
+        // Uses the shortest granted timeout, because the current leader expires the session by the timeout of the last attach,
+        // and a new leader by that of the creation of the session.
         self.pace.timeout = self.pace.timeout.min(granted);
         self.longest = self.longest.max(granted);
         self.password = response.password;

@@ -52,6 +52,7 @@ chapters! {
     timeouts_do_what_they_say: "timeouts.md",
     limits_do_what_they_say: "limits.md",
     something_is_stuck_does_what_it_says: "stuck.md",
+    observing_does_what_it_says: "observing.md",
     operating_does_what_it_says: "operating.md",
     coming_from_does_what_it_says: "coming-from.md",
 }
