@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tracing_appender::non_blocking::WorkerGuard;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Args, ColorWhen};
 use crate::args::{completions, manual};
@@ -155,14 +155,13 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
 fn start_logging(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
     let level = match verbose {
         0 => return None,
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::new(level);
     let colors = use_color(color, std::io::stderr().is_terminal());
     // This writer drops lines when its buffer is full, so a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colors).init();
+    tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_ansi(colors).init();
     Some(guard)
 }

@@ -5,14 +5,18 @@ pub mod leftovers;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 use zoolock::{Builder, Error, Guard, Mutex, Zoolock};
 
 use crate::{Place, Proxy, ServerOptions};
 
-/// Makes this process print its log, filtered by `RUST_LOG`.
+/// Makes this process print its log, filtered by `RUST_LOG`, for example `zoolock=debug`. Without it, prints nothing.
 fn print_log() {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    let Ok(Ok(filter)) = std::env::var("RUST_LOG").map(|text| text.parse::<Targets>()) else { return };
+    let log = tracing_subscriber::fmt::layer().with_test_writer();
+    let _ = tracing_subscriber::registry().with(log).with(filter).try_init();
 }
 
 /// Returns client settings for a server with [`ServerOptions::default`].

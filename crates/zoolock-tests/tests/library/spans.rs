@@ -4,8 +4,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use zoolock::Zoolock;
 use zoolock_tests::locks::{lock_and_release, until_queued};
@@ -33,14 +34,13 @@ impl Write for Log {
 }
 
 /// Returns a subscriber to be set for the current thread. A test makes all its calls on this thread.
-fn subscriber(level: &str, log: &Log) -> impl SubscriberInitExt {
+fn subscriber(level: LevelFilter, log: &Log) -> impl SubscriberInitExt {
     let writer = log.clone();
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(format!("zoolock={level}")))
+    let lines = tracing_subscriber::fmt::layer()
         .with_span_events(FmtSpan::CLOSE)
         .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish()
+        .with_writer(move || writer.clone());
+    tracing_subscriber::registry().with(lines).with(Targets::new().with_target("zoolock", level))
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn acquire_and_release_emit_spans_with_the_path() {
     let server =
         AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
-    for (level, expected) in [("debug", 1), ("info", 0)] {
+    for (level, expected) in [(LevelFilter::DEBUG, 1), (LevelFilter::INFO, 0)] {
         let log = Log::default();
         let listening = subscriber(level, &log).set_default();
         lock_and_release(&zl.mutex("spanned")).await;
@@ -69,7 +69,7 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
     let other = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (holder, expected) in [(&zl, 1), (&other, 0)] {
         let log = Log::default();
-        let listening = subscriber("debug", &log).set_default();
+        let listening = subscriber(LevelFilter::DEBUG, &log).set_default();
         let guard = holder.mutex("logged").lock().await.expect("lock acquired");
         let mutex = zl.mutex("logged");
         // Before its grant, the waiter either logs that it waits for a guard of this client, or
@@ -112,7 +112,7 @@ async fn loss_and_revocation_are_logged_once() {
         AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let log = Log::default();
     // Events of background tasks reach only the subscriber of the process. Under nextest, each test has its own process.
-    subscriber("info", &log).try_init().expect("no other subscriber");
+    subscriber(LevelFilter::INFO, &log).try_init().expect("no other subscriber");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     let mutex = zl.mutex("watched");
     let guard = mutex.lock().await.expect("lock granted");
@@ -131,7 +131,7 @@ async fn outage_is_logged_once_with_the_address() {
     let server =
         AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let log = Log::default();
-    subscriber("debug", &log).try_init().expect("no other subscriber");
+    subscriber(LevelFilter::DEBUG, &log).try_init().expect("no other subscriber");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     let guard = zl.mutex("kept").lock().await.expect("lock granted");
     let client = tree::connect(&server.addr()).await.expect("session starts");
@@ -172,7 +172,7 @@ async fn shorter_session_timeout_is_logged_with_the_address() {
     let server =
         AnyServer::start(ServerKind::Embedded, ServerOptions::default()).await.expect("server starts");
     let log = Log::default();
-    subscriber("info", &log).try_init().expect("no other subscriber");
+    subscriber(LevelFilter::INFO, &log).try_init().expect("no other subscriber");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     let guard = zl.mutex("kept").lock().await.expect("lock granted");
     server.restart_with_limit(Duration::from_secs(16)).await.expect("server starts");
