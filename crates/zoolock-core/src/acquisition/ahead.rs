@@ -158,8 +158,8 @@ impl Machine {
         step: &mut Step,
     ) {
         let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
-        // A predecessor that tracks crashes writes a `held` marker. Then we must write a `held`
-        // marker before our grant, too.
+        // Does not look ahead behind a predecessor that tracks crashes, because it writes a `held`
+        // marker, and then we must write one before our grant, too.
         let predecessor = predecessor.filter(|read| self.config.rules.is_untracked(read.flags.untracked));
         if let (LookAhead::Arming { proof, own }, Some(_)) = (ahead, predecessor)
             && let Some(directory) =
@@ -210,8 +210,8 @@ impl Machine {
             _ => {
                 self.unwatch_own(own, answers, step);
                 if directory.is_some_and(|directory| proof.is_in(&directory)) {
-                    // The predecessor gave up, or its znode does not have the name that we computed.
-                    // No other contender has a reason to list now, so list without a pause.
+                    // Lists without a pause, because no other contender has a reason to list now: the
+                    // predecessor gave up, or its znode does not have the name that we computed.
                     self.send_listing(lock_index, false, step);
                 } else {
                     self.read_queue(lock_index, step);
@@ -261,9 +261,9 @@ impl Machine {
     ) -> Option<(Directory, Previous)> {
         let me = self.seats[lock_index].node?;
         let marker = directory.record.marker_of(directory.czxid);
-        // If crashes are tracked, a `held` marker must be written before the grant, so look-ahead
-        // does not apply. It needs a record that our release may overwrite, and a directory that is
-        // older than our znode.
+        // Look-ahead needs a record that our release may overwrite, and a directory that is older than
+        // our znode. It does not apply if crashes are tracked, because then a `held` marker must be
+        // written before the grant.
         let is_writable = directory.record.is_writable(directory.czxid);
         let is_usual = is_writable && !marker.is_some_and(|marker| marker.tracked);
         if !is_usual || directory.czxid >= me.czxid {
@@ -277,10 +277,10 @@ impl Machine {
         if !self.config.rules.is_head(proof?.is_in(&directory)) {
             return None;
         }
-        // Assume that the predecessor releases the lock: a holder that leaves in another way writes
-        // to its znode first (`LeaveAloud`). If the predecessor crashes, our release names the
-        // wrong version of the record, so the server refuses the release. Then we leave no marker.
-        // This does not happen if we have read the record by then.
+        // Assumes that the predecessor releases the lock, because a holder that leaves in another way
+        // writes to its znode first (`LeaveAloud`). If the predecessor crashes instead, our release
+        // names the wrong version of the record, unless we have read the record by then. The server
+        // refuses that release, and we leave no marker.
         let version = directory.version.wrapping_add(1);
         Some((Directory { version, ..directory }, Previous::Unknown))
     }
@@ -304,12 +304,12 @@ impl Machine {
             self.watch_own(lock_index, step);
         }
         if previous != Previous::Unknown {
-            // The record was read after the previous holder had left, so no other read is needed.
+            // Does not read the record, because it was read after the previous holder had left.
             return;
         }
         match self.config.watch_own_after {
             0 => self.read_record(lock_index, step),
-            // A holder that releases during this pause does not need the record.
+            // Reads the record later, because a holder that releases during the pause does not need it.
             pause => self.sleep(lock_index, Purpose::RecordPause, pause, step),
         }
     }
@@ -325,7 +325,8 @@ impl Machine {
     pub(super) fn handle_record_answer(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[lock_index].node else { return };
         let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
-        // Our release does not overwrite a record that we could not read.
+        // Forgets the directory if its record could not be read, because our release must not
+        // overwrite that record.
         let directory = read.ok().filter(|directory| directory.czxid < me.czxid);
         self.seats[lock_index].directory = directory;
         if let Err(RequestFailure::Unknown | RequestFailure::Throttled) = read {

@@ -11,8 +11,8 @@ pub(super) struct Cleanup {
     marker: Option<(Marker, Option<i32>)>,
     /// Set if the holder waits for the outcome.
     reports: bool,
-    /// Set to write to the znode before the delete. Then a successor that looks ahead reads the
-    /// record, and does not take the deletion for a grant.
+    /// Set to write to the znode before the delete, because a successor that looks ahead would take
+    /// the deletion alone for a grant. After the write it reads the record.
     writes_first: bool,
     /// Set if an earlier delete may have succeeded.
     is_repeated: bool,
@@ -36,9 +36,8 @@ impl Machine {
         }
     }
 
-    /// Deletes a znode, and leaves a marker if there is one. `checks`: set if our last read of the
-    /// znode is old. Then the znode is read first, because another contender may have a znode of
-    /// that name now.
+    /// Deletes a znode, and leaves a marker if there is one. `checks`: set to read the znode first,
+    /// because our last read is old, and another contender may have a znode of that name now.
     pub(super) fn clean_up(
         &mut self,
         lock_index: usize,
@@ -103,8 +102,8 @@ impl Machine {
     fn start_cleanup(&mut self, cleanup: Cleanup, checks: bool, step: &mut Step) {
         let (lock_index, czxid) = (cleanup.lock_index, cleanup.node.czxid);
         self.cleanups.push(cleanup);
-        // Without a connection the request arrives late. By then another contender may have a znode
-        // of that name, so check first.
+        // Checks first without a connection, because the request then arrives late, and another
+        // contender may have a znode of that name by then.
         if checks || (self.offline && self.config.rules.checks_before_repeat()) {
             self.check_cleanup(lock_index, czxid, step);
         } else {
@@ -161,10 +160,10 @@ impl Machine {
                 if !rules.releases_without_record() {
                     return self.end_cleanup(at, ReleaseOutcome::Refused(failure), step);
                 }
-                // We have no permission to write the record, or another client has written it since
-                // our last read. So delete without a marker; our successors will list the queue.
-                // The refusal does not prove that the znode of that name is still ours, so check
-                // first.
+                // Deletes without a marker, because we have no permission to write the record, or
+                // another client has written it since our last read. Our successors then list the
+                // queue. Checks first, because the refusal does not prove that the znode of that name
+                // is still ours.
                 (cleanup.marker, cleanup.undo) = (None, None);
                 self.check_cleanup(lock_index, czxid, step);
             }
@@ -193,8 +192,8 @@ impl Machine {
     pub(super) fn check_cleanup(&mut self, lock_index: usize, czxid: Zxid, step: &mut Step) {
         let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
         let Cleanup { node, undo, .. } = self.cleanups[at];
-        // The second write of our `held` marker is a barrier: the first write cannot arrive after
-        // it.
+        // Writes our `held` marker a second time as a barrier, because the first write cannot arrive
+        // after the second.
         let barrier = undo.map(|Undo { marker, version }| {
             let (node, marker) = (Some(node), node.held_record_in(marker.directory));
             (RequestKind::Main, Request::Hold { node, marker, version })

@@ -15,8 +15,8 @@ impl Machine {
         step.actions.extend(self.seats[0].own_watch.take().map(Action::Unwatch));
         self.void_all(step);
         self.phase = Phase::Downgrading(None);
-        // Without a connection the request arrives late. By then another contender may have a znode
-        // of that name, so check first.
+        // Checks first without a connection, because the request then arrives late, and another
+        // contender may have a znode of that name by then.
         if self.offline { self.check_downgrade(step) } else { self.send_downgrade(step) }
     }
 
@@ -51,8 +51,8 @@ impl Machine {
             return self.back_off(0, Purpose::DowngradePause, step);
         }
         match self.is_znode_ours(me, answers.own.as_ref()) {
-            // Another contender has our name. So the directory was deleted with our znode, and
-            // created again.
+            // The lock is lost, because another contender has our name: the directory was deleted with
+            // our znode, and created again.
             Some(false) if matches!(answers.own, Some(Ok(_))) => self.lose_downgrade(step),
             Some(_) => self.send_downgrade(step),
             None => self.back_off(0, Purpose::DowngradePause, step),
@@ -63,9 +63,9 @@ impl Machine {
         let Some(me) = self.seats[0].node else { return };
         match answers.main {
             Some(Ok(Reply::Joined(reader))) => match answers.directory {
-                // A directory that is older than the writer's znode is the one that we joined. In a
-                // younger directory another writer had our name, and the transaction replaced that
-                // writer's znode.
+                // Holds only in a directory that is older than the writer's znode, because that is the
+                // one that we joined. In a younger directory another writer had our name, and the
+                // transaction replaced that writer's znode.
                 Some(Ok(seen)) if seen.czxid < me.czxid => self.hold_as(reader, step),
                 Some(Ok(_) | Err(RequestFailure::NoNode)) => {
                     self.lose_downgrade(step);
@@ -74,22 +74,20 @@ impl Machine {
                 Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
                     self.back_off(0, Purpose::DowngradePause, step);
                 }
-                // The server refuses to let us read the directory. So only the name shows that the
-                // znode is ours.
+                // Relies on the name alone, because the server refuses the read of the directory.
                 None | Some(Err(_)) => self.hold_as(reader, step),
             },
             None | Some(Ok(_) | Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
                 self.back_off(0, Purpose::DowngradePause, step);
             }
             Some(Err(RequestFailure::NoNode)) => self.lose_downgrade(step),
-            // Another client has written the record, so we must not overwrite it any more. The
-            // refusal does not prove that the znode of that name is still ours, so check first.
+            // Downgrades without a marker, because another client has written the record. Checks
+            // first, because the refusal does not prove that the znode of that name is still ours.
             Some(Err(RequestFailure::BadVersion)) => {
                 self.seats[0].directory = None;
                 self.check_downgrade(step);
             }
-            // The server refuses the downgrade. The holder stays a writer, and a writer may also
-            // read.
+            // Stays a writer, because the server refuses the downgrade, and a writer may also read.
             Some(Err(_)) => self.hold_as(me, step),
         }
     }

@@ -431,9 +431,8 @@ impl Machine {
         }
     }
 
-    /// Ignores the answers that only a holder needs. If a watch on our own znode is still being
-    /// set, the watch stays. To remove the watch would cost a request, and our delete makes the
-    /// watch fire, which ends it.
+    /// Ignores the answers that only a holder needs. A watch on our own znode that is still being set
+    /// stays, because our delete makes it fire, which ends it without a request.
     pub(super) fn void_own_reads(&mut self, lock_index: usize) {
         for flight in &mut self.flights {
             let is_of_holder = matches!(

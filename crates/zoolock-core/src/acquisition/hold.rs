@@ -7,8 +7,8 @@ impl Machine {
     pub(super) fn watch_own_soon(&mut self, lock_index: usize, step: &mut Step) {
         match self.config.watch_own_after {
             0 => self.watch_own(lock_index, step),
-            // Set the watch late. Most holders release before another client could delete the
-            // znode, and the watch would cost each holder a request and an event.
+            // Sets the watch late, because it costs a request and an event, and most holders release
+            // before another client could delete the znode.
             pause => self.sleep(lock_index, Purpose::OwnPause, pause, step),
         }
     }
@@ -16,7 +16,8 @@ impl Machine {
     /// Watches our own znode, to detect a delete by another client. The grant does not wait for
     /// this watch.
     pub(super) fn watch_own(&mut self, lock_index: usize, step: &mut Step) {
-        // Choose the id before the field is cleared: an earlier watch may still be set.
+        // Chooses the id before the field is cleared, because the earlier watch may still be set, and
+        // must have another id.
         let watch = self.new_watch(lock_index);
         let seat = &mut self.seats[lock_index];
         seat.own_watch = None;
@@ -51,8 +52,7 @@ impl Machine {
     fn handle_own_flags(&mut self, lock_index: usize, me: Node, read: NodeRead, step: &mut Step) {
         if read.flags.revoked && !self.revoked {
             self.revoked = true;
-            // Before the grant of a multi-lock, the request is only recorded. The grant then
-            // reports it.
+            // Before the grant of a multi-lock, only records the request, because the grant reports it.
             if self.phase == Phase::Held {
                 step.actions.push(Action::Revoked);
             }
@@ -74,8 +74,8 @@ impl Machine {
 
     pub(super) fn lease_lost(&mut self, step: &mut Step) {
         match self.phase {
-            // The znode stays until the holder releases. Until then the znode may keep other
-            // contenders out, in case the holder stops its work late.
+            // Keeps the znode until the holder releases, because it may keep other contenders out while
+            // the holder still stops its work.
             Phase::Held => {
                 self.is_doubtful = true;
                 (0..self.seats.len()).for_each(|lock_index| self.stop_seat(lock_index, step));
@@ -85,7 +85,7 @@ impl Machine {
                 self.is_doubtful = true;
                 self.lose(Loss::Unreachable, step);
             }
-            // Before the grant the caller does not rely on the lease.
+            // Reports nothing before the grant, because the caller does not rely on the lease yet.
             _ => {}
         }
     }
@@ -105,11 +105,11 @@ impl Machine {
         match &mut self.phase {
             Phase::Downgrading(release) => *release = Some(state),
             Phase::Held => {
-                // If the session ends from now on, its end is reported as the outcome of the
-                // release, not as a failed acquisition.
+                // From now on, the end of the session is the outcome of the release, and no failed
+                // acquisition.
                 self.wanted = false;
-                // Without a connection the request would arrive late, so release each lock by
-                // itself. This checks each znode before its delete.
+                // Without a connection, releases each lock by itself, because the request arrives
+                // late, and only a release by itself checks the znode before its delete.
                 if self.seats.len() > 1 && self.lost.is_none() && !self.offline {
                     self.release_all(state, step);
                 } else {
@@ -153,8 +153,8 @@ impl Machine {
         }
     }
 
-    /// Ignores the answers that only a holder needs. The watches on our own znodes stay. To remove
-    /// the watches would cost requests, and our deletes make the watches fire, which ends them.
+    /// Ignores the answers that only a holder needs. The watches on our own znodes stay, because our
+    /// deletes make them fire, which ends them without a request.
     fn void_holder(&mut self, step: &mut Step) {
         (0..self.seats.len()).for_each(|lock_index| self.void_own_reads(lock_index));
         self.void_all(step);
@@ -163,8 +163,8 @@ impl Machine {
     /// Releases each lock by itself, so that a missing znode does not block the other releases.
     fn release_each(&mut self, state: HolderState, mode: ReleaseMode, step: &mut Step) {
         self.phase = Phase::Leaving;
-        // The lost lock did not protect the caller's work to the end. So the markers of the other
-        // locks do not say `released`.
+        // The markers of the other locks do not say `released`, because the lost lock did not protect
+        // the caller's work to the end.
         let has_lost = self.lost.is_some() && state == HolderState::Released;
         let state = if has_lost { HolderState::Broken } else { state };
         self.unreported = self.seats.len();
@@ -178,8 +178,8 @@ impl Machine {
                     self.clean_up_lost(lock_index, me, step);
                 }
                 (Some(me), _, mode) => self.clean_up_hold(lock_index, me, marker, mode, step),
-                // A watch reported the deletion of our znode after the joint release was sent. That
-                // release may have deleted it.
+                // Counts as clean, because the joint release may have deleted the znode: the watch
+                // reported the deletion after that release was sent.
                 (None, _, ReleaseMode::Repeated) => self.report_release(ReleaseOutcome::Clean, step),
                 (None, loss, _) => {
                     let loss = loss.unwrap_or(Loss::Broken);
@@ -213,8 +213,8 @@ impl Machine {
         let state = match self.config.kind {
             _ if self.config.rules.reader_marks(me) => state,
             kind if kind.properties().leaves_marker && me.prefix.is_exclusive() => state,
-            // The reader of an upgrade still holds, so this marker must not grant the lock to a
-            // successor. After a panic the `held` marker stays.
+            // Does not leave `released`, because the reader of an upgrade still holds, and the marker
+            // must not grant the lock to a successor. After a panic the `held` marker stays.
             Kind::Upgrade { .. } if tracked && state == HolderState::Released => HolderState::Downgraded,
             _ => return None,
         };
@@ -222,8 +222,8 @@ impl Machine {
         directory.record.is_writable(directory.czxid).then_some((marker, Some(directory.version)))
     }
 
-    /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the
-    /// record must not name it as the last holder.
+    /// Undoes a grant that the caller never saw. Restores the record, because it must not name a
+    /// caller as the last holder that has not worked under the lock.
     pub(super) fn undo_unseen_grant(&mut self, step: &mut Step) {
         self.wanted = false;
         self.void_all(step);
@@ -247,8 +247,8 @@ pub(super) enum ReleaseMode {
     /// An attempt after one that may have succeeded.
     Repeated,
     /// An attempt after the joint release was refused, because one znode was missing or a record
-    /// had changed. The missing znode may be this one, and another contender may have a znode of
-    /// its name now.
+    /// had changed. It checks each znode first, because the missing one may be replaced by another
+    /// contender's znode of the same name.
     Refused,
 }
 

@@ -39,18 +39,18 @@ impl Machine {
             // One directory is missing. Earlier creates may have left znodes in the others.
             Err(RequestFailure::NoNode) if self.create_in_doubt && self.seats.len() > 1 => self.search(step),
             Err(RequestFailure::NoNode) => {
-                // The leader answered this create after all earlier ones, and the directory does
-                // not exist. So no earlier create has left a znode.
+                // No earlier create has left a znode, because the leader answered this create after all
+                // earlier ones, and the directory does not exist.
                 self.create_in_doubt = false;
                 self.make_directories_or_leave(step);
             }
             Err(RequestFailure::Throttled) => self.pause(AfterPause::Join, step),
             Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
-                // The connected server may refuse a create without the leader
-                // (`enableEagerACLCheck`), so an earlier create may arrive after this refusal.
-                // After the answer to a `multi`, no earlier create can arrive, because the
-                // connected server passes every `multi` to the leader.
+                // The refusal of a single create is no barrier, because the connected server may refuse
+                // it without the leader (`enableEagerACLCheck`), and an earlier create may arrive
+                // later. The answer to a `multi` is a barrier, because the connected server passes
+                // every `multi` to the leader.
                 let is_no_barrier = matches!(failure, RequestFailure::Refused(_)) && self.seats.len() == 1;
                 if is_no_barrier && self.config.rules.barrier_passes_leader() {
                     self.pass_barrier(step);
@@ -86,8 +86,8 @@ impl Machine {
             return self.fail(Reason::Refused(RequestFailure::Unknown), step);
         }
         if self.create_in_doubt {
-            // The confirmed create is a barrier: no earlier create of ours can still arrive. So a
-            // search now finds the znodes of all creates whose replies were lost.
+            // Searches only now, because the confirmed create is a barrier: no earlier create of ours
+            // can still arrive, and the search finds the znodes of all creates whose replies were lost.
             for (seat, node) in self.seats.iter_mut().zip(nodes) {
                 seat.found = vec![*node];
             }
@@ -207,17 +207,15 @@ impl Machine {
         let mut found = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(RequestFailure::NoNode) => Vec::new(),
-            // The server refuses the search, so we know only the znodes of the create that was
-            // confirmed. Our other znodes are deleted when the session ends
-            // (docs/design/limits.md).
+            // Continues with the znodes of the confirmed create alone, because the server refuses the
+            // search. Our other znodes are deleted when the session ends (docs/design/limits.md).
             Err(RequestFailure::Refused(_)) => known,
             _ => {
                 self.unsure = true;
                 known
             }
         };
-        // A clean-up in a retired directory may already be deleting a znode that was found. Such a
-        // znode is not kept.
+        // Does not keep a znode that a clean-up in a retired directory may already be deleting.
         found.retain(|node| !self.is_cleaning_up(lock_index, *node));
         found.sort_by_key(|node| node.czxid);
         found.dedup();
@@ -266,7 +264,8 @@ impl Machine {
             (None, ..) if !self.wanted => self.end_all_but_cleanups(step),
             (None, _, Some(failure)) => self.retire_or_fail(failure, step),
             (None, _, None) if self.seats.len() == 1 => self.join(step),
-            // The create that served as the barrier may have failed because a directory is missing.
+            // Creates the directories, because the create that served as the barrier may have failed for
+            // lack of one.
             (None, _, None) => self.make_directories_or_leave(step),
         }
     }

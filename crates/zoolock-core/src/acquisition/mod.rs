@@ -415,8 +415,8 @@ impl Machine {
             _ => {}
         }
         for lock_index in 0..self.seats.len() {
-            // The watch on our own znode stays. To remove the watch would cost a request, and our
-            // delete makes the watch fire, which ends it.
+            // The watch on our own znode stays, because our delete makes it fire, which ends it without
+            // a request.
             self.seats[lock_index].own_watch = None;
             self.stop_seat(lock_index, step);
             self.give_up_seat(lock_index, step);
@@ -430,8 +430,8 @@ impl Machine {
         let Some(me) = seat.node.take() else { return };
         let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
         if let Some(undo) = self.seats[lock_index].undo.take() {
-            // The record may contain our `held` marker, which the next holder would take for a
-            // crash. So restore the record.
+            // Restores the record, because it may contain our `held` marker, which the next holder would
+            // take for a crash.
             self.clean_up_and_restore_record(lock_index, me, undo, step);
         } else {
             self.clean_up(lock_index, me, None, is_old, step);

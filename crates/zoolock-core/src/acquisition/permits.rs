@@ -64,8 +64,8 @@ impl Machine {
         step: &mut Step,
     ) {
         match outcome {
-            // Another contender may have written the size first, or the directory may be missing.
-            // Either way, read again.
+            // Reads again also after a refusal, because another contender may have written the size
+            // first, or the directory may be missing.
             Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => {
                 self.read_queue(lock_index, step)
             }
@@ -95,15 +95,15 @@ impl Machine {
         outcome: &Result<Reply, RequestFailure>,
         step: &mut Step,
     ) {
-        // A refused write is not repeated. Then the successor waits until we release.
+        // Does not repeat a refused write. The successor then waits until we release.
         if !matches!(
             outcome,
             Err(RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::BadVersion)
         ) {
             return;
         }
-        // A pending read of our own znode returns the version, and its handler writes a missing
-        // `granted` flag.
+        // Does not read our own znode if a read is pending, because its handler writes a missing
+        // `granted` flag, too.
         if self.is_open(lock_index, Purpose::WatchOwn) || self.is_open(lock_index, Purpose::OwnPause) {
             return;
         }

@@ -40,9 +40,9 @@ impl Machine {
             return self.fail(reason, step);
         }
         if let Some(Ok(children)) = children {
-            // If the directory is older than our znode, all reads saw the same incarnation of it.
-            // One incarnation gives each name once, so our name in the listing is our znode. The
-            // size of a semaphore must also be of the same moment as the listing.
+            // Our name in the listing is our znode only if the directory is older than our znode,
+            // because then all reads saw the same incarnation of the directory, which gives each name
+            // once. The size of a semaphore must also be of the same moment as the listing.
             let fits = self.config.kind.size().is_none()
                 || self.config.rules.is_size_of_that_moment(children.pzxid, directory.pzxid);
             return match directory.czxid < me.czxid && fits {
@@ -53,8 +53,8 @@ impl Machine {
         if !me.prefix.is_computable() {
             return self.read_queue(lock_index, step);
         }
-        // If there is one child, and our create was the last change of the children, that child is
-        // our znode.
+        // We are alone if there is one child and our create was the last change of the children,
+        // because that child is then our znode.
         if self.config.rules.is_alone(&directory, me) {
             return self.reach_head(lock_index, Some(directory), &[], step);
         }
@@ -136,13 +136,13 @@ impl Machine {
         }
     }
 
-    /// Lists the children, then reads the record, then our own znode. The three requests are sent
-    /// together. The record is newer than the listing, so it covers every predecessor that the
-    /// listing no longer shows. Our own znode is read last, so it existed during the other two
-    /// reads.
+    /// Lists the children, then reads the record, then our own znode, with three requests that are
+    /// sent together. The record is read after the listing, because it must cover every predecessor
+    /// that the listing no longer shows. Our own znode is read last, because the read proves that it
+    /// existed during the other two.
     pub(super) fn send_listing(&mut self, lock_index: usize, is_watching: bool, step: &mut Step) {
-        // Choose the id before the state changes: the watch that the seat waits for may still be
-        // set.
+        // Chooses the id before the state changes, because the watch that the seat waits for may
+        // still be set, and must have another id.
         let watch = is_watching.then(|| self.new_watch(lock_index));
         let Some(me) = self.start_reading(lock_index) else { return };
         let children = (RequestKind::Children(watch), watch.map_or(Request::List, Request::WatchChildren));
@@ -211,8 +211,8 @@ impl Machine {
         if let (Some(reader), Some(directory)) = (self.config.kind.reader(), directory)
             && directory.czxid > reader.czxid
         {
-            // The directory was created after the reader: a znode with the reader's name is another
-            // contender's.
+            // Does not look for the reader, because the directory was created after it, and a znode with
+            // the reader's name is another contender's.
             return self.fail_without_reader(lock_index, step);
         }
         let permits = &self.seats[lock_index].permits;
@@ -222,9 +222,9 @@ impl Machine {
                 QueueDecision::WaitFor(before) if permits.granted_before.as_ref() == Some(&before) => {
                     QueueDecision::WatchChildren
                 }
-                // A version above 1 shows that the semaphore was resized. Then the predecessor may
-                // hold without having waited. In that case it never writes `granted` into its
-                // znode, so a watch on it is not enough.
+                // Watches the children of a resized semaphore (a version above 1), because the
+                // predecessor may hold without having waited. It then never writes `granted` into its
+                // znode, so a watch on that znode is not enough.
                 QueueDecision::WaitFor(_)
                     if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
                 {
@@ -252,8 +252,8 @@ impl Machine {
         if let Ok(QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)) = decision {
             permits.size_checked = true;
         }
-        // If the children have changed since our create, another contender may have listed us as a
-        // waiter. Then our grant must be written into our znode.
+        // Our grant must be written into our znode if the children have changed since our create,
+        // because another contender may have listed us as a waiter.
         permits.seen_waiting |= children.pzxid != me.czxid;
         if decision != Ok(QueueDecision::WatchChildren) || self.config.mode == Mode::Try {
             step.actions.extend(watch.map(Action::Unwatch));
@@ -280,8 +280,8 @@ impl Machine {
         }
     }
 
-    /// Fails because another client deleted the reader's znode, or ours. If the reader's znode was
-    /// deleted, our own znode still keeps all others out, so our own is deleted.
+    /// Fails because another client deleted the reader's znode, or ours. Deletes ours, because it
+    /// would still keep all others out after the deletion of the reader's.
     fn fail_without_reader(&mut self, lock_index: usize, step: &mut Step) {
         let seat = &mut self.seats[lock_index];
         let (me, undo) = (seat.node, seat.undo.take());

@@ -65,8 +65,8 @@ impl Machine {
                 } else if self.config.mode == Mode::Try {
                     self.fail(Reason::Busy, step);
                 } else if polls >= POLLS_BEFORE_JOINING_AGAIN {
-                    // If the first read was lost, this directory may be one that was created later,
-                    // and its numbers do not run out yet. So try to join it.
+                    // Tries to join the directory, because it may be one that was created later, whose
+                    // numbers do not run out yet, if the first read was lost.
                     self.join(step);
                 } else {
                     self.sleep(lock_index, Purpose::RetirePause, RETIRE_POLL, step);

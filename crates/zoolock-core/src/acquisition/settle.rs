@@ -51,8 +51,8 @@ impl Machine {
                 self.seats[lock_index].state = SeatState::Reading;
                 return self.write_held_record(lock_index, step);
             }
-            // The acquisition may still wait in other queues. Meanwhile the watch reports a
-            // deletion of this znode.
+            // Watches this znode before the grant, because it may be deleted while the acquisition
+            // still waits in other queues.
             self.watch_own_soon(lock_index, step);
         }
     }
@@ -78,16 +78,16 @@ impl Machine {
             return true;
         }
         let Some(directory) = seat.directory.filter(|seen| seen.record.is_writable(seen.czxid)) else {
-            // We must not write our `held` marker over this record. So we must not restore an older
-            // record over it either.
+            // Forgets the record to restore, because restoring it would overwrite the present record,
+            // which is another program's.
             seat.undo = None;
             self.fail(Reason::ForeignRecord, step);
             return false;
         };
-        // If we give up, we restore the marker that is in the record now, so that the crash of an
-        // earlier holder stays known. A holder whose znode still exists has not crashed. But its
-        // znode may be missing when the next waiter reads, so its `held` marker is restored as
-        // `broken`.
+        // Keeps the marker that is in the record now, because we restore it if we give up, so that
+        // the crash of an earlier holder stays known. The `held` marker of a holder whose znode
+        // still exists is restored as `broken`, because that znode may be missing when the next
+        // waiter reads, and the holder has not crashed.
         let marker = match marker {
             Some(marker) if is_of_present_contender(&marker, others) => {
                 Marker { state: HolderState::Broken, ..marker }
@@ -101,9 +101,10 @@ impl Machine {
 
     /// Continues when each seat is the head of its queue.
     pub(super) fn verify_or_grant(&mut self, step: &mut Step) {
-        // The reads that are sent with the create show the queues at different moments. If no queue
-        // has changed since our create, all reads show the moment of the create. Otherwise one of
-        // our znodes may have been deleted between two reads, so read all our znodes again.
+        // Reads all our znodes again if a queue has changed since our create, because the reads that
+        // are sent with the create show the queues at different moments, and one of our znodes may
+        // have been deleted in between. If no queue has changed, all reads show the moment of the
+        // create.
         let is_untouched = self.seats.iter().all(Seat::is_untouched);
         let is_old = self.seats.len() > 1 && (self.waited || !is_untouched);
         if is_old && self.config.rules.verifies_all() {
@@ -147,8 +148,8 @@ impl Machine {
         let Some(me) = self.seats[lock_index].node else { return };
         match self.is_znode_ours(me, answers.own.as_ref()) {
             Some(true) => self.seats[lock_index].is_fresh = true,
-            // The watch on our own znode may have been set too late to report the deletion. A znode
-            // with that name now is not ours, so do not delete it.
+            // Sends no delete, because a znode with that name now is another contender's. The watch on
+            // our own znode may have been set too late to report the deletion of ours.
             Some(false) => self.seats[lock_index].node = None,
             None => self.unsure = true,
         }
@@ -190,8 +191,8 @@ impl Machine {
         (0..self.seats.len()).for_each(|lock_index| self.report_crash(lock_index, step));
         step.actions.push(Action::Granted(Grant { node, previous }));
         if self.seats.len() > 1 {
-            // The watch on each of our znodes may have been set before the grant. So a request to
-            // release may have been read already.
+            // Reports a request to release that was read before the grant, because the watches on our
+            // znodes may have been set before it.
             step.actions.extend(self.revoked.then_some(Action::Revoked));
         } else {
             self.mark_granted(0, node, step);
@@ -273,7 +274,8 @@ impl Machine {
         else {
             return;
         };
-        // A reader writes no marker. So the crash stays in the record, and a later writer reports it.
+        // A reader does not report the crash, because it writes no marker: the crash stays in the
+        // record, and a later writer reports it.
         let is_replaced = |marker: &Marker| me.prefix.is_exclusive() && marker.sequence != me.sequence;
         if let Some(marker) = self.config.rules.marker_in(&directory).filter(is_replaced) {
             step.actions.push(Action::CrashFound { lock_index, marker });
@@ -293,7 +295,7 @@ impl Machine {
             }
             seat.perhaps_marked |= failure == RequestFailure::Unknown;
             if !seat.perhaps_marked {
-                // A marker that was not written must not be undone: that would overwrite later
+                // A marker that was not written must not be undone, because that would overwrite later
                 // records.
                 seat.undo = None;
             }
@@ -338,7 +340,8 @@ impl Machine {
     ) -> Previous {
         let Some(marker) = self.config.rules.marker_in(directory) else { return Previous::Unknown };
         if marker.state == HolderState::Held && marker.sequence == me.sequence {
-            // This is our own marker: we were interrupted after we had written it.
+            // Keeps what was read before, because this is our own marker: we wrote it, and then were
+            // interrupted.
             return self.seats[lock_index].previous.unwrap_or(Previous::Unknown);
         }
         if is_of_present_contender(&marker, others) {
@@ -355,10 +358,13 @@ impl Machine {
     }
 }
 
-/// Returns whether this is the `held` marker of a contender whose znode still exists. Such a
-/// contender has not crashed. It is an upgraded reader, which has two znodes: its reader's and,
-/// later in the queue, its writer's. If a reply was lost, the writer's znode may be deleted after
-/// the reader's. In between, a contender that queued between the two is the head of the queue.
+/// Returns whether this is the `held` marker of a contender that has not crashed, because its znode
+/// still exists.
+///
+/// Only an upgraded reader can have written such a marker before another contender becomes the head
+/// of the queue. It has two znodes: its reader's and, later in the queue, its writer's. If a reply was
+/// lost, the writer's znode may be deleted after the reader's. In between, a contender that queued
+/// between the two is the head.
 fn is_of_present_contender(marker: &Marker, others: &[String]) -> bool {
     let is_its_writer = |other: &String| {
         let name = Name::parse(other).filter(|name| name.role == Role::Exclusive);

@@ -45,10 +45,10 @@ impl Machine {
             }
             Some(Ok(read)) => {
                 self.start_waiting(lock_index, Some(before), watch);
-                // A younger predecessor is a writer that has become a reader, or a contender in a
-                // directory that was created again. In a recreated directory our znode is deleted.
-                // If that contender also waits for us in another queue (multi-lock), both would
-                // wait for ever. So read our own znode.
+                // Reads our own znode behind a younger predecessor. It is a writer that has become a
+                // reader, or a contender in a directory that was created again. In the second case our
+                // znode is deleted, and we must not wait, because that contender may wait for us in
+                // another queue (multi-lock), and both would wait for ever.
                 let is_younger = read.czxid > me.czxid;
                 self.finish_arming(lock_index, own, answers, Some(read).filter(|_| !is_younger), step);
                 if is_younger && self.config.rules.waits_for_older() {
@@ -82,8 +82,8 @@ impl Machine {
         let Some(me) = self.seats[lock_index].node else { return };
         match self.is_znode_ours(me, answers.own.as_ref()) {
             Some(true) => {}
-            // Fail in every state of the seat: a znode with our name now is another contender's,
-            // and must not be deleted.
+            // Fails in every state of the seat without a delete, because a znode with our name now is
+            // another contender's.
             Some(false) => self.fail_after_removal(lock_index, step),
             None => {
                 if let SeatState::Waiting { watch, .. } = self.seats[lock_index].state {
@@ -145,7 +145,7 @@ impl Machine {
                     }
                     step.actions.push(Action::Unwatch(old));
                 }
-                // The pending answer may be from before the reconnect, so ignore it.
+                // Ignores the pending answer, because it may be from before the reconnect.
                 SeatState::Watching { before } => {
                     let before = before.clone();
                     self.void_seat(lock_index, step);
