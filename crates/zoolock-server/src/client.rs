@@ -7,14 +7,11 @@ use std::net::IpAddr;
 use zoolock_wire::{Code, Identity, perms};
 
 use crate::acl::{AclList, identity_key};
+use crate::limits::{MAX_REPLY_BYTES, REPLY_ITEM_BYTES};
 
 /// Maximum number of verdicts that a client keeps. At this number all of them are dropped.
 const MAX_VERDICTS: usize = 256;
 
-/// Maximum size in bytes of the data, names and paths in one reply, and of the access lists that one request drops.
-const MAX_BYTES: usize = 6 << 20;
-/// Number of bytes that each piece of data, name and path counts more than its length, for the memory around it.
-const ITEM_BYTES: usize = 32;
 /// Number of steps for each of them, without its length.
 const ITEM_STEPS: usize = 8;
 
@@ -127,7 +124,7 @@ impl Client {
     /// [`Code::QuotaExceeded`] above 6 MiB in all.
     pub(crate) fn charge_bytes(&self, len: usize) -> Result<(), Code> {
         self.add_steps(ITEM_STEPS + len / 16);
-        self.bytes.set(self.bytes.get() + len + ITEM_BYTES);
-        if self.bytes.get() <= MAX_BYTES { Ok(()) } else { Err(Code::QuotaExceeded) }
+        self.bytes.set(self.bytes.get() + len + REPLY_ITEM_BYTES);
+        if self.bytes.get() <= MAX_REPLY_BYTES { Ok(()) } else { Err(Code::QuotaExceeded) }
     }
 }

@@ -5,6 +5,19 @@ use zoolock_wire::MAX_FRAME;
 
 use crate::log;
 
+/// Maximum number of operations of a `multi` and of a `multiRead`. Curator's tests send 10,001.
+pub(crate) const MAX_OPERATIONS: usize = 16_384;
+
+/// Maximum size of the data, names and paths in one reply, in bytes. Each of them counts [`REPLY_ITEM_BYTES`] more than its
+/// length.
+pub(crate) const MAX_REPLY_BYTES: usize = 6 << 20;
+
+/// Number of bytes that a piece of data, a name or a path counts more than its length, for the memory around it.
+pub(crate) const REPLY_ITEM_BYTES: usize = 16;
+
+/// Maximum number of names in the path of a znode.
+pub(crate) const MAX_PATH_NAMES: usize = 4096;
+
 /// Limits of a [`Server`](crate::Server) that rarely need a change.
 ///
 /// # Examples
@@ -27,7 +40,7 @@ pub struct Limits {
     /// requests have a separate limit of the same size. Above that limit, the server closes
     /// connections with an incomplete request of more than 64 KiB.
     pub max_queued: usize,
-    /// Maximum number of paths that a connection may watch. Default: 1,000,000. 0 means no limit.
+    /// Maximum number of paths that a connection may watch. Default: 131,072. 0 means no limit.
     ///
     /// The server closes a connection that watches more paths. A path of more than 128 bytes counts
     /// as several.
@@ -66,7 +79,7 @@ impl Default for Limits {
             min_session_timeout: None,
             max_frame: MAX_FRAME,
             max_queued: 512 << 20,
-            max_watches: 1_000_000,
+            max_watches: 131_072,
             max_total_watches: 4_000_000,
             max_znode_memory: 64 << 30,
             max_sessions: 100_000,

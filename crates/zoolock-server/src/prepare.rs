@@ -10,6 +10,7 @@ use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 use crate::acl::AclList;
 use crate::client::{Client, path_steps};
 use crate::ids::SessionId;
+use crate::limits::MAX_PATH_NAMES;
 use crate::pending::{PendingState, PendingZnode};
 use crate::sent_acl::{self, MAX_MULTI_BYTES};
 use crate::state::State;
@@ -18,8 +19,6 @@ use crate::txn::{Change, Create, WriteRefusal};
 
 /// Number of steps for the decision of a write, without its path and its access list.
 const WRITE_STEPS: usize = 30;
-/// Maximum number of names in the path of a znode.
-const MAX_DEPTH: usize = 4096;
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
@@ -199,7 +198,13 @@ fn decide_create(
         path = sequential_name(&path, parent.created);
     }
     path::validate(&path)?;
-    if path.bytes().filter(|byte| *byte == b'/').count() > MAX_DEPTH {
+    let names = path.bytes().filter(|byte| *byte == b'/').count();
+    if names > MAX_PATH_NAMES {
+        tracing::info!(
+            names,
+            budget_path_names_limit = MAX_PATH_NAMES,
+            "a path has too many names; refusing to create the znode"
+        );
         return Err(Code::QuotaExceeded);
     }
     match pending.get(&path) {

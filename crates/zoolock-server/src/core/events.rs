@@ -71,7 +71,11 @@ impl Core {
         self.forget_watches(2 + path.len() / 512);
         let (max, max_total) = (self.config.max_watches, self.config.max_total_watches);
         if max != 0 && self.watches.cost(conn) > max {
-            tracing::warn!(%conn, max, "too many watches; closing the connection");
+            tracing::warn!(
+                %conn,
+                budget_connection_watches_limit = max,
+                "a client watches too many paths; closing its connection"
+            );
             self.cut_off(conn);
         }
         if max_total != 0

@@ -10,6 +10,7 @@ use super::output::encode_reply;
 use super::{Core, Now};
 use crate::acl::{self, stored_bytes};
 use crate::ids::{ConnId, SessionId, Zxid};
+use crate::limits::{MAX_OPERATIONS, MAX_REPLY_BYTES};
 use crate::prepare::{Requester, prepare};
 use crate::query::query;
 use crate::txn::{Change, WriteRefusal};
@@ -17,8 +18,6 @@ use crate::watches::WatchKinds;
 
 /// Number of steps for a request, without the work that it causes.
 const REQUEST_STEPS: usize = 20;
-/// Maximum number of operations of a multi. Curator's tests send 10,001.
-const MAX_OPERATIONS: usize = 16_384;
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
 /// Maximum length of credentials in bytes. The length is limited, because each access list with an
@@ -93,7 +92,12 @@ impl Core {
             && ops.len() > MAX_OPERATIONS
         {
             let operations = ops.len();
-            tracing::info!(%conn, operations, most = MAX_OPERATIONS, "a multi has too many operations; refusing it");
+            tracing::info!(
+                %conn,
+                operations,
+                budget_multi_operations_limit = MAX_OPERATIONS,
+                "a multi has too many operations; refusing it"
+            );
             return self.reply(conn, header.xid, NOTHING, Err(Code::QuotaExceeded));
         }
         let shown = self.shown_by_reply(&request);
@@ -169,6 +173,14 @@ impl Core {
                 }
                 let result = query(&request, &self.state, requester);
                 self.steps += requester.client.steps();
+                if result == Err(Code::QuotaExceeded) {
+                    tracing::info!(
+                        %conn,
+                        op = header.op,
+                        budget_reply_bytes_limit = MAX_REPLY_BYTES,
+                        "the reply to a read is too large; refusing the read"
+                    );
+                }
                 self.set_requested_watch(conn, &request, &result);
                 self.reply(conn, header.xid, shown, result);
             }

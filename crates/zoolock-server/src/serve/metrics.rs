@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 use super::SharedServer;
 use super::background::MAX_TURN_STEPS;
 use crate::core::CoreConfig;
+use crate::limits::{MAX_OPERATIONS, MAX_PATH_NAMES, MAX_REPLY_BYTES};
 
 /// A metric.
 pub(super) struct Metric {
@@ -27,6 +28,7 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
     let &CoreConfig {
         max_znode_memory,
         max_sessions,
+        max_watches,
         max_total_watches,
         max_queued,
         max_undelivered,
@@ -71,6 +73,10 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
         gauge("budget_sessions_limit", max_sessions as u64),
         gauge("budget_watched_paths", stats.watched_paths as u64),
         gauge("budget_watched_paths_limit", max_total_watches as u64),
+        gauge("budget_connection_watches_limit", max_watches as u64),
+        gauge("budget_multi_operations_limit", MAX_OPERATIONS as u64),
+        gauge("budget_reply_bytes_limit", MAX_REPLY_BYTES as u64),
+        gauge("budget_path_names_limit", MAX_PATH_NAMES as u64),
         gauge("budget_output_bytes", stats.queued as u64),
         gauge("budget_output_bytes_limit", max_queued as u64),
         gauge("budget_event_bytes", stats.undelivered as u64),

@@ -163,7 +163,7 @@ fn prepare(children: usize, depth: usize) -> (Measured, Vec<ConnId>) {
         max_undelivered: 128 << 20,
         max_queued: 512 << 20,
         max_znode_memory: 1 << 30,
-        max_watches: 1_000_000,
+        max_watches: 131_072,
         max_total_watches: 4_000_000,
         ..small_turns()
     };
