@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process, prlimit, waitid};
 use tokio::time::{Instant, sleep, timeout};
+use zoolock_tests::Proxy;
 use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR};
 use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::ports::Port;
 use zoolock_tests::process::last_lines;
+use zoolock_tests::proxy::{LinkFault, ProxiedProtocol, ProxySettings};
 
 use crate::Outcome;
-use crate::link::{Link, LinkFault};
 
 /// The number of nodes.
 pub(crate) const NODES: usize = 3;
@@ -44,7 +45,7 @@ pub(crate) enum NodeRole {
 pub(crate) struct Ensemble {
     nodes: Vec<EnsembleNode>,
     /// `links[from][to]` has two links from one node to another: for the quorum and for elections.
-    links: Vec<Vec<Vec<Link>>>,
+    links: Vec<Vec<Vec<Proxy>>>,
 }
 
 struct EnsembleNode {
@@ -87,10 +88,21 @@ impl Ensemble {
                 };
                 let [to_quorum, to_election] = addrs(&own[to].1);
                 let back = seen[to][from][1];
-                outgoing.push(vec![
-                    Link::open(quorum, to_quorum, None, Duration::from_secs(3)).await?,
-                    Link::open(election, to_election, Some(back), Duration::ZERO).await?,
-                ]);
+                let quorum = ProxySettings {
+                    port: quorum,
+                    upstream: to_quorum,
+                    protocol: ProxiedProtocol::Any,
+                    // A new leader starts to listen a little after its followers connect. A follower retries after a
+                    // refusal, but begins a new election if its connection is accepted and closed.
+                    patience: Duration::from_secs(3),
+                };
+                let election = ProxySettings {
+                    port: election,
+                    upstream: to_election,
+                    protocol: ProxiedProtocol::Election { return_address: back },
+                    patience: Duration::ZERO,
+                };
+                outgoing.push(vec![Proxy::start_with(quorum).await, Proxy::start_with(election).await]);
             }
             links.push(outgoing);
         }
