@@ -34,6 +34,7 @@ pub mod process;
 pub mod proxy;
 pub mod raw_client;
 pub mod serve_process;
+pub mod server_process;
 pub mod skip;
 mod sync;
 pub mod tmux;
@@ -50,6 +51,7 @@ pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
 pub use serve_process::ServeProcess;
+pub use server_process::ServerProcess;
 pub use sync::lock;
 /// ZooKeeper's operation codes.
 pub use zoolock_wire::op as opcode;
