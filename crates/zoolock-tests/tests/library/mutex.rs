@@ -8,7 +8,7 @@ use zoolock_tests::locks::{
     await_guard, connect, directory, lock_and_release, lock_in_background, settings, until_queued,
 };
 use zoolock_tests::wait::retry_until_ok;
-use zoolock_tests::{Embedded, Recorder, ServerOptions, TestFailure, on_both_servers, tree};
+use zoolock_tests::{Embedded, Judge, ServerOptions, TestFailure, on_both_servers, tree};
 
 on_both_servers!(free_lock_is_acquired_and_released, |place| async move {
     let zl = connect(&place).await;
@@ -48,26 +48,25 @@ on_both_servers!(held_lock_times_out, |place| async move {
 });
 
 on_both_servers!(tasks_of_many_sessions_exclude_each_other, |place| async move {
-    let recorder = Arc::new(Recorder::new());
+    let judge = Arc::new(Judge::new());
     let mut tasks = tokio::task::JoinSet::new();
     for session in 0..4 {
         let zl = connect(&place).await;
         for task in 0..5 {
-            let (zl, recorder) = (zl.clone(), recorder.clone());
+            let (zl, judge) = (zl.clone(), judge.clone());
             tasks.spawn(async move {
                 for _ in 0..10 {
                     let guard = zl.mutex("shared").lock().await.expect("lock granted");
-                    recorder.enter(format!("{session}.{task}"), guard.token());
+                    judge.enter(format!("{session}.{task}"), guard.token());
                     tokio::task::yield_now().await;
-                    recorder.exit(format!("{session}.{task}"), guard.token());
+                    judge.exit(&format!("{session}.{task}"));
                     guard.release().await.expect("release succeeds");
                 }
             });
         }
     }
     tasks.join_all().await;
-    let history = recorder.checked_history();
-    assert_eq!(history.contenders_by_grant().len(), 200);
+    assert_eq!(judge.checked_grants().len(), 200);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "shared")).await;
 });
 
