@@ -28,6 +28,7 @@ pub mod locks;
 pub mod name_servers;
 pub mod namespaces;
 pub mod options;
+pub mod other_libraries;
 mod own_runtime;
 pub mod ports;
 pub mod process;
