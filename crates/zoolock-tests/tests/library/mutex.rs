@@ -70,22 +70,6 @@ on_both_servers!(tasks_of_many_sessions_exclude_each_other, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "shared")).await;
 });
 
-on_both_servers!(closure_runs_under_the_lock, |place| async move {
-    let zl = connect(&place).await;
-    let held = {
-        let zl = zl.clone();
-        zl.clone()
-            .with_lock("key", Duration::from_secs(5), |guard| async move {
-                assert!(guard.is_valid());
-                zl.mutex("key").try_lock().await.expect("attempt succeeds").is_some()
-            })
-            .await
-            .expect("lock acquired")
-    };
-    assert!(!held, "the lock was free while the closure ran");
-    assert!(zl.mutex("key").try_lock().await.expect("attempt succeeds").is_some());
-});
-
 on_both_servers!(deleted_lock_directory_loses_the_lock, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("doomed").lock().await.expect("lock acquired");
@@ -152,19 +136,6 @@ on_both_servers!(foreign_data_in_the_directory_is_kept, |place| async move {
     }
     let (data, _) = operator.get_data(&directory).await.expect("znode exists");
     assert_eq!(data, b"foreign config");
-});
-
-on_both_servers!(invalid_names_are_refused_locally, |place| async move {
-    let zl = connect(&place).await;
-    for name in ["", "..", "a//b", "a\0b", "a/", "/"] {
-        let error = zl.mutex(name).lock().await.expect_err(name);
-        assert!(matches!(error, Error::Invalid { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
-    }
-    assert_eq!(
-        tree::ephemerals(&place.addr(), place.chroot()).await.expect("read succeeds"),
-        Vec::<String>::new()
-    );
 });
 
 on_both_servers!(closed_client_leaves_no_znodes, |place| async move {
