@@ -9,7 +9,6 @@
 mod attacks;
 mod blocking_client;
 mod compare;
-mod delay;
 mod job;
 mod page;
 mod process;

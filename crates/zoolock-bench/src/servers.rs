@@ -1,17 +1,17 @@
 //! The servers, started as users start them, each in processes of its own.
 
-use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use zoolock_tests::apache::{SERVER_CLASS, SERVER_JAR};
+use zoolock_tests::apache::{self, Availability, EnsembleMember};
 use zoolock_tests::ports::Port;
+use zoolock_tests::{ServerOptions, ServerProcess};
 
 use crate::Outcome;
 use crate::blocking_client::BlockingClient;
@@ -62,9 +62,9 @@ impl ServerKind {
         match self {
             ServerKind::Ours if zoolock.is_file() => None,
             ServerKind::Ours => Some(format!("no {}, run `cargo build --release`", zoolock.display())),
-            ServerKind::Apache | ServerKind::Ensemble => match zoolock_tests::apache::availability() {
-                zoolock_tests::apache::Availability::Available => None,
-                zoolock_tests::apache::Availability::Missing(what) => Some(what),
+            ServerKind::Apache | ServerKind::Ensemble => match apache::availability() {
+                Availability::Available => None,
+                Availability::Missing(what) => Some(what),
             },
             ServerKind::Redis | ServerKind::RedisSynced => missing_program("redis-server", "redis-server"),
             ServerKind::Etcd => missing_program("etcd", "etcd-server"),
@@ -94,10 +94,8 @@ pub(crate) struct RunningServer {
 
 /// One server process.
 struct NodeProcess {
-    child: Child,
+    process: ServerProcess,
     addr: SocketAddr,
-    log: PathBuf,
-    line: String,
     _ports: Vec<Port>,
 }
 
@@ -120,7 +118,9 @@ impl RunningServer {
                 Ok(our_server_command(zoolock, port.addr(), dir))
             })?],
             ServerKind::Apache => {
-                vec![start_single_node(dir.path(), |port, dir| apache_command(port.addr(), dir, ""))?]
+                vec![start_single_node(dir.path(), |port, dir| {
+                    Ok(apache::command(dir, port.addr(), None, &apache_options(), None)?)
+                })?]
             }
             ServerKind::Ensemble => start_ensemble(dir.path())?,
             ServerKind::Redis => {
@@ -145,10 +145,8 @@ impl RunningServer {
             }
             return Ok(true);
         }
-        for node in &mut self.nodes {
-            if let Some(status) = node.child.try_wait()? {
-                return Err(format!("{} ended with {status}: {}", node.line, node.log_text()).into());
-            }
+        for node in &self.nodes {
+            node.process.check_running()?;
         }
         if self.begun.elapsed() > PATIENCE {
             return Err(format!("{} does not serve after {PATIENCE:?}", self.kind.name()).into());
@@ -158,44 +156,25 @@ impl RunningServer {
 
     /// Returns the process ID of the first process.
     pub(crate) fn pid(&self) -> u32 {
-        self.nodes[0].child.id()
+        self.nodes[0].process.pid()
     }
 
     /// Returns a visible problem of the server processes, if there is one.
-    pub(crate) fn visible_problem(&mut self) -> Option<String> {
-        for node in &mut self.nodes {
-            if node.log_text().contains("OutOfMemoryError") {
+    pub(crate) fn visible_problem(&self) -> Option<String> {
+        self.nodes.iter().map(|node| &node.process).find_map(|process| {
+            if process.log_tail(usize::MAX).contains("OutOfMemoryError") {
                 return Some("the server ran out of memory".to_owned());
             }
-            if let Ok(Some(status)) = node.child.try_wait() {
-                return Some(format!("the server ended with {status}"));
-            }
-        }
-        None
+            process.exit_status().map(|status| format!("the server ended with {status}"))
+        })
     }
 }
 
 impl NodeProcess {
     fn start(mut command: Command, addr: SocketAddr, dir: &Path, ports: Vec<Port>) -> Outcome<Self> {
-        let log = dir.join("log.txt");
-        let file = File::create(&log)?;
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // In its own process group, the server gets no interrupt from the terminal. The harness ends it.
         command.process_group(0);
-        let line = format!("{command:?}");
-        let child = command.spawn().map_err(|error| format!("{line}: {error}"))?;
-        Ok(NodeProcess { child, addr, log, line, _ports: ports })
-    }
-
-    fn log_text(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
-    }
-}
-
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(NodeProcess { process: ServerProcess::start(command, &dir.join("log.txt"))?, addr, _ports: ports })
     }
 }
 
@@ -213,26 +192,18 @@ fn our_server_command(zoolock: &Path, addr: SocketAddr, dir: &Path) -> Command {
     command
 }
 
-/// Returns the command of Apache ZooKeeper. Unlike the server of the tests, it may use its just-in-time compiler fully.
-fn apache_command(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
-    let config = format!(
-        "tickTime=2000\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr,mntr\nadmin.enableServer=false\ndataDir={}\nclientPortAddress={}\nclientPort={}\n{ensemble}",
-        dir.join("data").display(),
-        addr.ip(),
-        addr.port()
-    );
-    let file = dir.join("zoo.cfg");
-    fs::write(&file, config)?;
-    let mut command = Command::new("java");
-    command
-        .args(["-Xmx1000m", "-Djava.net.preferIPv4Stack=true"])
-        // Runs `true` on an `OutOfMemoryError`. With this option the virtual machine prints the error, which would not
-        // appear in the log otherwise.
-        .arg("-XX:OnOutOfMemoryError=true")
-        .args(["-cp", &format!("{SERVER_JAR}:/usr/share/java/slf4j-nop.jar")])
-        .arg(SERVER_CLASS)
-        .arg(file);
-    Ok(command)
+/// Returns the options of Apache ZooKeeper: those of Debian's package. Unlike the server of the tests, it may use its
+/// just-in-time compiler fully.
+fn apache_options() -> ServerOptions {
+    ServerOptions {
+        tick: Duration::from_secs(2),
+        max_session_timeout: Duration::from_secs(40),
+        heap: "1000m".to_owned(),
+        words: "srvr,mntr".to_owned(),
+        fast_start: false,
+        properties: vec!["org.slf4j.simpleLogger.defaultLogLevel=off".to_owned()],
+        ..ServerOptions::default()
+    }
 }
 
 fn start_ensemble(dir: &Path) -> Outcome<Vec<NodeProcess>> {
@@ -240,17 +211,16 @@ fn start_ensemble(dir: &Path) -> Outcome<Vec<NodeProcess>> {
     for _ in 0..NODES {
         ports.push([Port::reserve()?, Port::reserve()?, Port::reserve()?]);
     }
-    let members = ports.iter().enumerate().map(|(at, [_, quorum, election])| {
-        format!("server.{}=127.0.0.1:{}:{}\n", at + 1, quorum.number(), election.number())
-    });
-    let settings = format!("initLimit=10\nsyncLimit=5\n{}", members.collect::<String>());
+    let servers: Vec<_> =
+        ports.iter().map(|[_, quorum, election]| [quorum.addr(), election.addr()]).collect();
     let mut nodes = Vec::new();
     for (at, ports) in ports.into_iter().enumerate() {
         let dir = dir.join((at + 1).to_string());
-        fs::create_dir_all(dir.join("data"))?;
-        fs::write(dir.join("data/myid"), (at + 1).to_string())?;
+        let member =
+            EnsembleMember { number: at + 1, init_limit: 10, sync_limit: 5, servers: servers.clone() };
         let addr = ports[0].addr();
-        nodes.push(NodeProcess::start(apache_command(addr, &dir, &settings)?, addr, &dir, ports.into())?);
+        let command = apache::command(&dir, addr, None, &apache_options(), Some(&member))?;
+        nodes.push(NodeProcess::start(command, addr, &dir, ports.into())?);
     }
     Ok(nodes)
 }

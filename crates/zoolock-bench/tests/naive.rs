@@ -9,10 +9,11 @@ mod watch_the_directory;
 
 use std::time::Duration;
 
-use compare::{Figures, Lock, Ours, Plan, Referee, run};
+use compare::{Figures, Lock, Ours, Plan, run};
 use one_node::OneNode;
 use watch_the_directory::WatchTheDirectory;
 use zoolock::{LossReason, TestServer};
+use zoolock_tests::judge::{Judge, Share};
 use zoolock_tests::{Place, Proxy, on_both_servers, opcode, tree};
 
 const FEW: usize = 5;
@@ -84,14 +85,14 @@ on_both_servers!(lost_reply_leaves_znode_in_watched_directory, |place| async mov
 /// Expires the session of the holder and acquires the lock again. Returns the number of clients that act as holders.
 async fn holders_after_expiry<L: Lock>(server: &TestServer) -> usize {
     let connect = async || L::connect(&server.address(), "/lock").await.expect("connected");
-    let (first, referee) = (connect().await, Referee::default());
+    let (first, judge) = (connect().await, Judge::<_, ()>::new());
     let held = first.lock().await.expect("lock granted");
-    referee.enter(1);
+    judge.enter_with(1, Share::Exclusive, None);
     assert!(server.expire_sessions() >= 1);
     let second = connect().await;
     let also_held = second.lock().await.expect("lock granted");
-    referee.enter(2);
-    let holders = referee.most_inside();
+    judge.enter_with(2, Share::Exclusive, None);
+    let holders = judge.most_holders();
     assert!(first.release(held).await.is_err(), "the release of the expired holder succeeded");
     second.release(also_held).await.expect("lock released");
     holders

@@ -1,21 +1,20 @@
 //! Three Apache ZooKeeper nodes on loopback, which reach each other through links only.
 
-use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process, prlimit, waitid};
+use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
-use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR};
+use zoolock_tests::apache::{self, EnsembleMember};
 use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::ports::Port;
 use zoolock_tests::process::last_lines;
+use zoolock_tests::proxy::{LinkFault, ProxiedProtocol, ProxySettings};
+use zoolock_tests::{Proxy, ServerOptions, ServerProcess};
 
 use crate::Outcome;
-use crate::link::{Link, LinkFault};
 
 /// The number of nodes.
 pub(crate) const NODES: usize = 3;
@@ -44,20 +43,19 @@ pub(crate) enum NodeRole {
 pub(crate) struct Ensemble {
     nodes: Vec<EnsembleNode>,
     /// `links[from][to]` has two links from one node to another: for the quorum and for elections.
-    links: Vec<Vec<Vec<Link>>>,
+    links: Vec<Vec<Vec<Proxy>>>,
 }
 
 struct EnsembleNode {
     dir: PathBuf,
     client: Port,
-    config: String,
-    /// The longest session timeout to grant, if not the usual one.
-    longest_session: Option<Duration>,
-    child: Option<Child>,
+    member: EnsembleMember,
+    options: ServerOptions,
+    process: Option<ServerProcess>,
 }
 
 impl Ensemble {
-    /// Writes the configuration of each node and opens the links. Starts no node.
+    /// Chooses the ports of each node and opens the links. Starts no node.
     pub(crate) async fn configure(dir: &Path, sync_limit: u32) -> Outcome<Self> {
         let mut own = Vec::new();
         for _ in 0..NODES {
@@ -87,29 +85,29 @@ impl Ensemble {
                 };
                 let [to_quorum, to_election] = addrs(&own[to].1);
                 let back = seen[to][from][1];
-                outgoing.push(vec![
-                    Link::open(quorum, to_quorum, None, Duration::from_secs(3)).await?,
-                    Link::open(election, to_election, Some(back), Duration::ZERO).await?,
-                ]);
+                let quorum = ProxySettings {
+                    port: quorum,
+                    upstream: to_quorum,
+                    protocol: ProxiedProtocol::Any,
+                    // A new leader starts to listen a little after its followers connect. A follower retries after a
+                    // refusal, but begins a new election if its connection is accepted and closed.
+                    patience: Duration::from_secs(3),
+                };
+                let election = ProxySettings {
+                    port: election,
+                    upstream: to_election,
+                    protocol: ProxiedProtocol::Election { return_address: back },
+                    patience: Duration::ZERO,
+                };
+                outgoing.push(vec![Proxy::start_with(quorum).await, Proxy::start_with(election).await]);
             }
             links.push(outgoing);
         }
         let mut nodes = Vec::new();
-        for (at, (client, _)) in own.into_iter().enumerate() {
+        for (at, ((client, _), servers)) in own.into_iter().zip(seen).enumerate() {
             let dir = dir.join(format!("node{}", at + 1));
-            std::fs::create_dir_all(dir.join("data"))?;
-            std::fs::write(dir.join("data/myid"), (at + 1).to_string())?;
-            let mut config = format!(
-                "tickTime={}\ninitLimit=10\nsyncLimit={sync_limit}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
-                 maxClientCnxns=0\n4lw.commands.whitelist=*\nadmin.enableServer=false\n",
-                TICK.as_millis(),
-                dir.join("data").display(),
-                client.number(),
-            );
-            for (to, [quorum, election]) in seen[at].iter().enumerate() {
-                config += &format!("server.{}=127.0.0.1:{}:{}\n", to + 1, quorum.port(), election.port());
-            }
-            nodes.push(EnsembleNode { dir, client, config, longest_session: None, child: None });
+            let member = EnsembleMember { number: at + 1, init_limit: 10, sync_limit, servers };
+            nodes.push(EnsembleNode { dir, client, member, options: options(), process: None });
         }
         Ok(Ensemble { nodes, links })
     }
@@ -128,78 +126,45 @@ impl Ensemble {
     /// Starts a node unless it runs.
     pub(crate) fn start(&mut self, node: usize) -> Outcome<()> {
         let node = &mut self.nodes[node];
-        if node.runs() {
+        if node.running().is_some() {
             return Ok(());
         }
-        let longest = node.longest_session.unwrap_or(LONGEST_SESSION).as_millis();
-        std::fs::write(node.dir.join("zoo.cfg"), format!("{}maxSessionTimeout={longest}\n", node.config))?;
-        let log = node.log()?;
-        let mut command = Command::new("java");
-        command
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-            .args(["-Djava.net.preferIPv4Stack=true", "-Dzookeeper.cnxTimeout=1000"])
-            .args([
-                "-Dzookeeper.fastleader.minNotificationInterval=200",
-                "-Dzookeeper.fastleader.maxNotificationInterval=1000",
-            ])
-            .args([
-                "-Dorg.slf4j.simpleLogger.showDateTime=true",
-                "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-            ])
-            .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}"), SERVER_CLASS, "zoo.cfg"])
-            .current_dir(&node.dir)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // In its own process group, the node gets no interrupt from the terminal. This process stops it.
-            .process_group(0);
-        node.child = Some(command.spawn().map_err(|error| format!("starting java: {error}"))?);
+        let mut command =
+            apache::command(&node.dir, node.client.addr(), None, &node.options, Some(&node.member))?;
+        // In its own process group, the node gets no interrupt from the terminal. This process stops it.
+        command.process_group(0);
+        node.process = Some(ServerProcess::start(command, &node.log())?);
         Ok(())
     }
 
     /// Sets the longest session timeout that a node grants from its next start on. `None` sets the usual one.
     pub(crate) fn set_longest_session(&mut self, node: usize, longest: Option<Duration>) {
-        self.nodes[node].longest_session = longest;
+        self.nodes[node].options.max_session_timeout = longest.unwrap_or(LONGEST_SESSION);
     }
 
     /// Sends a signal to a node if it runs.
-    pub(crate) fn signal(&mut self, node: usize, signal: Signal) {
-        if let Some(child) = self.nodes[node].running() {
-            // No other process can have this pid before the child is waited for.
-            let _ = kill_process(Pid::from_child(child), signal);
+    pub(crate) fn signal(&self, node: usize, signal: Signal) {
+        if let Some(process) = self.nodes[node].running() {
+            process.signal(signal);
         }
     }
 
     /// Sends SIGSTOP to a node, and waits until it has stopped. Before that, it can still handle requests.
-    pub(crate) async fn stop(&mut self, node: usize) -> Outcome<()> {
-        let child = self.nodes[node].running().ok_or("the node does not run")?;
-        let pid = Pid::from_child(child);
-        kill_process(pid, Signal::STOP)?;
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        while waitid(WaitId::Pid(pid), options)?.is_none() {
-            sleep(Duration::from_millis(5)).await;
-        }
-        Ok(())
+    pub(crate) async fn stop(&self, node: usize) -> Outcome<()> {
+        Ok(self.nodes[node].running().ok_or("the node does not run")?.stop().await?)
     }
 
     /// Ends a node with this signal, and waits until it has ended. Kills it after five seconds.
-    pub(crate) async fn end_node(&mut self, node: usize, signal: Signal) {
-        self.signal(node, signal);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.nodes[node].runs() {
-            if Instant::now() > deadline {
-                self.signal(node, Signal::KILL);
-            }
-            sleep(Duration::from_millis(5)).await;
+    pub(crate) async fn end_node(&self, node: usize, signal: Signal) {
+        if let Some(process) = self.nodes[node].running() {
+            process.end(signal, Duration::from_secs(5)).await;
         }
     }
 
-    /// Sets or removes the limit on the size of the files that a node writes, in bytes. The kernel then refuses writes
-    /// as on a full disk, but with another error number.
-    pub(crate) fn limit_file_size(&mut self, node: usize, bytes: Option<u64>) {
-        if let Some(child) = self.nodes[node].running() {
-            let limit = Rlimit { current: bytes, maximum: None };
-            let _ = prlimit(Some(Pid::from_child(child)), Resource::Fsize, limit);
+    /// Sets or removes the limit on the size of the files that a node writes, in bytes.
+    pub(crate) fn limit_file_size(&self, node: usize, bytes: Option<u64>) {
+        if let Some(process) = self.nodes[node].running() {
+            process.limit_file_size(bytes);
         }
     }
 
@@ -209,7 +174,7 @@ impl Ensemble {
     /// write are missing in its log, and after its next start also in its tree. Then it serves
     /// znodes that were deleted long ago. In one run, a lock therefore had no holder, and yet none
     /// of its waiters acquired it.
-    pub(crate) async fn wipe(&mut self, node: usize) -> Outcome<()> {
+    pub(crate) async fn wipe(&self, node: usize) -> Outcome<()> {
         self.end_node(node, Signal::KILL).await;
         Ok(std::fs::remove_dir_all(self.nodes[node].dir.join("data/version-2"))?)
     }
@@ -287,7 +252,7 @@ impl Ensemble {
 
     /// Returns the last lines of a node's log.
     pub(crate) fn log_tail(&self, node: usize) -> String {
-        last_lines(&self.nodes[node].dir.join("log"), 20)
+        last_lines(&self.nodes[node].log(), 20)
     }
 }
 
@@ -300,27 +265,29 @@ pub(crate) fn save_logs(dir: &Path, out: &Path) -> Outcome<()> {
 }
 
 impl EnsembleNode {
-    fn log(&self) -> std::io::Result<File> {
-        OpenOptions::new().create(true).append(true).open(self.dir.join("log"))
+    fn log(&self) -> PathBuf {
+        self.dir.join("log")
     }
 
-    fn running(&mut self) -> Option<&mut Child> {
-        if self.runs() { self.child.as_mut() } else { None }
-    }
-
-    fn runs(&mut self) -> bool {
-        match &mut self.child {
-            Some(child) => matches!(child.try_wait(), Ok(None)),
-            None => false,
-        }
+    /// Returns the process, if it runs.
+    fn running(&self) -> Option<&ServerProcess> {
+        self.process.as_ref().filter(|process| process.exit_status().is_none())
     }
 }
 
-impl Drop for EnsembleNode {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+/// Returns the options of all nodes.
+fn options() -> ServerOptions {
+    let properties = [
+        "zookeeper.cnxTimeout=1000",
+        "zookeeper.fastleader.minNotificationInterval=200",
+        "zookeeper.fastleader.maxNotificationInterval=1000",
+        "org.slf4j.simpleLogger.showDateTime=true",
+        "org.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    ];
+    ServerOptions {
+        tick: TICK,
+        max_session_timeout: LONGEST_SESSION,
+        properties: properties.map(str::to_owned).to_vec(),
+        ..ServerOptions::default()
     }
 }

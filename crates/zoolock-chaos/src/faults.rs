@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use rustix::process::Signal;
 use tokio::time::sleep;
+use zoolock_tests::proxy::LinkFault;
 
 use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES};
-use crate::link::LinkFault;
 use crate::referee::Referee;
 use crate::task;
 use crate::tree;
@@ -257,7 +257,7 @@ impl FaultKind {
             }
             FaultKind::FlappingClient => {
                 for _ in 0..rng.u32(5..20) {
-                    targets.workers.close_connections(worker);
+                    targets.workers.close_connections(worker).await;
                     sleep(Duration::from_millis(rng.u64(10..400))).await;
                 }
                 (format!("worker {worker}"), Duration::ZERO)

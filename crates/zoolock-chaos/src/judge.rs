@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rusqlite::Connection;
+use zoolock_tests::judge::conflicting;
 
 use crate::Outcome;
 use crate::clock::seconds;
-use crate::messages::{CriticalSection, HeldShare};
+use crate::messages::CriticalSection;
 use crate::usable_spans::UsableSpans;
 use crate::verdict::{FaultRecord, NOT_DONE, Observations, RunVerdict};
 use crate::worker::TIMEOUTS;
@@ -170,7 +171,9 @@ impl RunVerdict {
                 if to <= from {
                     continue;
                 }
-                if let Some(other) = excluding_holder(section, holders) {
+                let shares = holders.iter().map(|holder| (*holder, holder.1.share));
+                let others = conflicting(section.share, shares);
+                if let Some(other) = others.as_deref().and_then(<[_]>::first) {
                     if self.was_taken_away(lock, from) {
                         self.excused += 1;
                     } else {
@@ -205,31 +208,14 @@ impl RunVerdict {
     }
 }
 
-/// Returns a holder whose share of the lock excludes that of the section, and the time until which
-/// that holder held the lock.
-fn excluding_holder<'a>(
-    section: &CriticalSection,
-    holders: &[(i64, &'a CriticalSection)],
-) -> Option<(i64, &'a CriticalSection)> {
-    match section.share {
-        HeldShare::Alone => holders.first().copied(),
-        HeldShare::Reads => holders.iter().find(|(_, other)| other.share != HeldShare::Reads).copied(),
-        HeldShare::Permits(permits, of) => {
-            let taken = holders.iter().map(|(_, other)| match other.share {
-                HeldShare::Permits(permits, _) => permits,
-                _ => of,
-            });
-            if taken.sum::<u32>() + permits > of { holders.first().copied() } else { None }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use zoolock_tests::judge::Share;
+
     use super::*;
     use crate::messages::TaskId;
 
-    fn section(task: usize, share: HeldShare, granted: i64, last_valid: i64) -> CriticalSection {
+    fn section(task: usize, share: Share, granted: i64, last_valid: i64) -> CriticalSection {
         CriticalSection {
             who: TaskId { worker: 0, life: 1, task },
             kind: "mutex".to_owned(),
@@ -255,33 +241,24 @@ mod tests {
 
     #[test]
     fn exclusive_holders_may_not_overlap() {
-        let (one, other) = (section(0, HeldShare::Alone, 0, 10), section(1, HeldShare::Alone, 9, 20));
+        let (one, other) = (section(0, Share::Exclusive, 0, 10), section(1, Share::Exclusive, 9, 20));
         assert_eq!(overlaps(&[one, other], Vec::new()), (1, 0));
-        let (one, other) = (section(0, HeldShare::Alone, 0, 10), section(1, HeldShare::Alone, 10, 20));
+        let (one, other) = (section(0, Share::Exclusive, 0, 10), section(1, Share::Exclusive, 10, 20));
         assert_eq!(overlaps(&[one, other], Vec::new()), (0, 0));
     }
 
     #[test]
-    fn readers_share_and_writers_do_not() {
-        let (one, other) = (section(0, HeldShare::Reads, 0, 10), section(1, HeldShare::Reads, 5, 20));
-        let writer = section(2, HeldShare::Alone, 15, 30);
+    fn only_conflicting_shares_are_violations() {
+        let (one, other) = (section(0, Share::Shared, 0, 10), section(1, Share::Shared, 5, 20));
+        let writer = section(2, Share::Exclusive, 15, 30);
         assert_eq!(overlaps(&[one.clone(), other.clone()], Vec::new()), (0, 0));
         assert_eq!(overlaps(&[one, other, writer], Vec::new()), (1, 0));
     }
 
     #[test]
-    fn permits_may_not_exceed_the_size() {
-        let one = section(0, HeldShare::Permits(2, 3), 0, 10);
-        let other = section(1, HeldShare::Permits(1, 3), 1, 10);
-        let third = section(2, HeldShare::Permits(1, 3), 2, 10);
-        assert_eq!(overlaps(&[one.clone(), other.clone()], Vec::new()), (0, 0));
-        assert_eq!(overlaps(&[one, other, third], Vec::new()), (1, 0));
-    }
-
-    #[test]
     fn needless_loss_is_found() {
         const SECOND: i64 = 1_000_000_000;
-        let mut loss = section(0, HeldShare::Alone, 0, 10 * SECOND);
+        let mut loss = section(0, Share::Exclusive, 0, 10 * SECOND);
         loss.lost = Some(11 * SECOND);
         let reach = |usable_from| UsableSpans {
             usable: vec![vec![(usable_from, 20 * SECOND)]],
@@ -318,7 +295,7 @@ mod tests {
             healed: 6,
             settled: 7,
         };
-        let both = [section(0, HeldShare::Alone, 0, 10), section(1, HeldShare::Alone, 9, 20)];
+        let both = [section(0, Share::Exclusive, 0, 10), section(1, Share::Exclusive, 9, 20)];
         assert_eq!(overlaps(&both, vec![deleted("m")]), (0, 1));
         assert_eq!(overlaps(&both, vec![deleted("other")]), (1, 0));
     }

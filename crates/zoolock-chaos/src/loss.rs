@@ -155,7 +155,7 @@ impl Drill {
                     return Err("a holder has no connection that could be cut".into());
                 }
                 for holder in &holders {
-                    holder.block_link(round.is_multiple_of(2));
+                    holder.block_link(round.is_multiple_of(2)).await;
                     struck.push(now());
                 }
             }

@@ -1,6 +1,7 @@
 //! The messages of workers to the referee, one line of JSON each.
 
 use serde::{Deserialize, Serialize};
+use zoolock_tests::judge::Share;
 
 /// A task of a worker. `life` counts the starts of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub(crate) struct CriticalSection {
     pub(crate) who: TaskId,
     pub(crate) kind: String,
     pub(crate) locks: Vec<String>,
-    pub(crate) share: HeldShare,
+    pub(crate) share: Share,
     pub(crate) asked: i64,
     /// The time of the grant.
     pub(crate) granted: Option<i64>,
@@ -47,15 +48,4 @@ pub(crate) struct CriticalSection {
     /// The number of refused writes, after whose refusal the guard was not valid.
     pub(crate) refused_while_invalid: u32,
     pub(crate) end: String,
-}
-
-/// The share of a lock that a task holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum HeldShare {
-    /// The whole lock.
-    Alone,
-    /// A read lock.
-    Reads,
-    /// A number of permits, and the size of the semaphore.
-    Permits(u32, u32),
 }

@@ -203,8 +203,7 @@ impl OutageSetup {
 
     /// Returns the proxy with the most open connections.
     fn busiest(&self) -> &Proxy {
-        let open =
-            |proxy: &&Proxy| proxy.stats().connections.iter().filter(|connection| !connection.closed).count();
+        let open = |proxy: &&Proxy| proxy.open_connections();
         self.proxies.iter().max_by_key(open).expect("each node has a proxy")
     }
 

@@ -12,11 +12,12 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::sleep;
 use zoolock::{Error, LossReason, Owner, SharedHold, Zoolock};
+use zoolock_tests::judge::Share;
 
 use crate::Outcome;
 use crate::any_guard::AnyGuard;
 use crate::clock::now;
-use crate::messages::{CriticalSection, HeldShare, TaskId, TaskMessage};
+use crate::messages::{CriticalSection, TaskId, TaskMessage};
 
 /// A deliberate bug, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,20 +130,20 @@ impl LockTask {
                 if self.broken == Some(DeliberateBug::NoLock) && self.rng.u8(..10) == 0 {
                     return self.pretend_to_hold(one).await;
                 }
-                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, Share::Exclusive).await?;
                 let got = zl.mutex(name).lock().await;
                 self.finish_attempt(begun, got).await
             }
             TaskKind::SharedHold => {
                 let shared = self.shared.iter().find(|shared| shared.mutex().name() == name);
                 let mutex = shared.expect("a handle for each lock").clone();
-                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, Share::Exclusive).await?;
                 let got = mutex.lock().await;
                 self.finish_attempt(begun, got).await
             }
             TaskKind::Reentrant => {
                 let owner = self.owner.clone();
-                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, Share::Exclusive).await?;
                 let mutex = zl.mutex(name);
                 let got = match mutex.lock_as(&owner).await {
                     Ok(outer) => match mutex.lock_as(&owner).await {
@@ -155,7 +156,7 @@ impl LockTask {
             }
             TaskKind::Semaphore => {
                 let permits = self.rng.u32(1..=2);
-                let begun = self.begin_attempt(one, HeldShare::Permits(permits, PERMITS)).await?;
+                let begun = self.begin_attempt(one, Share::Permits { count: permits, size: PERMITS }).await?;
                 let got = zl.semaphore(name, PERMITS).acquire_many(permits).await;
                 self.finish_attempt(begun, got).await
             }
@@ -167,7 +168,7 @@ impl LockTask {
                         names.push(other);
                     }
                 }
-                let begun = self.begin_attempt(names.clone(), HeldShare::Alone).await?;
+                let begun = self.begin_attempt(names.clone(), Share::Exclusive).await?;
                 let got = zl.multi(names).lock().await;
                 self.finish_attempt(begun, got).await
             }
@@ -179,18 +180,18 @@ impl LockTask {
         let lock = zl.rwlock(name);
         match self.rng.u8(..10) {
             0..6 => {
-                let begun = self.begin_attempt(one, HeldShare::Reads).await?;
+                let begun = self.begin_attempt(one, Share::Shared).await?;
                 let got = lock.read().await;
                 self.finish_attempt(begun, got).await
             }
             6..8 => {
-                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, Share::Exclusive).await?;
                 let got = lock.write().await;
                 self.finish_attempt(begun, got).await
             }
             8 => {
                 // The time of the downgrade is not known, so the whole hold counts as a read.
-                let begun = self.begin_attempt(one, HeldShare::Reads).await?;
+                let begun = self.begin_attempt(one, Share::Shared).await?;
                 let got = match lock.write().await {
                     Ok(writer) => writer.downgrade().await,
                     Err(error) => Err(error),
@@ -198,7 +199,7 @@ impl LockTask {
                 self.finish_attempt(begun, got).await
             }
             _ => {
-                let begun = self.begin_attempt(one, HeldShare::Alone).await?;
+                let begun = self.begin_attempt(one, Share::Exclusive).await?;
                 let got = match lock.upgradable_read().await {
                     Ok(reader) => reader.upgrade().await.map_err(|kept| kept.error),
                     Err(error) => Err(error),
@@ -213,7 +214,7 @@ impl LockTask {
         locks[self.rng.usize(..locks.len())]
     }
 
-    async fn begin_attempt(&mut self, locks: Vec<String>, share: HeldShare) -> Outcome<CriticalSection> {
+    async fn begin_attempt(&mut self, locks: Vec<String>, share: Share) -> Outcome<CriticalSection> {
         self.send(&TaskMessage::Asks { who: self.who, locks: locks.clone() }).await?;
         Ok(CriticalSection {
             who: self.who,
@@ -321,7 +322,7 @@ impl LockTask {
 
     /// Pretends to hold the lock without acquiring it.
     async fn pretend_to_hold(&mut self, locks: Vec<String>) -> Outcome<()> {
-        let mut section = self.begin_attempt(locks, HeldShare::Alone).await?;
+        let mut section = self.begin_attempt(locks, Share::Exclusive).await?;
         section.granted = Some(now());
         sleep(Duration::from_millis(100)).await;
         section.last_valid = Some(now());

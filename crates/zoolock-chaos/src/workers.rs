@@ -9,11 +9,11 @@ use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 use tokio::time::{Instant, timeout_at};
-use zoolock_tests::ports::Port;
+use zoolock_tests::proxy::LinkFault;
 
 use crate::Outcome;
 use crate::commands::{own_command, send_signal};
-use crate::link::{Link, LinkFault};
+use crate::link::Link;
 use crate::task::DeliberateBug;
 use crate::usable_spans::TimeSpan;
 
@@ -44,7 +44,7 @@ impl Workers {
         for _ in 0..count {
             let mut links = Vec::new();
             for node in nodes {
-                links.push(Link::open(Port::reserve()?, *node, None, Duration::ZERO).await?);
+                links.push(Link::open(*node).await?);
             }
             workers.push(Worker { child: None, life: 0, links });
         }
@@ -69,7 +69,7 @@ impl Workers {
             return Ok(false);
         }
         worker.life += 1;
-        let addrs: Vec<String> = worker.links.iter().map(|link| link.addr().to_string()).collect();
+        let addrs: Vec<String> = worker.links.iter().map(Link::addr).collect();
         let seed = self.seed ^ ((number as u64) << 56) ^ (u64::from(worker.life) << 48);
         let mut command = own_command("worker", self.broken)?;
         command
@@ -103,8 +103,10 @@ impl Workers {
         self.workers[worker].links[node].set_fault(fault);
     }
 
-    pub(crate) fn close_connections(&self, worker: usize) {
-        self.workers[worker].links.iter().for_each(Link::close_connections);
+    pub(crate) async fn close_connections(&self, worker: usize) {
+        for link in &self.workers[worker].links {
+            link.close_connections().await;
+        }
     }
 
     pub(crate) fn open_links(&self) {

@@ -8,8 +8,8 @@ use zoolock::{
     Deadline, Error, FencingToken, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard,
     UpgradableReadGuard, WriteGuard,
 };
+use zoolock_tests::judge::{Share, conflicting};
 
-use crate::plan::PlannedKind;
 use crate::world::{World, directory, longest_latency};
 use crate::{Grants, Sim, lock};
 
@@ -92,25 +92,17 @@ impl AnyGuard {
         }
     }
 
-    fn mode(&self) -> HoldMode {
+    /// Returns the share of the lock. `size` is the size of a semaphore.
+    fn share(&self, size: u32) -> Share {
         match self {
             AnyGuard::Mutex(_) | AnyGuard::SharedHold(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => {
-                HoldMode::Exclusive
+                Share::Exclusive
             }
-            AnyGuard::Read(_) => HoldMode::Shared,
-            AnyGuard::Upgradable(_) => HoldMode::Upgradable,
-            AnyGuard::Permits(_, permits) => HoldMode::Permits(*permits),
+            AnyGuard::Read(_) => Share::Shared,
+            AnyGuard::Upgradable(_) => Share::Upgradable,
+            AnyGuard::Permits(_, count) => Share::Permits { count: *count, size },
         }
     }
-}
-
-/// The mode of a hold. It decides which other holds this hold excludes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HoldMode {
-    Exclusive,
-    Shared,
-    Upgradable,
-    Permits(u32),
 }
 
 /// The origin of a guard.
@@ -209,18 +201,19 @@ impl Sim {
         // protect against that, so the grant of this guard is not checked.
         let broken = self.may_be_deleted_by_operator(locks, guard);
         for &lock in locks.iter().filter(|_| !broken) {
-            let mut permits = 0;
+            let size = self.plan.locks[lock].family.size();
+            let ours = guard.share(size);
+            let mut holders = Vec::new();
             for holding in history.holdings.values_mut().filter(|holding| holding.locks.contains(&lock)) {
-                let (theirs, ours) = (holding.guard.mode(), guard.mode());
-                if !excludes(theirs, ours) {
+                let theirs = holding.guard.share(size);
+                if !theirs.excludes(ours) && theirs.permits() == 0 {
                     continue;
                 }
                 if self.world(|world| world.hosts[holding.host].paused_until > world.now) {
                     // A paused holder of permits is not overtaken by a grant of other permits: both
                     // may fit into the semaphore.
-                    let alone = !matches!(theirs, HoldMode::Permits(_));
-                    holding.overtaken |=
-                        alone && !self.may_be_deleted_by_operator(&holding.locks, &holding.guard);
+                    holding.overtaken |= theirs.excludes(ours)
+                        && !self.may_be_deleted_by_operator(&holding.locks, &holding.guard);
                     continue;
                 }
                 if self.may_be_deleted_by_operator(&holding.locks, &holding.guard)
@@ -229,24 +222,13 @@ impl Sim {
                     continue;
                 }
                 let _inside = enter(&self.hosts()[holding.host]);
-                if !holding.guard.is_valid() {
-                    continue;
-                }
-                match theirs {
-                    HoldMode::Permits(theirs) => permits += theirs,
-                    _ => wrong.push(format!(
-                        "lock {lock}: host {host} was granted {text}, while host {} holds {}",
-                        holding.host,
-                        holding.guard.node_path()
-                    )),
+                if holding.guard.is_valid() {
+                    holders.push(((holding.host, holding.guard.node_path(), theirs), theirs));
                 }
             }
-            if let (HoldMode::Permits(ours), PlannedKind::Semaphore(size)) =
-                (guard.mode(), self.plan.locks[lock].family)
-                && permits + ours > size
-            {
+            if let Some(others) = conflicting(ours, holders) {
                 wrong.push(format!(
-                    "lock {lock}: {permits} permits of {size} are held, and {ours} were granted"
+                    "lock {lock}: host {host} was granted {text} ({ours:?}), beside these hosts: {others:?}"
                 ));
             }
             if let Some(token) = guard.token() {
@@ -265,11 +247,7 @@ impl Sim {
                 *newest = Some(token);
             }
             if origin == GuardOrigin::Asking && !self.world(|world| world.was_just_restored()) {
-                wrong.extend(
-                    self.world(|world| {
-                        find_passed_contender(world, lock, guard, self.plan.locks[lock].family)
-                    }),
-                );
+                wrong.extend(self.world(|world| find_passed_contenders(world, lock, guard, size)));
             }
         }
         history.next += 1;
@@ -456,25 +434,9 @@ fn is_long_ago(deleted_at: &u64, now: u64, timeout: u64) -> bool {
     now > deleted_at + 3 * timeout
 }
 
-fn excludes(theirs: HoldMode, ours: HoldMode) -> bool {
-    match (theirs, ours) {
-        (HoldMode::Exclusive, _)
-        | (_, HoldMode::Exclusive)
-        | (HoldMode::Upgradable, HoldMode::Upgradable) => true,
-        // The caller counts the permits.
-        (HoldMode::Permits(_), HoldMode::Permits(_)) => true,
-        _ => false,
-    }
-}
-
-/// Returns a violation if the leader's tree has a contender that excludes the new holder and is
+/// Returns a violation if the leader's tree has contenders that exclude the new holder and are
 /// queued before the new holder.
-fn find_passed_contender(
-    world: &World,
-    lock: usize,
-    guard: &AnyGuard,
-    family: PlannedKind,
-) -> Option<String> {
+fn find_passed_contenders(world: &World, lock: usize, guard: &AnyGuard, size: u32) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
     let created = guard.created();
@@ -491,39 +453,22 @@ fn find_passed_contender(
     // The znode of the new holder may be deleted by now, before the new holder has been told of the
     // loss. Then there is no violation.
     let own = nodes.iter().find(|(.., czxid)| *czxid == created)?.0;
-    let before = nodes.iter().filter(|(number, ..)| *number < own).map(|(_, name, _)| *name);
-    let violation = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
-    match guard.mode() {
-        HoldMode::Exclusive => before.clone().next().and_then(violation),
-        HoldMode::Shared => {
-            before.clone().find(|name| mode_of_name(name) == HoldMode::Exclusive).and_then(violation)
-        }
-        HoldMode::Upgradable => {
-            before.clone().find(|name| mode_of_name(name) != HoldMode::Shared).and_then(violation)
-        }
-        HoldMode::Permits(ours) => {
-            let PlannedKind::Semaphore(size) = family else { return None };
-            let theirs: u32 = before
-                .clone()
-                .map(|name| match mode_of_name(name) {
-                    HoldMode::Permits(permits) => permits,
-                    _ => 0,
-                })
-                .sum();
-            (theirs + ours > size).then(|| format!("{directory}: {theirs} and {ours} permits of {size}"))
-        }
-    }
+    let before = nodes.iter().filter(|(number, ..)| *number < own);
+    let passed =
+        conflicting(guard.share(size), before.map(|(_, name, _)| (*name, share_of_name(name, size))))?;
+    Some(format!("{directory}: granted number {own} before {passed:?}"))
 }
 
-/// Returns the mode that the name of a contender's znode stands for.
-fn mode_of_name(name: &str) -> HoldMode {
+/// Returns the share that the name of a contender's znode stands for.
+fn share_of_name(name: &str, size: u32) -> Share {
     if name.starts_with("__READ__") {
-        HoldMode::Shared
+        Share::Shared
     } else if name.starts_with("upgr-") {
-        HoldMode::Upgradable
+        Share::Upgradable
     } else if let Some(rest) = name.strip_prefix("permit-") {
-        HoldMode::Permits(rest.split('-').next().and_then(|weight| weight.parse().ok()).unwrap_or(0))
+        let count = rest.split('-').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        Share::Permits { count, size }
     } else {
-        HoldMode::Exclusive
+        Share::Exclusive
     }
 }

@@ -59,12 +59,13 @@ mod work;
 mod world;
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use zoolock::sim::SimulatedMachine;
+pub(crate) use zoolock_tests::lock;
 
 use executor::Executor;
 use history::RunHistory;
@@ -256,8 +257,4 @@ impl Sim {
     pub(crate) fn note(&self, what: &'static str, numbers: &[u64], text: &str) {
         self.world(|world| world.trace.note(world.now, what, numbers, text));
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -59,6 +59,16 @@ pub(crate) enum PlannedKind {
     SharedHold(u64),
 }
 
+impl PlannedKind {
+    /// Returns the number of permits, or zero for a lock without permits.
+    pub(crate) fn size(self) -> u32 {
+        match self {
+            PlannedKind::Semaphore(size) => size,
+            PlannedKind::Mutex | PlannedKind::ReadWrite | PlannedKind::SharedHold(_) => 0,
+        }
+    }
+}
+
 /// A fault, with its end if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlannedFault {

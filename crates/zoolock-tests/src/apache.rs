@@ -1,30 +1,34 @@
-//! A standalone Apache ZooKeeper from Debian's packages, as a child process.
+//! Apache ZooKeeper from Debian's packages, as a child process.
+//!
+//! [`command`] starts any server: a standalone one, or a member of an ensemble. [`Apache`] is a standalone server for
+//! tests.
 
-use std::fs::{File, OpenOptions};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::four_letter::send_four_letter_word;
 use crate::ports::Port;
 use crate::process::last_lines;
+use crate::server_process::ServerProcess;
 pub use crate::skip::Availability;
 use crate::{Result, ServerOptions, TestFailure, lock};
 
 /// The jar of the server. Its manifest names most of the other jars that the server needs.
-pub const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
+const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// The jar of a logger that writes to standard error.
-pub const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
+const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
 /// The server's main class. Its argument is the configuration file.
-pub const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// Jars that Netty needs for TLS and that the manifest of the server's jar does not name.
 const NETTY_JARS: &str = "/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
@@ -54,7 +58,110 @@ fn check_availability() -> Availability {
     }
 }
 
-/// A running Apache ZooKeeper. Dropping it kills the process and waits for its end.
+/// A server of an ensemble.
+#[derive(Clone, Debug)]
+pub struct EnsembleMember {
+    /// The number of the server. The first server has the number 1.
+    pub number: usize,
+    /// The number of ticks in which a follower must connect to a new leader.
+    pub init_limit: u32,
+    /// The number of ticks after which the leader gives up a silent follower.
+    pub sync_limit: u32,
+    /// The addresses at which this server reaches each server, itself included: for the quorum, and for elections.
+    pub servers: Vec<[SocketAddr; 2]>,
+}
+
+/// Writes the configuration of a server to the directory `dir`, which also gets the data. Returns the command that starts
+/// the server there. `addr` is the address for clients, and `secure` that for clients with TLS. `secure` is used only if
+/// the options have a certificate authority.
+///
+/// # Errors
+/// Fails if the configuration cannot be written.
+pub fn command(
+    dir: &Path,
+    addr: SocketAddr,
+    secure: Option<SocketAddr>,
+    options: &ServerOptions,
+    member: Option<&EnsembleMember>,
+) -> Result<Command> {
+    let (config, data) = (dir.join("zoo.cfg"), dir.join("data"));
+    let written = std::fs::create_dir_all(&data).and_then(|()| {
+        if let Some(member) = member {
+            std::fs::write(data.join("myid"), member.number.to_string())?;
+        }
+        std::fs::write(&config, configuration(&data, addr, secure, options, member))
+    });
+    written.map_err(|error| TestFailure::during("configuring ZooKeeper", error))?;
+    let digest = options.super_digest.as_deref();
+    let digest = digest.map(|it| format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={it}"));
+    let fast_start = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+    let whole_heap = ["-XX:+AlwaysPreTouch".to_owned(), format!("-Xms{}", options.heap)];
+    let mut command = Command::new("java");
+    command
+        .arg(format!("-Xmx{}", options.heap))
+        .args(whole_heap.iter().filter(|_| options.whole_heap))
+        .args(digest)
+        .args(fast_start.iter().filter(|_| options.fast_start))
+        // Runs `true` on an `OutOfMemoryError`. With this option the virtual machine prints the error, which would not
+        // appear in the log otherwise.
+        .arg("-XX:OnOutOfMemoryError=true")
+        .args(["-Djava.net.preferIPv4Stack=true", "-Dzookeeper.extendedTypesEnabled=true"])
+        .arg(format!("-Dzookeeper.forceSync={}", if options.fsync { "yes" } else { "no" }))
+        .arg(format!("-Dznode.container.checkIntervalMs={}", options.container_check.as_millis()))
+        .args(options.properties.iter().map(|property| format!("-D{property}")))
+        .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}:{NETTY_JARS}")])
+        .arg(SERVER_CLASS)
+        .arg(config)
+        .current_dir(dir);
+    Ok(command)
+}
+
+fn configuration(
+    data: &Path,
+    addr: SocketAddr,
+    secure: Option<SocketAddr>,
+    options: &ServerOptions,
+    member: Option<&EnsembleMember>,
+) -> String {
+    let ServerOptions { tick, min_session_timeout, max_client_connections, words, .. } = options;
+    let mut config = format!(
+        "tickTime={}\ndataDir={}\nclientPortAddress={}\nclientPort={}\nmaxClientCnxns={}\n\
+         4lw.commands.whitelist={words}\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
+        tick.as_millis(),
+        data.display(),
+        addr.ip(),
+        addr.port(),
+        max_client_connections,
+        options.max_session_timeout.as_millis(),
+    );
+    // Writing to a string does not fail.
+    if let Some(shortest) = min_session_timeout {
+        let _ = writeln!(config, "minSessionTimeout={}", shortest.as_millis());
+    }
+    if let (Some(secure), Some(authority)) = (secure, &options.tls) {
+        let _ = writeln!(
+            config,
+            "secureClientPortAddress={}\nsecureClientPort={}\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+             ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+             ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={}",
+            secure.ip(),
+            secure.port(),
+            authority.key_and_certificate().display(),
+            authority.ca().display(),
+            if authority.demands_client_certificates() { "need" } else { "none" },
+        );
+    }
+    if let Some(EnsembleMember { init_limit, sync_limit, servers, .. }) = member {
+        let _ = writeln!(config, "initLimit={init_limit}\nsyncLimit={sync_limit}");
+        for (index, [quorum, election]) in servers.iter().enumerate() {
+            let _ = writeln!(config, "server.{}={quorum}:{}", index + 1, election.port());
+        }
+    }
+    config
+}
+
+/// A running standalone server. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
 pub struct Apache {
     options: ServerOptions,
@@ -63,7 +170,7 @@ pub struct Apache {
     port: Port,
     secure: Option<Port>,
     dir: TempDir,
-    process: Mutex<Option<Child>>,
+    process: Mutex<Option<Arc<ServerProcess>>>,
 }
 
 impl Apache {
@@ -115,7 +222,8 @@ impl Apache {
 
     /// Returns the process id of the server, or `None` while it is down.
     pub fn pid(&self) -> Option<u32> {
-        self.process().as_ref().map(Child::id)
+        let process = self.process().filter(|process| process.exit_status().is_none());
+        process.map(|process| process.pid())
     }
 
     /// Kills the process with SIGKILL, to simulate a crash.
@@ -165,19 +273,16 @@ impl Apache {
 
     /// Returns the last lines of the server's log.
     pub fn log_tail(&self) -> String {
-        last_lines(&self.dir.path().join("log"), 40)
+        last_lines(&self.log(), 40)
     }
 
     async fn launch(&self) -> std::result::Result<(), StartFailure> {
-        let child = self.spawn()?;
-        *self.process() = Some(child);
+        let process = Arc::new(self.spawn()?);
+        *lock(&self.process) = Some(process.clone());
         let deadline = Instant::now() + START_BOUND;
         loop {
-            if let Some(status) = self.reap() {
-                let log = self.log_tail();
-                let failure =
-                    TestFailure::new(format!("ZooKeeper ended with {status}; its log ends with\n{log}"));
-                let taken = log.contains("Address already in use");
+            if let Err(failure) = process.check_running() {
+                let taken = self.log_tail().contains("Address already in use");
                 return Err(if taken {
                     StartFailure::PortTaken(failure)
                 } else {
@@ -215,62 +320,13 @@ impl Apache {
         }
     }
 
-    fn spawn(&self) -> Result<Child> {
-        let failed = |error| TestFailure::during("starting ZooKeeper", error);
-        let config = self.dir.path().join("zoo.cfg");
-        std::fs::write(&config, self.config()).map_err(failed)?;
-        let log = self.log().map_err(failed)?;
-        let digest = self.options.super_digest.as_deref();
-        let digest = digest.map(|it| format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={it}"));
-        let whole_heap = ["-XX:+AlwaysPreTouch".to_owned(), format!("-Xms{}", self.options.heap)];
-        Command::new("java")
-            .arg(format!("-Xmx{}", self.options.heap))
-            .args(whole_heap.iter().filter(|_| self.options.whole_heap))
-            .args(digest)
-            .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"])
-            .arg("-Dzookeeper.extendedTypesEnabled=true")
-            .arg(format!("-Dzookeeper.forceSync={}", if self.options.fsync { "yes" } else { "no" }))
-            .arg(format!("-Dznode.container.checkIntervalMs={}", self.options.container_check.as_millis()))
-            .args(self.options.properties.iter().map(|property| format!("-D{property}")))
-            .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}:{NETTY_JARS}")])
-            .arg(SERVER_CLASS)
-            .arg(&config)
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(failed)?)
-            .stderr(log)
-            .spawn()
-            .map_err(failed)
-    }
-
-    fn config(&self) -> String {
-        let ServerOptions { tick, min_session_timeout, max_client_connections, words, .. } = &self.options;
-        let longest_session = *lock(&self.longest_session);
-        let mut config = format!(
-            "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns={}\n\
-             4lw.commands.whitelist={words}\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
-            tick.as_millis(),
-            self.data_dir(),
-            self.port.number(),
-            max_client_connections,
-            longest_session.as_millis(),
-        );
-        if let Some(shortest) = min_session_timeout {
-            config.push_str(&format!("minSessionTimeout={}\n", shortest.as_millis()));
-        }
-        if let (Some(secure), Some(authority)) = (&self.secure, &self.options.tls) {
-            config.push_str(&format!(
-                "secureClientPortAddress=127.0.0.1\nsecureClientPort={}\n\
-                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
-                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
-                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={}\n",
-                secure.number(),
-                authority.key_and_certificate().display(),
-                authority.ca().display(),
-                if authority.demands_client_certificates() { "need" } else { "none" },
-            ));
-        }
-        config
+    fn spawn(&self) -> Result<ServerProcess> {
+        let options =
+            ServerOptions { max_session_timeout: *lock(&self.longest_session), ..self.options.clone() };
+        let command = command(self.dir.path(), self.socket_addr(), self.secure_addr(), &options, None)?;
+        // A new log at each start shows that "address in use" comes from this start.
+        let _ = std::fs::remove_file(self.log());
+        ServerProcess::start(command, &self.log())
     }
 
     /// Returns the directory of the server's snapshots and transaction logs.
@@ -278,52 +334,19 @@ impl Apache {
         self.dir.path().join("data").display().to_string()
     }
 
-    /// Opens an empty log at each start, so that "address in use" in the log comes from this start.
-    fn log(&self) -> std::io::Result<File> {
-        OpenOptions::new().create(true).write(true).truncate(true).open(self.dir.path().join("log"))
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("log")
     }
 
-    /// Sends a signal and waits until the process has ended. Kills the process after 20 s.
-    ///
-    /// The child stays in `self` until its end, so that dropping this future leaves no process behind.
+    /// Sends a signal and waits until the process has ended.
     async fn end(&self, signal: Signal) {
-        let deadline = Instant::now() + STOP_BOUND;
-        self.send(signal);
-        while self.pid().is_some() && self.reap().is_none() {
-            if Instant::now() >= deadline {
-                self.send(Signal::KILL);
-            }
-            sleep(PAUSE).await;
+        if let Some(process) = self.process() {
+            process.end(signal, STOP_BOUND).await;
         }
     }
 
-    /// Sends a signal to the process, if it runs.
-    fn send(&self, signal: Signal) {
-        if let Some(child) = self.process().as_ref() {
-            kill_process(Pid::from_child(child), signal)
-                .expect("a child keeps its id until it is waited for");
-        }
-    }
-
-    /// Reaps the process and returns its status, if it has ended.
-    fn reap(&self) -> Option<ExitStatus> {
-        let mut process = self.process();
-        let status = process.as_mut()?.try_wait().ok()??;
-        *process = None;
-        Some(status)
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Child>> {
-        lock(&self.process)
-    }
-}
-
-impl Drop for Apache {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.process().take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+    fn process(&self) -> Option<Arc<ServerProcess>> {
+        lock(&self.process).clone()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Support for zoolock's tests: real servers, a proxy that injects faults, and history checkers.
+//! Support for zoolock's tests: real servers, a proxy that injects faults, and a judge of grants.
 //!
 //! [`on_both_servers!`] runs a test body on the embedded server and on Apache ZooKeeper:
 //!
@@ -23,17 +23,19 @@ pub mod failure;
 pub mod four_letter;
 #[cfg(doctest)]
 mod guide;
-pub mod history;
+pub mod judge;
 pub mod locks;
 pub mod name_servers;
 pub mod namespaces;
 pub mod options;
+pub mod other_libraries;
 mod own_runtime;
 pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod raw_client;
 pub mod serve_process;
+pub mod server_process;
 pub mod skip;
 mod sync;
 pub mod tmux;
@@ -46,10 +48,11 @@ pub use binary::ZoolockBinary;
 pub use both_servers::{AnyServer, Place, ServerKind};
 pub use embedded::Embedded;
 pub use failure::{Result, TestFailure};
-pub use history::Recorder;
+pub use judge::Judge;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
 pub use serve_process::ServeProcess;
+pub use server_process::ServerProcess;
 pub use sync::lock;
 /// ZooKeeper's operation codes.
 pub use zoolock_wire::op as opcode;

@@ -32,6 +32,8 @@ pub struct ServerOptions {
     pub tls: Option<Arc<Authority>>,
     /// The whitelist of four-letter words (Apache ZooKeeper only). The start of the server needs `conf` and `ruok`.
     pub words: String,
+    /// If true, the server starts fast, and its code is optimised less (Apache ZooKeeper only).
+    pub fast_start: bool,
     /// Further Java system properties, as `key=value` (Apache ZooKeeper only).
     pub properties: Vec<String>,
 }
@@ -50,6 +52,7 @@ impl Default for ServerOptions {
             fsync: true,
             tls: None,
             words: "*".to_owned(),
+            fast_start: true,
             properties: Vec::new(),
         }
     }

@@ -3,14 +3,11 @@
 
 pub(crate) mod command;
 mod ours;
-mod referee;
 mod run;
 
 use std::time::Duration;
 
 pub(crate) use ours::Ours;
-#[allow(unused_imports, reason = "the tests use it")]
-pub(crate) use referee::Referee;
 pub(crate) use run::{Figures, Plan, run};
 
 /// A result whose error the program prints before it ends.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode};
+use zoolock_tests::judge::{Judge, Share};
 use zoolock_tests::proxy::FrameCounts;
 use zoolock_tests::{Proxy, opcode};
 
-use super::referee::Referee;
 use super::{Lock, Outcome};
 
 /// The amount of work.
@@ -80,7 +80,7 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
         locks.push(Arc::new(L::connect(&proxy.addr(), &path).await?));
     }
     let gate = locks[0].lock().await?;
-    let shared = Arc::new(Shared { plan, proxy, referee: Referee::default(), end: Mutex::new(None) });
+    let shared = Arc::new(Shared { plan, proxy, judge: Judge::new(), end: Mutex::new(None) });
     let mut waiters = JoinSet::new();
     for number in 0..plan.waiters {
         let joined = joined(&shared.proxy.counts()) + 1;
@@ -96,7 +96,7 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
     drop(locks);
     let end = zoolock_tests::lock(&shared.end).take();
     let (ended, after) = end.ok_or("there were fewer turns than planned")?;
-    let all = shared.referee.turns();
+    let all = shared.judge.grants();
     let turns = |waiter| all[..plan.sections].iter().filter(|turn| **turn == waiter).count();
     let fewest = (0..plan.waiters).map(turns).min().unwrap_or(0);
     let most = (0..plan.waiters).map(turns).max().unwrap_or(0);
@@ -109,7 +109,7 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
         elapsed: ended - began,
         in_order: all.iter().take(plan.waiters).enumerate().filter(|(place, turn)| place == *turn).count(),
         turns: (fewest, most),
-        most_inside: shared.referee.most_inside(),
+        most_inside: shared.judge.most_holders(),
     })
 }
 
@@ -117,7 +117,8 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
 struct Shared {
     plan: Plan,
     proxy: Arc<Proxy>,
-    referee: Referee,
+    /// Observes the holders, independently of the lock. The naive locks have no tokens.
+    judge: Judge<usize, ()>,
     /// The beginning of the last counted turn, and the traffic until then.
     end: Mutex<Option<(Instant, FrameCounts)>>,
 }
@@ -126,7 +127,7 @@ struct Shared {
 async fn take_turns<L: Lock>(number: usize, lock: Arc<L>, shared: Arc<Shared>) -> Outcome<()> {
     loop {
         let held = lock.lock().await?;
-        let turns = shared.referee.enter(number);
+        let turns = shared.judge.enter_with(number, Share::Exclusive, None) + 1;
         if turns == shared.plan.sections {
             let end = (Instant::now(), shared.proxy.counts());
             *zoolock_tests::lock(&shared.end) = Some(end);
@@ -137,7 +138,7 @@ async fn take_turns<L: Lock>(number: usize, lock: Arc<L>, shared: Arc<Shared>) -
         } else {
             tokio::time::sleep(shared.plan.work).await;
         }
-        shared.referee.leave();
+        shared.judge.exit(&number);
         lock.release(held).await?;
         if turns >= shared.plan.sections {
             return Ok(());

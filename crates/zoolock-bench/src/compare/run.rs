@@ -120,13 +120,13 @@ impl Testbed {
         let address = self.fleet.address(who.server, work.network).await?;
         let job = job.with("connect", address).with("path", &path);
         if !work.has_second_process {
-            self.workers.send_job(who.client, 0, &job)?;
+            self.workers.send_job(who.client, 0, &job).await?;
             return Ok((self.workers.receive_result(who.client, 0, work.limit).await?, None));
         }
         let stop = self.workers.dir().join(format!("stop-{}", self.jobs));
         let visit = Job::new("visit").with("connect", address).with("path", format!("{path}-0"));
-        self.workers.send_job(who.client, 1, &visit.with("stop", stop.display()))?;
-        self.workers.send_job(who.client, 0, &job.with("stop", stop.display()))?;
+        self.workers.send_job(who.client, 1, &visit.with("stop", stop.display())).await?;
+        self.workers.send_job(who.client, 0, &job.with("stop", stop.display())).await?;
         let measurement = self.workers.receive_result(who.client, 0, work.limit).await;
         // A client that failed has not created this file, which ends the second process.
         std::fs::write(&stop, "")?;

@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zoolock_tests::Proxy;
+use zoolock_tests::ports::Port;
+use zoolock_tests::proxy::{ProxiedProtocol, ProxySettings};
+
 use super::plan::Network;
 use crate::Outcome;
-use crate::delay::DelayingProxy;
 use crate::servers::{RunningServer, ServerKind};
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -18,7 +21,7 @@ pub(super) struct Fleet {
     dir: PathBuf,
     rtt: Duration,
     // Declared before the servers, so that the proxies are dropped first.
-    delays: BTreeMap<ServerKind, DelayingProxy>,
+    delays: BTreeMap<ServerKind, Proxy>,
     servers: BTreeMap<ServerKind, RunningServer>,
 }
 
@@ -37,9 +40,13 @@ impl Fleet {
             return Ok(addr);
         }
         if !self.delays.contains_key(&kind) {
-            self.delays.insert(kind, DelayingProxy::start(addr, self.rtt)?);
+            let (port, protocol) = (Port::reserve()?, ProxiedProtocol::Any);
+            let settings = ProxySettings { port, upstream: addr, protocol, patience: Duration::ZERO };
+            let proxy = Proxy::start_with(settings).await;
+            proxy.delay(self.rtt / 2);
+            self.delays.insert(kind, proxy);
         }
-        Ok(self.delays[&kind].addr)
+        Ok(self.delays[&kind].socket_addr())
     }
 
     /// Returns the problem of a server, if the server has failed. Stops a failed server, so that the next job starts a

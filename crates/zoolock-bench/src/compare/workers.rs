@@ -2,31 +2,21 @@
 //! only once.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::ChildStdout;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use zoolock_tests::other_libraries::{self, PYTHON, compile_java, java_availability, kazoo_availability};
+use zoolock_tests::process::last_lines;
+use zoolock_tests::skip::Availability;
 
 use super::client::{ComparedClient, Program};
 use crate::Outcome;
 use crate::job::{Job, Measurement};
-
-const JARS: [&str; 4] = [
-    "/usr/share/java/curator-recipes.jar",
-    "/usr/share/java/zookeeper-recipes-lock.jar",
-    "/usr/share/java/zookeeper.jar",
-    "/usr/share/java/slf4j-nop.jar",
-];
-const JAVA: &str = include_str!("../../peers/Peers.java");
-const PYTHON: &str = include_str!("../../peers/peers.py");
-/// Debian's interpreter, which has Debian's kazoo.
-const INTERPRETER: &str = "/usr/bin/python3";
 
 /// The id of a worker: its client, and its number. A client may have a second worker.
 type WorkerId = (ComparedClient, usize);
@@ -35,13 +25,11 @@ type WorkerId = (ComparedClient, usize);
 pub(super) struct WorkerPool {
     workers: BTreeMap<WorkerId, WorkerProcess>,
     dir: TempDir,
-    /// The compiled Java classes, or the error of the compiler.
-    classes: Option<Result<PathBuf, String>>,
 }
 
 impl WorkerPool {
     pub(super) fn new() -> Outcome<Self> {
-        Ok(Self { workers: BTreeMap::new(), dir: TempDir::with_prefix("zoolock-bench-")?, classes: None })
+        Ok(Self { workers: BTreeMap::new(), dir: TempDir::with_prefix("zoolock-bench-")? })
     }
 
     /// Returns a directory that workers can read.
@@ -50,14 +38,14 @@ impl WorkerPool {
     }
 
     /// Sends a job to a worker. Does not wait for its end.
-    pub(super) fn send_job(&mut self, client: ComparedClient, number: usize, job: &Job) -> Outcome<()> {
+    pub(super) async fn send_job(&mut self, client: ComparedClient, number: usize, job: &Job) -> Outcome<()> {
         let id = (client, number);
         if !self.workers.contains_key(&id) {
-            let worker = WorkerProcess::start(self.command(client)?, self.stderr_path(id))?;
+            let worker = WorkerProcess::start(self.command(client).await?, self.stderr_path(id))?;
             self.workers.insert(id, worker);
         }
         let worker = self.workers.get_mut(&id).expect("the worker was just added");
-        let sent = writeln!(worker.input, "{}", job.line());
+        let sent = worker.input.write_all(format!("{}\n", job.line()).as_bytes()).await;
         sent.map_err(|error| self.remove_failed(id, &format!("does not accept jobs: {error}")))
     }
 
@@ -92,18 +80,14 @@ impl WorkerPool {
 
     fn remove_failed(&mut self, id: WorkerId, how: &str) -> Box<dyn std::error::Error + Send + Sync> {
         self.workers.remove(&id);
-        let output = fs::read(self.stderr_path(id)).unwrap_or_default();
-        let output = String::from_utf8_lossy(&output);
-        let last: Vec<&str> = output.lines().rev().take(3).collect();
-        let last: Vec<&str> = last.into_iter().rev().collect();
-        format!("the client {how}: {}", last.join("; ")).into()
+        format!("the client {how}: {}", last_lines(&self.stderr_path(id), 3).replace('\n', "; ")).into()
     }
 
     fn stderr_path(&self, (client, number): WorkerId) -> PathBuf {
         self.dir().join(format!("{client:?}-{number}.txt"))
     }
 
-    fn command(&mut self, client: ComparedClient) -> Outcome<Command> {
+    async fn command(&self, client: ComparedClient) -> Outcome<Command> {
         match client.program() {
             Program::Rust(name) => {
                 let mut command = Command::new(std::env::current_exe()?);
@@ -111,55 +95,35 @@ impl WorkerPool {
                 Ok(command)
             }
             Program::Java(name) => {
-                let classes = self.classes.take().unwrap_or_else(|| self.compile());
-                let classes = self.classes.insert(classes).clone()?;
-                let mut command = Command::new("java");
-                command.args(["-Xmx2g", "-Xss256k", "-Djava.net.preferIPv4Stack=true"]);
-                command.args(["-cp", &class_path(&classes), "Peers", name]);
+                require(java_availability())?;
+                let classes = compile_java(&[peers_file("Peers.java")], self.dir()).await?;
+                let mut command = other_libraries::java(&classes);
+                command.args(["-Xmx2g", "-Xss256k", "-Djava.net.preferIPv4Stack=true", "Peers", name]);
                 Ok(command)
             }
             Program::Python => {
-                let mut look = Command::new(INTERPRETER);
-                look.args(["-c", "import kazoo"]).stderr(Stdio::null()).stdin(Stdio::null());
-                if !look.status().is_ok_and(|status| status.success()) {
-                    return Err("no kazoo, install the package python3-kazoo".into());
-                }
-                let file = self.dir().join("peers.py");
-                fs::write(&file, PYTHON)?;
-                let mut command = Command::new(INTERPRETER);
-                command.arg("-u").arg(file);
+                require(kazoo_availability())?;
+                let mut command = Command::new(PYTHON);
+                command.arg("-u").arg(peers_file("peers.py"));
                 Ok(command)
             }
         }
     }
+}
 
-    fn compile(&self) -> Result<PathBuf, String> {
-        if let Some(missing) = JARS.iter().find(|jar| !Path::new(jar).exists()) {
-            return Err(format!(
-                "no {missing}, install the packages libcurator-recipes-java and libzookeeper-java"
-            ));
-        }
-        let (source, classes) = (self.dir().join("Peers.java"), self.dir().join("classes"));
-        fs::write(&source, JAVA).map_err(|error| error.to_string())?;
-        let mut javac = Command::new("javac");
-        javac.arg("-d").arg(&classes).args(["-cp", &class_path(Path::new(""))]).arg(&source);
-        let output = javac.stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("no javac, install default-jdk-headless ({error})"))?;
-        if output.status.success() {
-            Ok(classes)
-        } else {
-            Err(format!("javac ends with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
-        }
+fn require(availability: Availability) -> Outcome<()> {
+    match availability {
+        Availability::Available => Ok(()),
+        Availability::Missing(reason) => Err(reason.into()),
     }
 }
 
-fn class_path(classes: &Path) -> String {
-    let jars = JARS.map(str::to_owned);
-    [classes.display().to_string()].into_iter().chain(jars).collect::<Vec<_>>().join(":")
+fn peers_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
 }
 
 struct WorkerProcess {
-    child: Child,
+    _child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
@@ -168,16 +132,10 @@ impl WorkerProcess {
     fn start(mut command: Command, errors: PathBuf) -> Outcome<Self> {
         // In its own process group, the worker gets no interrupt from the terminal.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(errors)?).process_group(0);
+        command.kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
         let input = child.stdin.take().expect("stdin is piped");
-        let output = ChildStdout::from_std(child.stdout.take().expect("stdout is piped"))?;
-        Ok(Self { child, input, output: BufReader::new(output).lines() })
-    }
-}
-
-impl Drop for WorkerProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let output = child.stdout.take().expect("stdout is piped");
+        Ok(Self { _child: child, input, output: BufReader::new(output).lines() })
     }
 }

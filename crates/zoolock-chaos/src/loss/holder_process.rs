@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use zoolock_tests::lock;
-use zoolock_tests::ports::Port;
+use zoolock_tests::proxy::LinkFault;
 
 use super::holder_report::HolderReport;
 use super::settings::{self, LossBug};
@@ -23,7 +23,7 @@ use crate::Outcome;
 use crate::clock::now;
 use crate::commands;
 use crate::faults::BLOCKED;
-use crate::link::{Link, LinkFault};
+use crate::link::Link;
 use crate::orders::read_reports;
 
 /// The command of `zoolock run`. The shell and its child ignore SIGTERM, and keep the pipe open as long as they live.
@@ -75,8 +75,8 @@ impl HolderProcess {
         runs: bool,
     ) -> Outcome<Self> {
         let session = fault.requested().as_secs();
-        let link = Link::open(Port::reserve()?, node, None, Duration::ZERO).await?;
-        let address = link.addr().to_string();
+        let link = Link::open(node).await?;
+        let address = link.addr();
         let record = Arc::new(Mutex::new(HolderRecord::default()));
         let errors = File::options().create(true).append(true).open(settings.dir.join("holders.log"))?;
         let (child, listening) = if runs {
@@ -126,10 +126,10 @@ impl HolderProcess {
     }
 
     /// Shuts the link of the holder. With `reset`, its connections are also closed. Otherwise they only become silent.
-    pub(crate) fn block_link(&self, reset: bool) {
+    pub(crate) async fn block_link(&self, reset: bool) {
         self.link.set_fault(BLOCKED);
         if reset {
-            self.link.close_connections();
+            self.link.close_connections().await;
         }
     }
 

@@ -3,18 +3,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, Result};
-use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
-use tokio::time::sleep_until;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::election::forward_first_message;
 use super::faults::{Direction, Faults};
 use super::frames::{Frames, StreamPiece};
 use super::stats::{ConnectionStats, Meter};
+use super::{ProxiedProtocol, ProxySettings};
 use crate::{lock, opcode};
 
 /// The xid of a watch event.
@@ -24,26 +28,49 @@ const NOTIFICATION: i32 = -1;
 /// this limits how far a pump reads ahead.
 const IN_FLIGHT: usize = 1_024;
 
+/// Pause between two attempts to connect to the server.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// State shared by the proxy and its connections.
 #[derive(Debug)]
 pub(super) struct ProxyState {
+    pub(super) settings: ProxySettings,
     pub(super) meter: Meter,
     pub(super) faults: Faults,
 }
 
+impl ProxyState {
+    /// Connects to the server. Retries a refused attempt for the patience of the proxy.
+    async fn connect(&self) -> Result<TcpStream> {
+        let deadline = Instant::now() + self.settings.patience;
+        loop {
+            match TcpStream::connect(self.settings.upstream).await {
+                Err(_) if Instant::now() < deadline => sleep(PAUSE).await,
+                ended => return ended,
+            }
+        }
+    }
+}
+
 /// Forwards the bytes of one client until both sides have ended, or until an error or a fault.
-pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<ProxyState>) {
+///
+/// The caller can ignore an error, because the end of this future closes both connections.
+pub(super) async fn serve(mut client: TcpStream, shared: Arc<ProxyState>) -> Result<()> {
     let link = ForwardedConnection::open(shared);
     link.shared.faults.wait_until_passable(Direction::ToServer).await;
-    // If no server listens, returning closes the client's connection.
-    let Ok(server) = TcpStream::connect(upstream).await else { return };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let mut server = link.shared.connect().await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    if let ProxiedProtocol::Election { return_address } = link.shared.settings.protocol {
+        forward_first_message(&mut client, &mut server, return_address).await?;
+    }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let _ = tokio::try_join!(
+    let pumps = tokio::try_join!(
         link.pump(Direction::ToServer, from_client, to_server),
         link.pump(Direction::ToClient, from_server, to_client),
     );
+    pumps.map(|_| ())
 }
 
 struct ForwardedConnection {
@@ -78,8 +105,9 @@ impl ForwardedConnection {
 
     async fn pump(&self, direction: Direction, from: OwnedReadHalf, mut to: OwnedWriteHalf) -> Result<()> {
         let (sender, mut receiver) = mpsc::channel::<StreamPiece>(IN_FLIGHT);
+        let raw = self.shared.settings.protocol != ProxiedProtocol::Client;
         let read = async move {
-            let mut frames = Frames::new(from);
+            let mut frames = Frames::new(from, raw);
             while let Some(piece) = frames.next().await? {
                 if sender.send(piece).await.is_err() {
                     break;
@@ -89,10 +117,8 @@ impl ForwardedConnection {
         };
         let write = async {
             while let Some(piece) = receiver.recv().await {
-                let delay = self.shared.faults.delay();
-                if !delay.is_zero() {
-                    sleep_until(piece.arrived + delay).await;
-                }
+                // Each piece is delayed from its own arrival, so pipelined requests share one delay.
+                sleep_exactly_until(piece.arrived + self.shared.faults.delay()).await?;
                 self.shared.faults.wait_until_passable(direction).await;
                 match direction {
                     Direction::ToServer => self.record_request(&piece)?,
@@ -172,6 +198,24 @@ impl Drop for ForwardedConnection {
         let id = self.id;
         self.shared.meter.update(|stats| stats.connections[id].closed = true);
     }
+}
+
+/// Waits until this time. Returns at once if it has passed.
+///
+/// Tokio's timers count whole milliseconds. So a thread waits for the rest of the time.
+async fn sleep_exactly_until(time: Instant) -> Result<()> {
+    if time <= Instant::now() {
+        return Ok(());
+    }
+    if let Some(earlier) = time.checked_sub(Duration::from_millis(2)) {
+        sleep_until(earlier).await;
+    }
+    let rest = move || {
+        // With the default timer slack, the kernel may wake the thread 50 µs late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        std::thread::sleep(time.saturating_duration_since(Instant::now()));
+    };
+    spawn_blocking(rest).await.map_err(Error::other)
 }
 
 fn dropped() -> Error {

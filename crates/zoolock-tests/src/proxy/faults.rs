@@ -17,53 +17,42 @@ pub enum Direction {
     ToClient,
 }
 
-/// The faults that the proxy injects at the moment.
-#[derive(Debug)]
-pub(super) struct Faults {
-    holes: watch::Sender<Blackholes>,
-    rules: Mutex<FaultRules>,
+/// A fault of all connections of a proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkFault {
+    /// If true, the bytes from clients to the server are held back.
+    pub blocks_requests: bool,
+    /// If true, the bytes from the server to clients are held back.
+    pub blocks_replies: bool,
+    /// The delay of all bytes in each direction.
+    pub delay: Duration,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Blackholes {
-    to_server: bool,
-    to_client: bool,
+/// The faults that the proxy injects at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) link: watch::Sender<LinkFault>,
+    rules: Mutex<FaultRules>,
 }
 
 #[derive(Debug, Default)]
 struct FaultRules {
-    delay: Duration,
     requests_to_drop: HashMap<i32, u32>,
     replies_to_drop: HashMap<i32, u32>,
 }
 
 impl Faults {
-    pub(super) fn none() -> Self {
-        Self { holes: watch::Sender::new(Blackholes::default()), rules: Mutex::default() }
-    }
-
-    pub(super) fn blackhole(&self, direction: Direction, on: bool) {
-        self.holes.send_modify(|holes| match direction {
-            Direction::ToServer => holes.to_server = on,
-            Direction::ToClient => holes.to_client = on,
-        });
-    }
-
     /// Waits until no fault holds back the bytes of this direction.
     pub(super) async fn wait_until_passable(&self, direction: Direction) {
-        let open = |holes: &Blackholes| match direction {
-            Direction::ToServer => !holes.to_server,
-            Direction::ToClient => !holes.to_client,
+        let is_open = |fault: &LinkFault| match direction {
+            Direction::ToServer => !fault.blocks_requests,
+            Direction::ToClient => !fault.blocks_replies,
         };
-        self.holes.subscribe().wait_for(open).await.expect("self has the sender");
+        self.link.subscribe().wait_for(is_open).await.expect("self has the sender");
     }
 
     pub(super) fn delay(&self) -> Duration {
-        self.rules().delay
-    }
-
-    pub(super) fn set_delay(&self, delay: Duration) {
-        self.rules().delay = delay;
+        self.link.borrow().delay
     }
 
     pub(super) fn drop_next_request(&self, opcode: i32) {

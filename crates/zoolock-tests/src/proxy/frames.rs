@@ -33,13 +33,15 @@ impl StreamPiece {
 pub(super) struct Frames<R> {
     stream: R,
     buffer: BytesMut,
-    /// True if the stream is not in ZooKeeper's protocol, or has ended. The bytes are then not split into frames.
+    /// True if the stream is not in ZooKeeper's protocol, or has ended. The bytes are then not split into frames, because
+    /// the length of a frame would be that of something else.
     raw: bool,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    pub(super) fn new(stream: R) -> Self {
-        Self { stream, buffer: BytesMut::new(), raw: false }
+    /// Creates a reader. With `raw`, it does not split the stream into frames.
+    pub(super) fn new(stream: R, raw: bool) -> Self {
+        Self { stream, buffer: BytesMut::new(), raw }
     }
 
     /// Returns the next piece, or `None` at the end of the stream. For an incomplete last frame, `is_frame` is false.

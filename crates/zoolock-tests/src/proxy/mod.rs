@@ -1,5 +1,10 @@
 //! A TCP proxy that counts ZooKeeper requests and injects faults.
+//!
+//! It holds back, delays and cuts the bytes of any protocol. It also counts and drops single requests and replies of
+//! ZooKeeper's clients. Bytes that are held back are acknowledged to the kernel of their sender, so TCP does not send
+//! them again.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +19,52 @@ use crate::ports::Port;
 use crate::{Result, TestFailure};
 
 mod connection;
+mod election;
 mod faults;
 mod frames;
 mod stats;
 
 use connection::ProxyState;
-pub use faults::Direction;
 use faults::Faults;
+pub use faults::{Direction, LinkFault};
 use stats::Meter;
 pub use stats::{ConnectionStats, FrameCounts, ProxyStats};
 
 const UNTIL_BOUND: Duration = Duration::from_secs(30);
 
+/// The settings of a proxy.
+#[derive(Debug)]
+pub struct ProxySettings {
+    /// The port on which the proxy listens.
+    pub port: Port,
+    /// The address of the server.
+    pub upstream: SocketAddr,
+    /// The protocol of the connections.
+    pub protocol: ProxiedProtocol,
+    /// The longest time to wait until the server accepts a connection. A proxy closes a connection that the server does
+    /// not accept, and a kernel would refuse it.
+    pub patience: Duration,
+}
+
+/// The protocol of the connections of a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxiedProtocol {
+    /// ZooKeeper's protocol for clients. Its requests and replies are counted, and can be dropped. Other bytes pass, too,
+    /// if they do not begin like a frame.
+    Client,
+    /// Any protocol. Only its bytes are counted.
+    Any,
+    /// The protocol for the elections of an ensemble. A connection begins with the address on which its client listens.
+    /// The proxy replaces this address, because a connection to it would bypass the proxy of the other direction.
+    Election {
+        /// The address of the proxy of the other direction.
+        return_address: SocketAddr,
+    },
+}
+
 /// A proxy on 127.0.0.1. Dropping it closes its connections and joins its threads.
 #[derive(Debug)]
 pub struct Proxy {
-    addr: SocketAddr,
     orders: mpsc::Sender<ProxyOrder>,
     shared: Arc<ProxyState>,
     // Separate from the runtime of the test, so that a test body that blocks does not stall the proxy.
@@ -37,7 +72,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of the server at `upstream` (`host:port`).
+    /// Starts a proxy for clients of the server at `upstream` (`host:port`).
     ///
     /// # Errors
     /// Fails if no port is free.
@@ -45,22 +80,34 @@ impl Proxy {
         let upstream = upstream.parse::<SocketAddr>();
         let upstream =
             upstream.map_err(|error| TestFailure::during("a proxy needs an address with a port", error))?;
+        let (port, protocol) = (Port::reserve()?, ProxiedProtocol::Client);
+        let settings = ProxySettings { port, upstream, protocol, patience: Duration::ZERO };
+        Ok(Self::start_with(settings).await)
+    }
+
+    /// Starts a proxy with these settings.
+    ///
+    /// # Panics
+    /// Panics if another process listens on the port.
+    pub async fn start_with(settings: ProxySettings) -> Self {
         let runtime = OwnRuntime::new("proxy", 1);
-        let port = Port::reserve()?;
-        let addr = port.addr();
-        let shared = Arc::new(ProxyState { meter: Meter::default(), faults: Faults::none() });
+        let shared = Arc::new(ProxyState { settings, meter: Meter::default(), faults: Faults::default() });
         let (orders, received) = mpsc::channel(16);
-        let gate =
-            ProxyTask { port, upstream, shared: shared.clone(), connections: JoinSet::new(), listener: None };
-        runtime.handle().spawn(gate.run(received));
-        let proxy = Self { addr, orders, shared, _runtime: runtime };
+        let task = ProxyTask { shared: shared.clone(), connections: JoinSet::new(), listener: None };
+        runtime.handle().spawn(task.run(received));
+        let proxy = Self { orders, shared, _runtime: runtime };
         proxy.refuse(false).await;
-        Ok(proxy)
+        proxy
+    }
+
+    /// Returns the address on which the proxy listens.
+    pub fn socket_addr(&self) -> SocketAddr {
+        self.shared.settings.port.addr()
     }
 
     /// Returns the address on which the proxy listens, as `host:port`.
     pub fn addr(&self) -> String {
-        self.addr.to_string()
+        self.socket_addr().to_string()
     }
 
     /// Returns the statistics so far.
@@ -71,6 +118,11 @@ impl Proxy {
     /// Returns the counts of all connections so far.
     pub fn counts(&self) -> FrameCounts {
         self.shared.meter.read().total.clone()
+    }
+
+    /// Returns the number of open connections.
+    pub fn open_connections(&self) -> usize {
+        self.shared.meter.read().open()
     }
 
     /// Waits until `condition` is true for the statistics.
@@ -119,7 +171,10 @@ impl Proxy {
 
     /// Does the same as [`Proxy::blackhole`] for one direction.
     pub fn blackhole_towards(&self, direction: Direction, on: bool) {
-        self.shared.faults.blackhole(direction, on);
+        self.shared.faults.link.send_modify(|fault| match direction {
+            Direction::ToServer => fault.blocks_requests = on,
+            Direction::ToClient => fault.blocks_replies = on,
+        });
     }
 
     /// Drops the reply to the next request with this opcode, and closes the connection.
@@ -137,7 +192,17 @@ impl Proxy {
 
     /// Delays all bytes by this time in each direction.
     pub fn delay(&self, delay: Duration) {
-        self.shared.faults.set_delay(delay);
+        self.shared.faults.link.send_modify(|fault| fault.delay = delay);
+    }
+
+    /// Returns the fault that black holes and delays make together.
+    pub fn fault(&self) -> LinkFault {
+        *self.shared.faults.link.borrow()
+    }
+
+    /// Replaces the black holes and the delay.
+    pub fn set_fault(&self, fault: LinkFault) {
+        self.shared.faults.link.send_replace(fault);
     }
 
     async fn order(&self, order: impl FnOnce(oneshot::Sender<()>) -> ProxyOrder) {
@@ -156,10 +221,8 @@ enum ProxyOrder {
 
 /// The task that listens and owns the connections.
 struct ProxyTask {
-    port: Port,
-    upstream: SocketAddr,
     shared: Arc<ProxyState>,
-    connections: JoinSet<()>,
+    connections: JoinSet<io::Result<()>>,
     listener: Option<TcpListener>,
 }
 
@@ -179,7 +242,7 @@ impl ProxyTask {
                     }
                 },
                 accepted = accept(self.listener.as_ref()) => {
-                    self.connections.spawn(connection::serve(accepted, self.upstream, self.shared.clone()));
+                    self.connections.spawn(connection::serve(accepted, self.shared.clone()));
                 }
                 Some(_) = self.connections.join_next() => {}
             }
@@ -196,13 +259,14 @@ impl ProxyTask {
         if let Some(listening) = self.listener.take() {
             return listening;
         }
+        let addr = self.shared.settings.port.addr();
         for _ in 0..500 {
-            if let Ok(listener) = TcpListener::bind(self.port.addr()).await {
+            if let Ok(listener) = TcpListener::bind(addr).await {
                 return listener;
             }
             sleep(Duration::from_millis(10)).await;
         }
-        panic!("another process listens on {}", self.port.addr());
+        panic!("another process listens on {addr}");
     }
 }
 

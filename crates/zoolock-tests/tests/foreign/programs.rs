@@ -5,24 +5,13 @@ use std::process::{ExitStatus, Stdio};
 
 use tokio::process::Command;
 use zoolock_tests::apache::{self, Availability};
-
-/// Debian's Python. Any other Python does not find Debian's kazoo.
-pub(crate) const PYTHON: &str = "/usr/bin/python3";
+use zoolock_tests::other_libraries::{PYTHON, installed};
 
 const ZKCLI: &str = "/usr/share/zookeeper/bin/zkCli.sh";
 
 /// Returns the path of a file below `tests/foreign`.
 pub(crate) fn test_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(name)
-}
-
-/// Returns whether all `files` exist. `package` contains them.
-pub(crate) fn installed<'a>(files: impl IntoIterator<Item = &'a str>, package: &str) -> Availability {
-    let missing = files.into_iter().find(|file| !Path::new(file).exists());
-    match missing {
-        None => Availability::Available,
-        Some(file) => Availability::Missing(format!("no {file}, install the package {package}")),
-    }
 }
 
 /// Returns whether Python can create a virtual environment, which Debian packages separately.

@@ -11,7 +11,7 @@ use zoolock::blocking::{Guard, Mutex, Zoolock};
 use zoolock::{Connection, Error, LossReason, Owner, Previous};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, settings, short_session_settings};
-use zoolock_tests::{Place, Recorder, on_both_servers, tree};
+use zoolock_tests::{Judge, Place, on_both_servers, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -274,29 +274,30 @@ on_both_servers!(threads_and_tasks_exclude_each_other, |place| async move {
     let (ours, theirs) = (connect(&place).await, connect(&place).await);
     ours.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = [idle_background_tasks(&ours).await, idle_background_tasks(&theirs).await];
-    let recorder = Arc::new(Recorder::new());
-    let history = recorder.clone();
+    let judge = Arc::new(Judge::new());
+    let history = judge.clone();
     let clients = [ours.clone(), theirs.clone()].map(Zoolock::from_async);
     in_time(move || {
         thread::scope(|scope| {
             for number in 0..6usize {
-                let (mutex, recorder) = (clients[number % 2].mutex("crowd"), &recorder);
+                let (mutex, judge) = (clients[number % 2].mutex("crowd"), &judge);
                 scope.spawn(move || {
                     for round in 0..15 {
                         // Reentrant and plain acquisitions exclude each other.
                         if (number + round) % 3 == 0 {
                             let guard = mutex.lock().expect("lock granted");
-                            recorder.enter(number, guard.token());
+                            judge.enter(number, guard.token());
                             thread::yield_now();
-                            recorder.exit(number, guard.token());
+                            judge.exit(&number);
                             guard.release().expect("release succeeds");
                         } else {
                             let guard = mutex.lock_reentrant().expect("lock granted");
-                            recorder.enter(number, guard.token());
+                            let token = guard.token();
+                            judge.enter(number, token);
                             let again = mutex.lock_reentrant().expect("lock acquired");
                             drop(guard);
-                            assert_eq!(again.depth(), 1);
-                            recorder.exit(number, again.token());
+                            assert_eq!((again.depth(), again.token()), (1, token));
+                            judge.exit(&number);
                             again.release().expect("release succeeds");
                         }
                     }
@@ -305,8 +306,7 @@ on_both_servers!(threads_and_tasks_exclude_each_other, |place| async move {
         });
     })
     .await;
-    let history = history.checked_history();
-    assert_eq!(history.contenders_by_grant().len(), 90);
+    assert_eq!(history.checked_grants().len(), 90);
     assert_none(&place, &ours, tasks[0], "crowd").await;
     assert_none(&place, &theirs, tasks[1], "crowd").await;
 });

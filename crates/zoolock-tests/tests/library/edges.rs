@@ -179,27 +179,6 @@ on_both_servers!(lost_guard_has_no_lease_left, |place| async move {
     assert!(guard.valid_until().has_passed(), "the lease has ended although the session continues");
 });
 
-on_both_servers!(closure_may_return_its_guard, |place| async move {
-    let zl = connect(&place).await;
-    let work = zl.with_lock("x", Duration::from_secs(1), |guard| async move { guard });
-    let guard = tokio::time::timeout(Duration::from_secs(5), work)
-        .await
-        .expect("call returns in time")
-        .expect("lock acquired");
-    assert!(guard.is_valid());
-    guard.release().await.expect("release succeeds");
-});
-
-on_both_servers!(names_that_look_like_contenders_are_refused, |place| async move {
-    let zl = connect(&place).await;
-    for name in ["a/lock-0000000000", "read-2024010101", "order-0000000042", "a/order-0000000042"] {
-        let error = zl.mutex(name).lock().await.expect_err(name);
-        assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    }
-    lock_and_release(&zl.mutex("a")).await;
-    assert_eq!(zl.locks(Some("/")).await.expect("listing of the whole chroot succeeds").len(), 1);
-});
-
 on_both_servers!(name_with_120_parts_is_acquired, |place| async move {
     let zl = connect(&place).await;
     let name = ["deep"; 120].join("/");

@@ -273,7 +273,7 @@ on_both_servers!(private holder_survives_a_server_restart, |place| async move {
 });
 
 on_both_servers!(random_disconnects_preserve_exclusion, |place| async move {
-    let recorder = Arc::new(zoolock_tests::Recorder::new());
+    let judge = Arc::new(zoolock_tests::Judge::new());
     let mut proxies = Vec::new();
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..4 {
@@ -282,7 +282,7 @@ on_both_servers!(random_disconnects_preserve_exclusion, |place| async move {
             settings().connect(&place.connect_string_through(&proxy.addr())).await.expect("session starts");
         proxies.push(proxy);
         for task in 0..3 {
-            let (mutex, recorder, who) = (zl.mutex("storm"), recorder.clone(), format!("{client}.{task}"));
+            let (mutex, judge, who) = (zl.mutex("storm"), judge.clone(), format!("{client}.{task}"));
             tasks.spawn(async move {
                 for round in 0..25 {
                     if (round + task) % 4 == 0 {
@@ -291,10 +291,10 @@ on_both_servers!(random_disconnects_preserve_exclusion, |place| async move {
                         continue;
                     }
                     let guard = mutex.lock().await.expect("lock granted");
-                    recorder.enter(&who, guard.token());
+                    judge.enter(who.clone(), guard.token());
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     assert!(guard.is_valid(), "short disconnects lose no lock");
-                    recorder.exit(&who, guard.token());
+                    judge.exit(&who);
                     guard.release().await.expect("release succeeds");
                 }
             });
@@ -314,6 +314,6 @@ on_both_servers!(random_disconnects_preserve_exclusion, |place| async move {
     });
     tasks.join_all().await;
     storm.abort();
-    recorder.checked_history();
+    judge.checked_grants();
     tree::assert_no_contenders(&place.addr(), &directory(&place, "storm")).await;
 });

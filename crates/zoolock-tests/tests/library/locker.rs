@@ -10,7 +10,7 @@ use zoolock::{
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::wait::{finish_in_time, retry_until_ok};
-use zoolock_tests::{AnyServer, Place, Recorder, TestFailure, on_both_servers, tree};
+use zoolock_tests::{AnyServer, Judge, Place, TestFailure, on_both_servers, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(20);
@@ -191,16 +191,16 @@ on_every_locker!(closure_holds_the_lock_and_returns_its_value, |world| {
 
 on_every_locker!(waiters_run_in_queue_order, |world| {
     let held = hold(world.locker(), "fair").await;
-    let recorder = Arc::new(Recorder::new());
+    let judge = Arc::new(Judge::new());
     let mut waiting = tokio::task::JoinSet::new();
     for number in 0..6usize {
         let locker = if number % 2 == 0 { world.locker() } else { world.another() };
-        let inside = recorder.clone();
+        let inside = judge.clone();
         waiting.spawn(async move {
             let work = |guard: Held<W>| async move {
                 inside.enter(number, guard.token());
                 tokio::task::yield_now().await;
-                inside.exit(number, guard.token());
+                inside.exit(&number);
             };
             locker.with_lock("fair", SOON, work).await
         });
@@ -208,8 +208,7 @@ on_every_locker!(waiters_run_in_queue_order, |world| {
     }
     held.send(()).expect("receiver is alive");
     waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("lock granted"));
-    let history = recorder.checked_history();
-    assert_eq!(history.contenders_by_grant(), ["0", "1", "2", "3", "4", "5"]);
+    assert_eq!(judge.checked_grants(), [0, 1, 2, 3, 4, 5]);
     world.assert_nothing_left("fair").await;
 });
 
@@ -365,14 +364,14 @@ on_every_locker!(closure_may_release_early_or_return_its_guard, |world| {
 });
 
 on_every_locker!(many_tasks_exclude_each_other, |world| {
-    let recorder = Arc::new(Recorder::new());
+    let judge = Arc::new(Judge::new());
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..12usize {
         let locker = if task % 2 == 0 { world.locker() } else { world.another() };
-        let recorder = recorder.clone();
+        let judge = judge.clone();
         tasks.spawn(async move {
             for round in 0..15u64 {
-                let inside = recorder.clone();
+                let inside = judge.clone();
                 let work = |guard: Held<W>| async move {
                     // The exit is recorded before the guard is dropped, even if the closure's
                     // future is dropped midway.
@@ -389,28 +388,26 @@ on_every_locker!(many_tasks_exclude_each_other, |world| {
         });
     }
     tasks.join_all().await;
-    let history = recorder.checked_history();
-    assert!(history.contenders_by_grant().len() >= 120);
+    assert!(judge.checked_grants().len() >= 120);
     world.assert_nothing_left("crowd").await;
 });
 
 /// A recorded hold. Dropping it records the exit.
 struct ActiveHold {
-    recorder: Arc<Recorder<FencingToken>>,
+    judge: Arc<Judge<usize>>,
     who: usize,
-    token: FencingToken,
 }
 
 impl ActiveHold {
-    fn enter(recorder: Arc<Recorder<FencingToken>>, who: usize, token: FencingToken) -> ActiveHold {
-        recorder.enter(who, token);
-        ActiveHold { recorder, who, token }
+    fn enter(judge: Arc<Judge<usize>>, who: usize, token: FencingToken) -> ActiveHold {
+        judge.enter(who, token);
+        ActiveHold { judge, who }
     }
 }
 
 impl Drop for ActiveHold {
     fn drop(&mut self) {
-        self.recorder.exit(self.who, self.token);
+        self.judge.exit(&self.who);
     }
 }
 

@@ -4,23 +4,22 @@
 //! The test runs itself again in namespaces of its own, with its own `/etc/resolv.conf` and name servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use zoolock::{Connection, Guard, Zoolock};
-use zoolock_tests::TestFailure;
-use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR, availability};
+use zoolock_tests::apache::{self, EnsembleMember, availability};
 use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::name_servers::{Answers, NameServers};
 use zoolock_tests::namespaces::{Namespaces, is_inside};
 use zoolock_tests::skip::is_long;
 use zoolock_tests::wait::retry_until_ok;
+use zoolock_tests::{ServerOptions, ServerProcess, TestFailure};
 
 const NAME: &str = "apache_locks_survive_bad_names";
 
@@ -131,34 +130,25 @@ fn server_address(number: usize) -> SocketAddr {
 }
 
 /// Three servers of Apache ZooKeeper. Dropping them kills the processes.
-struct Ensemble(Vec<Child>, TempDir);
+struct Ensemble(Vec<ServerProcess>, TempDir);
 
 impl Ensemble {
     async fn start() -> Ensemble {
         let dir = TempDir::new().expect("a directory is made");
         let mut ensemble = Ensemble(Vec::new(), dir);
+        let options = ServerOptions {
+            tick: Duration::from_millis(500),
+            max_session_timeout: Duration::from_secs(40),
+            ..ServerOptions::default()
+        };
+        let servers = [1, 2, 3]
+            .map(server_address)
+            .map(|server| [2888, 3888].map(|port| SocketAddr::new(server.ip(), port)));
         for number in 1..=3 {
             let dir = ensemble.1.path().join(number.to_string());
-            std::fs::create_dir_all(dir.join("data")).expect("a directory is made");
-            std::fs::write(dir.join("data/myid"), number.to_string()).expect("a file is written");
-            let mut config = format!(
-                "tickTime=500\ninitLimit=20\nsyncLimit=10\nmaxSessionTimeout=40000\ndataDir={}\nclientPort=2181\n\
-                 clientPortAddress=127.0.0.{number}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n\
-                 admin.enableServer=false\n",
-                dir.join("data").display()
-            );
-            (1..=3).for_each(|of| config.push_str(&format!("server.{of}=127.0.0.{of}:2888:3888\n")));
-            std::fs::write(dir.join("zoo.cfg"), config).expect("a file is written");
-            let log = std::fs::File::create(dir.join("log")).expect("a file is made");
-            let server = Command::new("java")
-                .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-                .arg("-Djava.net.preferIPv4Stack=true")
-                .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}"), SERVER_CLASS, "zoo.cfg"])
-                .current_dir(&dir)
-                .stdin(Stdio::null())
-                .stdout(log.try_clone().expect("a file is opened"))
-                .stderr(log)
-                .spawn();
+            let member = EnsembleMember { number, init_limit: 20, sync_limit: 10, servers: servers.to_vec() };
+            let command = apache::command(&dir, server_address(number), None, &options, Some(&member));
+            let server = ServerProcess::start(command.expect("files are written"), &dir.join("log"));
             ensemble.0.push(server.expect("java starts"));
         }
         for number in 1..=3 {
@@ -176,16 +166,7 @@ impl Ensemble {
 
     /// Stops the third server. The other two are a quorum.
     fn stop_third(&self) {
-        kill_process(Pid::from_child(&self.0[2]), Signal::STOP).expect("the server runs");
-    }
-}
-
-impl Drop for Ensemble {
-    fn drop(&mut self) {
-        for server in &mut self.0 {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        self.0[2].signal(Signal::STOP);
     }
 }
 

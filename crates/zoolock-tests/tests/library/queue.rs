@@ -10,7 +10,7 @@ use zoolock_tests::locks::{
     connect, connect_through, directory, lock_and_release, seed, settings, until_queued, until_quiet,
 };
 use zoolock_tests::wait::retry_until_ok;
-use zoolock_tests::{Place, Proxy, Recorder, TestFailure, on_both_servers, tree};
+use zoolock_tests::{Judge, Place, Proxy, TestFailure, on_both_servers, tree};
 
 /// Queues `waiters` waiters, half of them on each of two locks. Each waiter then holds its lock for
 /// 5 ms. Returns the average number of bytes that the server sends for a waiter, from the start of
@@ -24,16 +24,16 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     for name in &names {
         held.push(sessions[0].mutex(name).lock().await.expect("lock acquired"));
     }
-    let recorders = [Arc::new(Recorder::new()), Arc::new(Recorder::new())];
+    let judges = [Arc::new(Judge::new()), Arc::new(Judge::new())];
     let mut tasks = tokio::task::JoinSet::new();
     for waiter in 0..waiters {
         let (zl, name) = (sessions[waiter / 2 % 2].clone(), names[waiter % 2].clone());
-        let recorder = recorders[waiter % 2].clone();
+        let judge = judges[waiter % 2].clone();
         tasks.spawn(async move {
             let guard = zl.mutex(&name).lock().await.expect("lock granted");
-            recorder.enter(waiter, guard.token());
+            judge.enter(waiter, guard.token());
             tokio::time::sleep(Duration::from_millis(5)).await;
-            recorder.exit(waiter, guard.token());
+            judge.exit(&waiter);
             guard.release().await.expect("release succeeds");
         });
     }
@@ -45,10 +45,9 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
         guard.release().await.expect("release succeeds");
     }
     tasks.join_all().await;
-    for recorder in recorders {
+    for judge in judges {
         // A token is the zxid of the create of a znode. So rising tokens mean that the lock was granted in queue order.
-        let history = recorder.checked_history();
-        assert_eq!(history.contenders_by_grant().len(), waiters / 2, "every waiter was granted the lock");
+        assert_eq!(judge.checked_grants().len(), waiters / 2, "every waiter was granted the lock");
     }
     for name in &names {
         tree::assert_no_contenders(&place.addr(), &directory(place, name)).await;
@@ -154,28 +153,27 @@ async fn acquire_past_the_sequence_limit(counter: i32) {
             _ => unreachable!("only the embedded server lets a test set the counter"),
         };
         assert!(set, "there is no {path}");
-        let recorder = Arc::new(Recorder::new());
+        let judge = Arc::new(Judge::new());
         let mut tasks = tokio::task::JoinSet::new();
         for contender in 0..16 {
             let zl = match contender % 4 {
                 0 => connect(&place).await,
                 _ => zl.clone(),
             };
-            let recorder = recorder.clone();
+            let judge = judge.clone();
             tasks.spawn(async move {
                 for _ in 0..5 {
                     let guard =
                         zl.mutex("old").lock_timeout(Duration::from_secs(30)).await.expect("lock granted");
-                    recorder.enter(contender, guard.token());
+                    judge.enter(contender, guard.token());
                     tokio::time::sleep(Duration::from_millis(1)).await;
-                    recorder.exit(contender, guard.token());
+                    judge.exit(&contender);
                     guard.release().await.expect("release succeeds");
                 }
             });
         }
         tasks.join_all().await;
-        let history = recorder.checked_history();
-        assert_eq!(history.contenders_by_grant().len(), 80);
+        assert_eq!(judge.checked_grants().len(), 80);
         let client = tree::connect(&place.addr()).await.expect("session starts");
         tree::assert_no_contenders(&place.addr(), &path).await;
         // The directory was created again, so the next sequence number is small.

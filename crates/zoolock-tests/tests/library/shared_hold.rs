@@ -6,11 +6,11 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use zookeeper_client::{Acls, CreateMode};
-use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Previous, SharedHold};
+use zoolock::{Connection, Error, Guard, LockEvent, LossReason, Previous, SharedHold};
 use zoolock_tests::locks::{
     await_guard, connect, connect_through, directory, lock_and_release, short_session_settings, until_queued,
 };
-use zoolock_tests::{Direction, Proxy, Recorder, on_both_servers, opcode, tree};
+use zoolock_tests::{Direction, Judge, Proxy, on_both_servers, opcode, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -34,20 +34,16 @@ fn soon_locked(mutex: &SharedHold) -> tokio::task::JoinHandle<Result<Guard, Erro
 }
 
 /// Starts `count` tasks that acquire clones of `mutex`. Each task records its hold.
-fn crowd(
-    mutex: &SharedHold,
-    count: usize,
-    recorder: &Arc<Recorder<FencingToken>>,
-) -> tokio::task::JoinSet<()> {
+fn crowd(mutex: &SharedHold, count: usize, judge: &Arc<Judge<usize>>) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for who in 0..count {
-        let (mutex, recorder) = (mutex.clone(), recorder.clone());
+        let (mutex, judge) = (mutex.clone(), judge.clone());
         tasks.spawn(async move {
             let guard = mutex.lock().await.expect("lock granted");
-            recorder.enter(who, guard.token());
+            judge.enter(who, guard.token());
             tokio::task::yield_now().await;
             assert!(guard.is_valid());
-            recorder.exit(who, guard.token());
+            judge.exit(&who);
             guard.release().await.expect("release succeeds");
         });
     }
@@ -61,13 +57,13 @@ on_both_servers!(tasks_of_a_handle_share_a_hold, |place| async move {
     // second znode.
     let mutex = zl.mutex("shared").shared_hold(Duration::from_secs(1));
     let held = other.mutex("shared").lock().await.expect("lock acquired");
-    let recorder = Arc::new(Recorder::new());
+    let judge = Arc::new(Judge::new());
     let before = proxy.counts();
-    let tasks = crowd(&mutex, 200, &recorder);
+    let tasks = crowd(&mutex, 200, &judge);
     until_queued(&other, "shared", 2).await;
     held.release().await.expect("release succeeds");
     tasks.join_all().await;
-    recorder.checked_history();
+    judge.checked_grants();
     let sent = proxy.counts().since(&before);
     assert_eq!(sent.requests(opcode::CREATE2), 1, "{sent:?}");
     assert_eq!(sent.requests(opcode::MULTI), 0, "{sent:?}");

@@ -3,6 +3,6 @@
 mod apache;
 mod binary;
 mod both_servers;
-mod history;
+mod judge;
 mod proxy;
 mod tree;

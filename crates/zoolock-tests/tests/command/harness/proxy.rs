@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
+use zoolock_tests::ports::Port;
+use zoolock_tests::proxy::{ProxiedProtocol, ProxySettings};
 use zoolock_tests::{Direction, Place, Proxy, on_both_servers, opcode, tree};
 
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -188,3 +190,61 @@ on_both_servers!(private proxy_survives_server_restart, |place| async move {
     let again = tree::connect(&proxy.addr()).await.expect("connected");
     again.check_stat("/").await.expect("server answered");
 });
+
+/// Starts a proxy for this protocol. Returns a client's connection, and the connection of its server.
+async fn connect_through(protocol: ProxiedProtocol) -> (Proxy, TcpStream, TcpStream) {
+    let server = TcpListener::bind("127.0.0.1:0").await.expect("listening");
+    let upstream = server.local_addr().expect("bound");
+    let port = Port::reserve().expect("a port is free");
+    let settings = ProxySettings { port, upstream, protocol, patience: Duration::ZERO };
+    let proxy = Proxy::start_with(settings).await;
+    let client = TcpStream::connect(proxy.addr()).await.expect("connected");
+    client.set_nodelay(true).expect("the connection is open");
+    let (server, _) = server.accept().await.expect("the proxy connects");
+    server.set_nodelay(true).expect("the connection is open");
+    (proxy, client, server)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_protocol_is_not_split_into_frames() {
+    let (_proxy, mut client, mut server) = connect_through(ProxiedProtocol::Any).await;
+    // As the beginning of a frame, these bytes would be held until the whole frame has arrived.
+    let bytes = [0, 0, 0, 100, 7];
+    client.write_all(&bytes).await.expect("bytes sent");
+    let mut received = [0; 5];
+    server.read_exact(&mut received).await.expect("bytes received");
+    assert_eq!(received, bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn election_message_gets_return_address() {
+    let protocol =
+        ProxiedProtocol::Election { return_address: "127.0.0.1:12345".parse().expect("an address") };
+    let (_proxy, mut client, mut server) = connect_through(protocol).await;
+    let head = [[0xff; 8], [3; 8]].concat();
+    let message = |address: &[u8]| [&head, &(address.len() as u32).to_be_bytes()[..], address].concat();
+    client.write_all(&message(b"localhost:1")).await.expect("bytes sent");
+    client.write_all(b"vote").await.expect("bytes sent");
+    client.shutdown().await.expect("end of the bytes sent");
+    let mut received = Vec::new();
+    server.read_to_end(&mut received).await.expect("bytes received");
+    assert_eq!(received, [&message(b"127.0.0.1:12345")[..], b"vote"].concat());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delay_below_one_millisecond_is_exact() {
+    let (proxy, mut client, mut server) = connect_through(ProxiedProtocol::Any).await;
+    let delay = Duration::from_micros(300);
+    proxy.delay(delay);
+    let mut fastest = Duration::MAX;
+    for _ in 0..200 {
+        let begun = Instant::now();
+        client.write_all(b"?").await.expect("byte sent");
+        server.read_u8().await.expect("byte received");
+        server.write_all(b"!").await.expect("byte sent");
+        client.read_u8().await.expect("byte received");
+        fastest = fastest.min(begun.elapsed());
+    }
+    // Timers that count milliseconds would make each round trip last longer than this.
+    assert!(fastest >= 2 * delay && fastest < Duration::from_micros(1_200), "{fastest:?}");
+}

@@ -8,11 +8,11 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
+use zoolock_tests::judge::{Judge, Share};
 use zoolock_tests::{Place, Result, TestFailure, tree};
 
 use crate::clients::{Client, ClientLock, Library};
 use crate::interop::fairness::{Passes, Waits, find_starved};
-use crate::interop::referee::{Hold, Referee};
 
 /// The path of the shared lock, below the chroot.
 pub(crate) const LOCK: &str = "/locks/shared";
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const EACH: Duration = Duration::from_millis(60);
 /// Maximum duration of a run in addition to that of its sections.
 const BOUND: Duration = Duration::from_secs(120);
-/// Maximum time for the referee to find a violation.
+/// Maximum time for the judge to find a violation.
 const VIOLATION_BOUND: Duration = Duration::from_secs(60);
 
 /// Contenders of one library for one kind of lock.
@@ -46,13 +46,15 @@ pub(crate) fn role(library: Library, kind: &str, contenders: usize) -> Role {
 }
 
 impl Role {
-    /// Returns the kind of hold: exclusive, shared, or a number of permits.
-    fn hold(&self) -> Hold {
+    /// Returns the share of the lock that a contender holds. `size` is the size of the semaphore.
+    fn share(&self, size: u32) -> Share {
         let numbers: Vec<u32> = self.kind.split(':').filter_map(|part| part.parse().ok()).collect();
         match self.kind.as_str() {
-            kind if kind.contains("semaphore") => Hold::Permits(*numbers.get(1).unwrap_or(&1)),
-            kind if kind.contains("read") => Hold::Shared,
-            _ => Hold::Exclusive,
+            kind if kind.contains("semaphore") => {
+                Share::Permits { count: *numbers.get(1).unwrap_or(&1), size }
+            }
+            kind if kind.contains("read") => Share::Shared,
+            _ => Share::Exclusive,
         }
     }
 
@@ -62,13 +64,16 @@ impl Role {
     }
 }
 
+/// The judge of the shared lock. The tokens are not judged, because most libraries have none.
+pub(crate) type LockJudge = Judge<String, ()>;
+
 /// A session that contends for the lock.
 pub(crate) struct Contender {
     name: String,
-    hold: Hold,
+    share: Share,
     lock: ClientLock,
     place: Place,
-    referee: Arc<Referee>,
+    judge: Arc<LockJudge>,
 }
 
 impl Contender {
@@ -76,15 +81,16 @@ impl Contender {
         client: &Client,
         role: &Role,
         number: usize,
+        permits: u32,
         place: &Place,
-        referee: &Arc<Referee>,
+        judge: &Arc<LockJudge>,
     ) -> Self {
         Contender {
             name: format!("{:?} {} {number}", role.library, role.kind),
-            hold: role.hold(),
+            share: role.share(permits),
             lock: client.lock(&role.kind, LOCK),
             place: place.clone(),
-            referee: referee.clone(),
+            judge: judge.clone(),
         }
     }
 
@@ -93,23 +99,21 @@ impl Contender {
     /// a section during the wait for the lock.
     ///
     /// # Errors
-    /// Fails if the referee finds a violation, and if the client fails.
+    /// Fails if the judge finds a violation, and if the client fails.
     pub(crate) async fn hold_once(&mut self, together: bool) -> Result<usize> {
-        let asked = self.referee.entries();
+        let asked = self.judge.grant_count();
         let began = Instant::now();
         self.lock.acquire().await?;
-        let entered = match self.referee.enter(&self.name, self.hold) {
-            Ok(entered) => entered,
-            Err(violation) => {
-                let queue = tree::descendants(&self.place.connect_string(), LOCK).await?;
-                return Err(TestFailure::new(format!("violation: {violation}; the queue is {queue:?}")));
-            }
-        };
-        match self.hold {
-            Hold::Permits(_) if together => self.stay_with_others(began).await,
-            Hold::Permits(_) | Hold::Exclusive | Hold::Shared => sleep(INSIDE).await,
+        let entered = self.judge.enter_with(self.name.clone(), self.share, None);
+        if let Err(violation) = self.judge.check() {
+            let queue = tree::descendants(&self.place.connect_string(), LOCK).await?;
+            return Err(TestFailure::new(format!("violation: {violation}; the queue is {queue:?}")));
         }
-        self.referee.leave(&self.name);
+        match self.share {
+            Share::Permits { .. } if together => self.stay_with_others(began).await,
+            _ => sleep(INSIDE).await,
+        }
+        self.judge.exit(&self.name);
         self.lock.release().await?;
         Ok(entered - asked)
     }
@@ -119,7 +123,7 @@ impl Contender {
     /// holders could acquire one permit too many.
     async fn stay_with_others(&self, began: Instant) {
         let entered = Instant::now();
-        while !self.referee.all_permits_taken() && entered.elapsed() < PATIENCE {
+        while !self.judge.is_full() && entered.elapsed() < PATIENCE {
             sleep(PAUSE).await;
         }
         sleep(began.elapsed().min(PATIENCE)).await;
@@ -191,10 +195,10 @@ pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Waits> {
 /// Runs `sections` sections for each contender, or sections without end if it is `None`.
 ///
 /// # Errors
-/// Fails if the referee finds a violation, and if a client fails.
+/// Fails if the judge finds a violation, and if a client fails.
 pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) -> Result<Vec<Waits>> {
-    let permits = roles.iter().filter_map(Role::permits).min();
-    let referee = Arc::new(Referee::new(permits.unwrap_or_default()));
+    let permits = roles.iter().filter_map(Role::permits).min().unwrap_or_default();
+    let judge = Arc::new(LockJudge::new());
     let mut clients: Vec<Client> = Vec::new();
     let mut contenders = Vec::new();
     for role in roles {
@@ -205,7 +209,7 @@ pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) 
         };
         for _ in 0..role.contenders {
             let number = contenders.len();
-            contenders.push(Contender::new(&client, role, number, place, &referee));
+            contenders.push(Contender::new(&client, role, number, permits, place, &judge));
         }
         clients.push(client);
     }
@@ -234,10 +238,10 @@ pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) 
     Ok(all)
 }
 
-/// Returns the violation that the referee finds.
+/// Returns the violation that the judge finds.
 ///
 /// # Panics
-/// Panics if the referee finds no violation.
+/// Panics if the judge finds no violation.
 pub(crate) async fn run_until_violation(place: &Place, roles: &[Role]) -> String {
     // Contenders whose sequence numbers are equal can also wait for each other. Then the run times out and is repeated.
     for _ in 0..3 {

@@ -10,8 +10,9 @@ use zoolock_tests::{Place, Result, TestFailure, on_both_servers};
 
 use crate::clients::Client;
 use crate::clients::Library::{Java, Kazoo, Zoolock};
-use crate::interop::contenders::{Contender, Role, assert_nothing_left, available, create_parent, role};
-use crate::interop::referee::Referee;
+use crate::interop::contenders::{
+    Contender, LockJudge, Role, assert_nothing_left, available, create_parent, role,
+};
 
 const PROCESSES: usize = 4;
 /// Number of sections (holds of the lock) of the whole fleet between two replacements.
@@ -25,20 +26,20 @@ async fn migrate(place: &Place, stages: &[Role]) {
         return;
     }
     create_parent(place).await;
-    let referee = Arc::new(Referee::new(0));
+    let judge = Arc::new(LockJudge::new());
     let mut fleet = Vec::new();
     for _ in 0..PROCESSES {
-        fleet.push(Member::start(place, &stages[0], &referee).await);
+        fleet.push(Member::start(place, &stages[0], &judge).await);
     }
     for next in &stages[1..] {
         for _ in 0..PROCESSES {
-            until_busy(&referee).await;
+            until_busy(&judge).await;
             // As in a deployment, the old process ends first. The other processes continue.
             fleet.remove(0).stop().await;
-            fleet.push(Member::start(place, next, &referee).await);
+            fleet.push(Member::start(place, next, &judge).await);
         }
     }
-    until_busy(&referee).await;
+    until_busy(&judge).await;
     for member in fleet {
         member.stop().await;
     }
@@ -52,11 +53,11 @@ struct Member {
 }
 
 impl Member {
-    async fn start(place: &Place, role: &Role, referee: &Arc<Referee>) -> Member {
+    async fn start(place: &Place, role: &Role, judge: &Arc<LockJudge>) -> Member {
         let client = Client::start(role.library, place).await;
         // The number of grants so far is a unique number, because each process acquires the lock
         // before the next process starts.
-        let mut contender = Contender::new(&client, role, referee.entries(), place, referee);
+        let mut contender = Contender::new(&client, role, judge.grant_count(), 0, place, judge);
         contender.hold_once(false).await.expect("the process acquires the lock");
         let stopped = Arc::new(AtomicBool::new(false));
         let sections = tokio::spawn({
@@ -77,7 +78,7 @@ impl Member {
     /// Ends the process.
     ///
     /// # Panics
-    /// Panics if the referee has found a violation, and if the process never held the lock again
+    /// Panics if the judge has found a violation, and if the process never held the lock again
     /// after its start.
     async fn stop(self) {
         self.stopped.store(true, Ordering::Relaxed);
@@ -87,9 +88,9 @@ impl Member {
 }
 
 /// Waits until the fleet has had [`BETWEEN`] further sections.
-async fn until_busy(referee: &Referee) {
-    let began = referee.entries();
-    let check = async || match referee.entries() - began {
+async fn until_busy(judge: &LockJudge) {
+    let began = judge.grant_count();
+    let check = async || match judge.grant_count() - began {
         sections if sections >= BETWEEN => Ok(()),
         sections => Err(TestFailure::new(format!("{sections} sections"))),
     };

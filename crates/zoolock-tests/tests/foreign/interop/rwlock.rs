@@ -33,5 +33,5 @@ on_both_servers!(kazoo_naming_shares_with_kazoo, |place| async move {
 // (CURATOR-621).
 on_both_servers!(downgraded_curator_reader_is_overtaken, |place| async move {
     let roles = [role(Zoolock, "write@native", 2), role(Java, "curator-downgrade-read", 1)];
-    assert_violation(&place, &roles, "hold as reader and writer").await;
+    assert_violation(&place, &roles, "Shared").await;
 });

@@ -1,4 +1,4 @@
-//! Violations that the referee must find.
+//! Violations that the judge must find.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::interop::contenders::{
     Role, available, create_parent, role, run, run_until_violation, sections_each,
 };
 
-/// Lets the contenders run until the referee finds a violation that contains `expected`.
+/// Lets the contenders run until the judge finds a violation that contains `expected`.
 pub(crate) async fn assert_violation(place: &Place, roles: &[Role], expected: &str) {
     if !available(roles, place) {
         return;
@@ -22,18 +22,18 @@ pub(crate) async fn assert_violation(place: &Place, roles: &[Role], expected: &s
 
 on_both_servers!(two_exclusive_holders_are_found, |place| async move {
     let roles = [role(Java, "curator-mutex", 2), role(Kazoo, "lock", 2)];
-    assert_violation(&place, &roles, "both hold exclusively").await;
+    assert_violation(&place, &roles, "share Exclusive beside").await;
 });
 
 on_both_servers!(reader_beside_writer_is_found, |place| async move {
     let roles = [role(Java, "curator-write", 1), role(NewKazoo, "read", 2)];
-    assert_violation(&place, &roles, "hold as reader and writer").await;
+    assert_violation(&place, &roles, "Shared").await;
 });
 
 on_both_servers!(excess_permit_is_found, |place| async move {
     // kazoo counts Curator's two directories (`leases` and `locks`) as two of its three leases.
     let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
-    assert_violation(&place, &roles, "permits of 1 are taken").await;
+    assert_violation(&place, &roles, "size: 1 } beside").await;
 });
 
 on_both_servers!(excess_permit_of_larger_semaphore_is_found, |place| async move {
@@ -48,9 +48,9 @@ on_both_servers!(excess_permit_of_larger_semaphore_is_found, |place| async move 
         let ended = timeout(Duration::from_secs(60), run(&place, &roles, Some(sections_each(&roles)))).await;
         if let Err(found) = ended.expect("the contenders make progress") {
             let found = found.to_string();
-            assert!(found.contains("violation: ") && found.contains(" permits of 3 are taken"), "{found}");
+            assert!(found.contains("violation: ") && found.contains("size: 3 } beside"), "{found}");
             return;
         }
     }
-    panic!("the referee found no excess permit");
+    panic!("the judge found no excess permit");
 });

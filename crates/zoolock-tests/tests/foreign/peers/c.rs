@@ -4,10 +4,11 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
+use zoolock_tests::other_libraries::installed;
 use zoolock_tests::skip::Availability;
 use zoolock_tests::{Proxy, on_both_servers, tree};
 
-use crate::programs::{installed, run, test_file};
+use crate::programs::{run, test_file};
 
 const HEADER: &str = "/usr/include/zookeeper/zookeeper.h";
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use zoolock_tests::four_letter::watch_count;
+use zoolock_tests::other_libraries::PYTHON;
 use zoolock_tests::skip::long_or_skip;
 use zoolock_tests::wait::retry_until_ok;
 use zoolock_tests::{
@@ -15,7 +16,7 @@ use zoolock_tests::{
 
 use crate::clients::Library::Kazoo;
 use crate::interop::contenders::{assert_shared_fairly, role};
-use crate::programs::{PYTHON, python_environments, run, test_file};
+use crate::programs::{python_environments, run, test_file};
 
 /// The superuser that kazoo's tests use, with the digest of the password.
 const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";

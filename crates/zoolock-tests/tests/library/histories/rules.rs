@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use zoolock::FencingToken;
+use zoolock_tests::judge::{Share, conflicting};
 
 /// Role of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,22 +17,19 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    fn excludes(self, other: Role) -> bool {
-        match (self, other) {
-            (Role::Releasing, _) | (_, Role::Releasing) => false,
-            (Role::Writer, _) | (_, Role::Writer) => true,
-            (Role::Upgradable, Role::Upgradable) => true,
-            // Permits conflict only if they are too many in total. `conflicting` computes the
-            // total.
-            _ => false,
+    /// Returns the share of the lock, or `None` while it is being released. `size` is the size of a semaphore.
+    fn share(self, size: Option<u32>) -> Option<Share> {
+        match self {
+            Role::Reader => Some(Share::Shared),
+            Role::Upgradable => Some(Share::Upgradable),
+            Role::Writer => Some(Share::Exclusive),
+            Role::Permits(count) => Some(Share::Permits { count, size: size.unwrap_or(0) }),
+            Role::Releasing => None,
         }
     }
 
     pub(crate) fn weight(self) -> u32 {
-        match self {
-            Role::Permits(weight) => weight,
-            _ => 0,
-        }
+        self.share(None).map_or(0, Share::permits)
     }
 }
 
@@ -84,15 +82,11 @@ impl LockRecord {
     pub(crate) fn conflicting<'a>(
         &self,
         role: Role,
-        holders: impl Iterator<Item = (&'a u64, Role)> + Clone,
+        holders: impl Iterator<Item = (&'a u64, Role)>,
     ) -> Vec<u64> {
-        match self.size {
-            None => holders.filter(|(_, other_role)| role.excludes(*other_role)).map(|(id, _)| *id).collect(),
-            Some(size) => {
-                let sum: u32 = holders.clone().map(|(_, role)| role.weight()).sum();
-                if sum + role.weight() <= size { Vec::new() } else { holders.map(|(id, _)| *id).collect() }
-            }
-        }
+        let Some(share) = role.share(self.size) else { return Vec::new() };
+        let shares = holders.filter_map(|(id, role)| Some((*id, role.share(self.size)?)));
+        conflicting(share, shares).unwrap_or_default()
     }
 
     /// Checks that grants follow queue order. `ahead` is the number of permits that holders with lower tickets have.
@@ -111,7 +105,8 @@ impl LockRecord {
             return Ok(());
         }
         for (other_role, newest) in &self.newest {
-            if role.excludes(*other_role) && *newest > ticket {
+            let shares = role.share(None).zip(other_role.share(None));
+            if shares.is_some_and(|(share, other)| share.excludes(other)) && *newest > ticket {
                 return Err(format!("{role:?} {ticket} is granted after the later {other_role:?} {newest}"));
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::{Error, LockEvent, Naming, TestServer};
-use zoolock_tests::history::Recorder;
+use zoolock_tests::Judge;
 use zoolock_tests::{on_both_servers, tree};
 
 use zoolock_tests::locks::{connect, directory, lock_and_release, until_queued};
@@ -30,17 +30,17 @@ on_both_servers!(compatible_namings_share_a_queue, |place| async move {
         ("recipes", [Naming::Native, Naming::WriteLock]),
         ("kazoos", [Naming::Kazoo, Naming::Kazoo]),
     ] {
-        let recorder = Arc::new(Recorder::new());
+        let judge = Arc::new(Judge::new());
         let mut tasks = Vec::new();
         for (at, naming) in namings.into_iter().cycle().take(6).enumerate() {
-            let (zl, recorder) = (connect(&place).await, recorder.clone());
+            let (zl, judge) = (connect(&place).await, judge.clone());
             tasks.push(tokio::spawn(async move {
                 let mutex = zl.mutex(name).naming(naming);
                 for _ in 0..15 {
                     let guard = mutex.lock().await.expect("lock granted");
-                    recorder.enter(at, guard.token());
+                    judge.enter(at, guard.token());
                     tokio::task::yield_now().await;
-                    recorder.exit(at, guard.token());
+                    judge.exit(&at);
                     guard.release().await.expect("release succeeds");
                 }
             }));
@@ -48,8 +48,7 @@ on_both_servers!(compatible_namings_share_a_queue, |place| async move {
         for task in tasks {
             task.await.expect("task does not panic");
         }
-        let history = recorder.checked_history();
-        assert_eq!(history.contenders_by_grant().len(), 90);
+        assert_eq!(judge.checked_grants().len(), 90);
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
 });
