@@ -63,7 +63,7 @@ pub enum DialFailure {
     /// No connection was made: the name did not resolve, the address is not reachable, or the server does not accept a
     /// connection in time.
     NotConnected,
-    /// The host refused the connection. Nothing listens at the address.
+    /// The connection was refused: nothing listens at the address, or a firewall answers in its place.
     Refused,
     /// The server accepted the connection, and closed it at once.
     HungUp,

@@ -160,8 +160,8 @@ impl Hosts {
         lost.for_each(|known| known.late_write_dials = LATE_WRITE_DIALS);
     }
 
-    /// Records that an attempt to connect failed. A refusal shows that the server does not hang, because the system
-    /// accepts connections for a server that hangs. Another failure may have its cause in this process or its network.
+    /// Records that an attempt to connect failed. A server that refuses hardly hangs, because the system accepts connections
+    /// for a server that hangs. Another failure may have its cause in this process or its network.
     fn record_failed(&mut self, endpoint: &Endpoint, failure: DialFailure) {
         for known in self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint) {
             known.is_silent = false;

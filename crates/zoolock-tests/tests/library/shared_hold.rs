@@ -205,8 +205,10 @@ on_both_servers!(panic_ends_the_hold_and_is_reported, |place| async move {
 
 on_both_servers!(expired_session_hands_lock_to_local_waiter, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let connect_timeout = Duration::from_secs(2);
     let (zl, other) = (
         short_session_settings()
+            .connect_timeout(connect_timeout)
             .connect(&place.connect_string_through(&proxy.addr()))
             .await
             .expect("session starts"),
@@ -226,6 +228,9 @@ on_both_servers!(expired_session_hands_lock_to_local_waiter, |place| async move 
     })
     .await;
     assert!(!waiting.is_finished(), "a lost lock is not handed over");
+    // The client has given up its session by then, and no new one can start within its connect timeout.
+    tokio::time::sleep(connect_timeout * 2).await;
+    assert!(!waiting.is_finished(), "a task that waits survives an outage of any length");
     proxy.refuse(false).await;
     let next = tokio::time::timeout(LONG, waiting)
         .await

@@ -51,7 +51,7 @@ mod engine {
 
 mod lock {
     pub(crate) mod acquire {
-        pub(crate) use crate::toy::{Lock, WaitLimit};
+        pub(crate) use crate::toy::{FirstSession, Lock, WaitLimit};
     }
 
     pub(crate) mod held {

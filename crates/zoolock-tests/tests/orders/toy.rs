@@ -293,6 +293,12 @@ impl Drop for Place {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstSession {
+    New,
+    Replacement,
+}
+
 #[derive(Clone, Copy)]
 pub(crate) enum WaitLimit {
     Try,
@@ -354,6 +360,7 @@ impl Lock {
         &self,
         _: Kind,
         wait_limit: WaitLimit,
+        _: FirstSession,
     ) -> Result<Option<Held>, Error> {
         let Context { server, session } = &self.context;
         if session.end().is_some() {

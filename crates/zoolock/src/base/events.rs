@@ -39,7 +39,8 @@ pub enum LockEvent {
     ForeignContender(Ticket, String),
     /// The lock is lost.
     Lost(Ticket, LossReason),
-    /// The lock was released, and the server has confirmed it.
+    /// The lock was released, and the server has confirmed it. A task of a shared hold that passes the lock on or keeps it
+    /// for the next task sends no request. The end of a hold that no task had is told once more.
     Released(Ticket),
     /// The acquisition ended without the lock: the lock was not free, the deadline passed, the caller
     /// cancelled, the server refused, or the session ended.

@@ -71,6 +71,16 @@ impl WaitLimit {
     }
 }
 
+/// The session on which an acquisition begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstSession {
+    /// Any session. If no server is reached within the connect timeout, the acquisition fails.
+    New,
+    /// A session in place of another one, on which the caller has held the lock or waited for it. The acquisition waits
+    /// until a server is reached.
+    Replacement,
+}
+
 impl Lock {
     pub(crate) fn new(context: Context, names: Vec<String>) -> Lock {
         let directories = directories(&context, &names);
@@ -149,7 +159,7 @@ impl Lock {
     ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
         let acquired = async move {
             self.context.process().check_not_forked()?;
-            self.acquire_in_span(kind, wait_limit).await
+            self.acquire_in_span(kind, wait_limit, FirstSession::New).await
         };
         acquired.instrument(self.span(kind))
     }
@@ -159,7 +169,8 @@ impl Lock {
         tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()))
     }
 
-    /// Acquires the lock as [`Lock::acquire`] does, in the caller's span. Queues again if the session expires.
+    /// Acquires the lock as [`Lock::acquire`] does, in the caller's span. Queues again if the session expires. From then on,
+    /// or at once if the first session replaces one, waits for the end of an outage.
     ///
     /// Fails if the wait ends before the server has shown that the lock is busy, or if the server no longer answers at
     /// the end of the wait. Even if the wait limit is shorter, opening a session and each answer may take up to
@@ -168,12 +179,13 @@ impl Lock {
         &self,
         kind: Kind,
         wait_limit: WaitLimit,
+        first_session: FirstSession,
     ) -> Result<Option<Held>, Error> {
         self.names_for(kind)?;
         let directories = self.directories()?;
         let answer_by =
             wait_limit.at_least(crate::base::clock::deadline_after(self.context.answer_timeout()));
-        let mut has_expired = false;
+        let mut has_expired = first_session == FirstSession::Replacement;
         loop {
             // Waiting for a session counts as waiting for the lock.
             let mut metrics = AcquireMetrics::begin(kind_name(kind, directories.len()), self.metrics_label());

@@ -135,11 +135,14 @@ impl Context {
 
     /// Returns whether a server answers a request within the answer timeout.
     pub(crate) async fn server_answers(&self) -> bool {
-        let Some(zk) = self.sessions().first().and_then(|session| session.zk()) else { return false };
+        let asking = async {
+            let Ok(zk) = self.zk().await else { return false };
+            zk.exists("/").await.err().is_none_or(|error| error.failure.is_answer())
+        };
         let alarm = self.alarm(clock::deadline_after(self.answer_timeout()));
         tokio::select! {
             biased;
-            answer = zk.exists("/") => answer.err().is_none_or(|error| error.failure.is_answer()),
+            answers = asking => answers,
             () = alarm => false,
         }
     }

@@ -23,7 +23,7 @@ use crate::base::options::Options;
 use crate::base::sync::{Mutex, lock};
 use crate::base::tasks::Task;
 use crate::engine::Acquisition;
-use crate::lock::acquire::{Lock, WaitLimit};
+use crate::lock::acquire::{FirstSession, Lock, WaitLimit};
 use crate::lock::held::Held;
 use crate::session::{Connection, WatchReservation};
 
@@ -51,6 +51,8 @@ struct HoldState {
     number: u64,
     /// The background task of the current acquisition.
     driver: Option<Task>,
+    /// Set from the first hold on, until no task holds or waits. An acquisition in between continues the wait of its tasks.
+    has_held: bool,
 }
 
 impl Hold {
@@ -70,6 +72,7 @@ impl Hold {
                 last_task: 0,
                 number: 0,
                 driver: None,
+                has_held: false,
             }),
         }
     }
@@ -111,8 +114,11 @@ impl Hold {
     fn ask(self: &Arc<Self>, wait_limit: WaitLimit) -> Option<WaitingTask> {
         let state = &mut *lock(&self.state);
         let only_tries = matches!(wait_limit, WaitLimit::Try);
-        if only_tries && state.queue.is_idle() {
-            return None;
+        if state.queue.is_idle() {
+            if only_tries {
+                return None;
+            }
+            state.has_held = false;
         }
         // Reports how many tasks of this client are ahead.
         let ahead = u32::try_from(state.queue.len()).unwrap_or(u32::MAX);
@@ -135,7 +141,7 @@ impl Hold {
     /// Acquires the lock for one task with a request of its own, if the lock is free. Then shares the hold with the other
     /// tasks, unless another task has asked for it meanwhile.
     async fn try_alone(self: &Arc<Self>) -> Result<Option<Held>, Error> {
-        let held = match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::Try).await {
+        let held = match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::Try, FirstSession::New).await {
             Ok(Some(held)) => held,
             outcome => {
                 self.listeners.tell(LockEvent::GaveUp);
@@ -165,6 +171,7 @@ impl Hold {
 
     fn begin_hold(self: &Arc<Self>, state: &mut HoldState, held: Held) {
         state.held = Some(held);
+        state.has_held = true;
         let action = state.queue.begin_hold(clock::now(), state.is_lease_valid());
         self.act(state, action);
     }
@@ -193,16 +200,17 @@ impl Hold {
 
     fn start_driver(self: &Arc<Self>, state: &mut HoldState) {
         state.number += 1;
-        let driving = self.clone().drive(state.number);
+        let first_session = if state.has_held { FirstSession::Replacement } else { FirstSession::New };
+        let driving = self.clone().drive(state.number, first_session);
         state.driver = Some(self.lock.context.tasks().spawn(driving));
     }
 
     /// Acquires the lock, and then watches the hold.
-    async fn drive(self: Arc<Self>, number: u64) {
+    async fn drive(self: Arc<Self>, number: u64, mut first_session: FirstSession) {
         let outcome = loop {
-            match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::ForEver).await {
-                // The grant was polled only after the lease had ended. Acquires again, because tasks still wait.
-                Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
+            match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::ForEver, first_session).await {
+                // The grant was polled only after its loss. Acquires again, because tasks still wait.
+                Err(Error::Lost { .. }) => first_session = FirstSession::Replacement,
                 outcome => break outcome,
             }
         };

@@ -130,6 +130,9 @@ impl LockSession {
             log_event!(DEBUG, path = logged, "deletes a znode whose create was carried out late");
             match zk.commit(vec![Op::DeleteVersion(path, stat.version)]).await {
                 Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {}
+                // A stray that this client may not delete must not protect the others. The next attach tries it again.
+                Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {}
+                Err(error) if error.failure.is_answer() => is_complete = false,
                 Err(error) => return Err(error),
             }
         }
