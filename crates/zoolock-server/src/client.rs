@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use zoolock_wire::{Code, Identity, perms};
 
 use crate::acl::{AclList, identity_key};
-use crate::limits::{MAX_REPLY_BYTES, REPLY_ITEM_BYTES};
+use crate::caps::{MAX_REPLY_BYTES, REPLY_ITEM_BYTES};
 
 /// Maximum number of verdicts that a client keeps. At this number all of them are dropped.
 const MAX_VERDICTS: usize = 256;

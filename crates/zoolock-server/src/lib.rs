@@ -58,6 +58,7 @@
 mod access;
 pub mod acl;
 mod builder;
+mod caps;
 mod client;
 mod commit;
 mod connection_limits;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
 use crate::acl::AclList;
+use crate::caps::MAX_PATH_NAMES;
 use crate::client::{Client, path_steps};
 use crate::ids::SessionId;
-use crate::limits::MAX_PATH_NAMES;
 use crate::pending::{PendingState, PendingZnode};
 use crate::sent_acl::{self, MAX_MULTI_BYTES};
 use crate::state::State;

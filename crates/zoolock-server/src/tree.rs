@@ -3,6 +3,7 @@
 mod acls;
 mod arena;
 mod cursors;
+mod last_walk;
 mod load;
 mod meta;
 mod owner;

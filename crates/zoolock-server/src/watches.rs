@@ -217,14 +217,39 @@ impl Watches {
         !self.ended.is_empty()
     }
 
-    /// Returns the maximum number of connections that get an event. `kind` and `path` are those of the event.
-    pub(crate) fn max_audience(&self, kind: EventKind, path: &str) -> usize {
-        let here = self.watchers(path).map_or(0, |watchers| watchers.conns.len());
-        if self.recursive.is_empty() || kind == EventKind::ChildrenChanged {
-            return here;
+    /// Returns the connections that get an event, in order, or `None` if more than `max` watches on the path and its
+    /// ancestors are to be visited. `kind` and `path` are those of the event. The result may contain connections whose
+    /// watches have ended.
+    pub(crate) fn audience(&self, kind: EventKind, path: &str, max: usize) -> Option<Vec<ConnId>> {
+        let wanted = wanted_kinds(kind);
+        let mut visited = 0;
+        let mut audience = Vec::new();
+        let mut visit = |watchers: &BTreeMap<ConnId, WatchKinds>| {
+            visited += watchers.len();
+            if visited > max {
+                return None;
+            }
+            audience.extend(watchers.iter().filter(|(_, has)| has.and(wanted).any()).map(|(&conn, _)| conn));
+            Some(())
+        };
+        if let Some(watchers) = self.watchers(path) {
+            visit(&watchers.conns)?;
         }
-        let above = self.hasher.ancestor_keys(path).filter_map(|key| self.recursive.get(&key));
-        here + above.map(BTreeMap::len).sum::<usize>()
+        if !self.recursive.is_empty() && kind != EventKind::ChildrenChanged {
+            let above = self.hasher.ancestor_keys(path).filter_map(|key| self.recursive.get(&key));
+            above.map(&mut visit).collect::<Option<()>>()?;
+            audience.sort_unstable();
+            audience.dedup();
+        }
+        Some(audience)
+    }
+
+    /// Removes the one-shot watches of connections that an event uses up.
+    pub(crate) fn use_up(&mut self, kind: EventKind, path: &str, conns: &[ConnId]) {
+        let key = self.hasher.key(path);
+        for &conn in conns {
+            self.remove_kinds(key, conn, wanted_kinds(kind).and(WatchKinds::ONE_SHOT));
+        }
     }
 
     /// Returns whether a connection gets an event, and removes its one-shot watches that fire.
@@ -267,29 +292,6 @@ impl Watches {
     /// Returns the number of paths that a connection watches.
     pub(crate) fn count(&self, conn: ConnId) -> usize {
         self.conns.get(&conn).map_or(0, |watched| watched.paths.len())
-    }
-
-    /// Returns the connections that get an event, and removes the one-shot watches that fire. The result may contain
-    /// connections whose watches have ended.
-    pub(crate) fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
-        let (key, wanted) = (self.hasher.key(path), wanted_kinds(kind));
-        let mut notified: Vec<ConnId> = match self.paths.get(&key) {
-            None => Vec::new(),
-            Some(PathWatches { conns, .. }) => {
-                conns.iter().filter(|(_, has)| has.and(wanted).any()).map(|(&conn, _)| conn).collect()
-            }
-        };
-        for &conn in &notified {
-            self.remove_kinds(key, conn, wanted.and(WatchKinds::ONE_SHOT));
-        }
-        if !self.recursive.is_empty() && kind != EventKind::ChildrenChanged {
-            let above = self.hasher.ancestor_keys(path).filter_map(|key| self.recursive.get(&key));
-            let wanting = above.flatten().filter(|(_, has)| has.and(wanted).any());
-            notified.extend(wanting.map(|(&conn, _)| conn));
-            notified.sort_unstable();
-            notified.dedup();
-        }
-        notified
     }
 
     /// Returns the number of paths that a connection watches. A long path counts as several.
@@ -418,6 +420,15 @@ mod tests {
 
     const FIRST: ConnId = ConnId(1);
     const SECOND: ConnId = ConnId(2);
+
+    impl Watches {
+        /// Returns the connections that get an event, and removes the one-shot watches that it uses up.
+        fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
+            let audience = self.audience(kind, path, usize::MAX).expect("a number below the largest one");
+            self.use_up(kind, path, &audience);
+            audience
+        }
+    }
 
     #[test]
     fn one_shot_watches_fire_once_and_leave_nothing() {

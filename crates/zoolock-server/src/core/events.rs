@@ -25,14 +25,16 @@ impl Core {
             if event.kind == EventKind::Deleted {
                 self.record_deletion(&event.path);
             }
-            let audience = self.watches.max_audience(event.kind, &event.path);
-            let sends = (SEND_STEPS + event.path.len() / 16) * audience;
             self.steps += EVENT_STEPS + path_steps(&event.path);
-            if self.deliveries.is_empty() && self.steps + sends < self.config.slice_steps {
-                self.steps += sends;
-                if audience > 0 {
-                    self.deliver_now(event);
-                }
+            let send_steps = SEND_STEPS + event.path.len() / 16;
+            let max_sends = self.config.slice_steps.saturating_sub(self.steps) / send_steps;
+            let audience = match self.deliveries.is_empty() && max_sends > 0 {
+                true => self.watches.audience(event.kind, &event.path, max_sends),
+                false => None,
+            };
+            if let Some(conns) = audience {
+                self.steps += send_steps * conns.len();
+                self.deliver_now(event, &conns);
             } else {
                 undelivered.push(Arc::clone(&event.path));
                 self.deliveries.push(Event::new(event));
@@ -44,10 +46,13 @@ impl Core {
         }
     }
 
-    fn deliver_now(&mut self, event: PathChange) {
-        let conns = self.watches.fire(event.kind, &event.path);
+    fn deliver_now(&mut self, event: PathChange, conns: &[ConnId]) {
+        if conns.is_empty() {
+            return;
+        }
+        self.watches.use_up(event.kind, &event.path, conns);
         let event = Event::new(event);
-        for conn in conns {
+        for &conn in conns {
             if self.may_read(conn, &event.acl) {
                 self.send_event_frame(conn, &event.frame);
             }

@@ -6,8 +6,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SharedServer;
 use super::background::MAX_TURN_STEPS;
+use crate::caps::{MAX_OPERATIONS, MAX_PATH_NAMES, MAX_REPLY_BYTES};
 use crate::core::CoreConfig;
-use crate::limits::{MAX_OPERATIONS, MAX_PATH_NAMES, MAX_REPLY_BYTES};
 
 /// A metric.
 pub(super) struct Metric {

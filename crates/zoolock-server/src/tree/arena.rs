@@ -9,6 +9,7 @@ use std::iter::successors;
 use bytes::Bytes;
 use slab::Slab;
 
+use super::last_walk::LastWalk;
 use super::meta::NodeMeta;
 use super::slot_index::SlotIndex;
 use crate::ids::Zxid;
@@ -114,6 +115,7 @@ pub(super) struct Arena {
     index: SlotIndex,
     /// Keyed at random, because clients choose the names.
     hasher: RandomState,
+    last_walk: LastWalk,
     /// The first slot that was never used.
     end: u32,
 }
@@ -122,7 +124,8 @@ impl Arena {
     /// Creates an arena with a root that has this snapshot number.
     pub(super) fn new(snapshot_number: u32) -> Self {
         let (index, hasher) = (SlotIndex::default(), RandomState::new());
-        let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
+        let last_walk = LastWalk::default();
+        let mut arena = Arena { nodes: Slab::new(), index, hasher, last_walk, end: ROOT + 1 };
         let meta = NodeMeta::new(Zxid(0), 0, 0);
         arena.nodes.insert(new_node(NONE, "", None, 0, meta, snapshot_number));
         arena
@@ -177,7 +180,7 @@ impl Arena {
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         match path.strip_prefix('/')? {
             "" => Some(ROOT),
-            names => names.split('/').try_fold(ROOT, |id, name| self.child(id, name)),
+            _ => self.last_walk.find(path, ROOT, |parent, name| self.child(parent, name)),
         }
     }
 
@@ -232,6 +235,7 @@ impl Arena {
     /// Removes a znode that has no children and is not the root.
     pub(super) fn remove(&mut self, id: u32) -> TreeNode {
         assert!(self.node(id).children == 0 && id != ROOT, "only a childless znode may be deleted");
+        self.last_walk.remove(id);
         self.unlink(id);
         let node = self.nodes.remove(id as usize);
         let hash = self.hash(node.parent, node.name_bytes());
