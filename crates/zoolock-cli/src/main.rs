@@ -23,6 +23,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::error::ErrorKind;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -88,7 +89,11 @@ fn print_clap_message(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let _ = std::io::stderr().write_all(format!("zoolock: {text}").as_bytes());
-    Exit::USAGE
+    match error.kind() {
+        // The name of a host cannot be resolved.
+        ErrorKind::Io => Exit::UNAVAILABLE,
+        _ => Exit::USAGE,
+    }
 }
 
 /// Runs the subcommand of `plan` on a new async runtime.

@@ -1,6 +1,10 @@
 //! `zoolock doctor`.
 
+use std::str::FromStr as _;
+
 use clap::Args as ClapArgs;
+
+use super::values;
 
 const DOCTOR_HELP: &str = "\
 Checks each server (with four-letter words), the session and its negotiated timeout, the request latency, the server's \
@@ -21,6 +25,11 @@ pub(crate) struct DoctorArgs {
     pub(crate) strict: bool,
 
     /// Maximum number of directories to check
-    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2000,
+        value_parser = values::positive(usize::from_str, "must be at least 1; the default is 2000")
+    )]
     pub(crate) limit: usize,
 }

@@ -1,11 +1,20 @@
 //! Flags of every command.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::copied::CopiedFlags;
+use super::values;
+
+/// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
+const SHORTEST_SESSION: Duration = Duration::from_secs(6);
+/// Maximum session timeout that the library accepts.
+const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
+/// Minimum of `--connect-timeout`. It is more than 0s.
+const SHORTEST_CONNECT: Duration = Duration::from_nanos(1);
 
 /// Flags that are accepted before or after the subcommand.
 #[derive(Debug, ClapArgs)]
@@ -30,9 +39,10 @@ pub(crate) struct Global {
         value_name = "TIME",
         allow_hyphen_values = true,
         default_value = "30s",
+        value_parser = values::time_within(SHORTEST_SESSION..=LONGEST_SESSION, "choose a time from 6s to 1h"),
         help_heading = "Connection"
     )]
-    pub(crate) session_timeout: String,
+    pub(crate) session_timeout: Duration,
 
     /// Maximum time to connect to a server, such as 500ms or 10s; more than 0s
     #[arg(
@@ -42,9 +52,10 @@ pub(crate) struct Global {
         value_name = "TIME",
         allow_hyphen_values = true,
         default_value = "10s",
+        value_parser = values::time_within(SHORTEST_CONNECT..=Duration::MAX, "no time to connect; the default is 10s"),
         help_heading = "Connection"
     )]
-    pub(crate) connect_timeout: String,
+    pub(crate) connect_timeout: Duration,
 
     /// Credentials, for example digest:@FILE
     ///
@@ -82,10 +93,11 @@ pub(crate) struct Global {
         long,
         global = true,
         value_name = "SCHEME:ID",
+        value_parser = values::reader(),
         conflicts_with = "world_writable",
         help_heading = "Connection"
     )]
-    pub(crate) reader: Vec<String>,
+    pub(crate) reader: Vec<(String, String)>,
 
     /// Create znodes that every client may change, even with --auth or --cert
     #[arg(long, global = true, help_heading = "Connection")]
@@ -98,6 +110,7 @@ pub(crate) struct Global {
         env = "ZOOLOCK_ROOT",
         value_name = "PATH",
         default_value = "/locks",
+        value_parser = values::root(),
         help_heading = "Connection"
     )]
     pub(crate) root: String,

@@ -1,6 +1,16 @@
 //! Arguments of the commands that read locks. `top` can also change locks, with two of its keys.
 
+use std::str::FromStr as _;
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, ValueEnum};
+
+use super::values;
+
+/// Minimum interval of `top`. A shorter interval shows nothing more, and loads the server.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum interval of `top`.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const LS_HELP: &str = "\
 HELD uses the clock of the server. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
@@ -26,8 +36,8 @@ pub(crate) struct LsArgs {
     pub(crate) held_by: Option<String>,
 
     /// List only locks that have been held, or may have been held, for this time or longer
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) older: Option<String>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    pub(crate) older: Option<Duration>,
 }
 
 /// Order of the list of locks.
@@ -59,7 +69,12 @@ pub(crate) struct HistoryArgs {
     pub(crate) name: Option<String>,
 
     /// Show at most this number of events, the last ones
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        value_parser = values::positive(usize::from_str, "must be at least 1; the default is 50")
+    )]
     pub(crate) last: usize,
 }
 
@@ -101,8 +116,14 @@ pub(crate) struct TopArgs {
     pub(crate) prefix: Option<String>,
 
     /// Time between two reads of the locks, at least 100ms; longer if a read takes long
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "1s")]
-    pub(crate) interval: String,
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        default_value = "1s",
+        value_parser = values::time_within(SHORTEST_INTERVAL..=LONGEST_INTERVAL, "must be between 100ms and 1h")
+    )]
+    pub(crate) interval: Duration,
 
     /// Disable the keys r (revoke) and b (break)
     #[arg(long)]

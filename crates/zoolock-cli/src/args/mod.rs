@@ -1,6 +1,7 @@
 //! The command line and its help. Nothing here reads files or connects.
 //!
 //! * `global.rs`: flags of every command; `waiting.rs`: flags of commands that acquire a lock.
+//! * `values.rs`: parsers of the values of flags.
 //! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
@@ -17,6 +18,7 @@ mod serve;
 mod short_help;
 #[cfg(feature = "ui")]
 mod ui;
+mod values;
 mod waiting;
 
 use std::ffi::OsString;

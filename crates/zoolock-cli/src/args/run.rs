@@ -1,9 +1,11 @@
 //! The commands that acquire locks, and the two hidden commands that `run` starts.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
+use super::values;
 use super::waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs};
 
 const RUN_HELP: &str = "\
@@ -84,8 +86,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct ChildArgs {
     /// Time between TERM and KILL, such as 2s, if the lock is about to be lost, or if CMD ends and leaves processes
     /// behind [default: 5s, at most a sixth of the negotiated session timeout]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) grace: Option<String>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    pub(crate) grace: Option<Duration>,
 
     /// Reaction if zoolock is asked to release the lock (`zoolock revoke`): send TERM to CMD, or only print a warning
     #[arg(long, value_name = "WHAT", default_value = "term")]

@@ -1,8 +1,17 @@
 //! `zoolock serve`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr as _;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use zoolock_server::FourLetterWord;
+
+use super::values;
+
+/// Minimum of `--idle`: the command that starts a server needs time to connect.
+const MIN_IDLE: Duration = Duration::from_millis(100);
 
 const SERVE_HELP: &str = "\
 Without --require-auth, any client that can connect may acquire and break any lock. With --require-auth, clients must \
@@ -18,8 +27,13 @@ of ZooKeeper:
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
     /// Address to listen on; unless it is a loopback address, clients on other hosts can connect
-    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "backup", "status", "stop", "adopt", "local"])]
-    pub(crate) listen: Option<String>,
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_parser = values::address(),
+        required_unless_present_any = ["tls_listen", "backup", "status", "stop", "adopt", "local"]
+    )]
+    pub(crate) listen: Option<SocketAddr>,
 
     /// Directory to store znodes and sessions in; without it, they are lost when the server ends
     #[arg(long, value_name = "DIR", conflicts_with_all = OWN_SERVER_FLAGS)]
@@ -73,8 +87,18 @@ pub(crate) struct ServeArgs {
     pub(crate) local: bool,
 
     /// Time without a session after which this user's server stops
-    #[arg(long, hide = true, env = "ZOOLOCK_LOCAL_IDLE", value_name = "TIME", default_value = "10m")]
-    pub(crate) idle: String,
+    #[arg(
+        long,
+        hide = true,
+        env = "ZOOLOCK_LOCAL_IDLE",
+        value_name = "TIME",
+        default_value = "10m",
+        value_parser = values::time_within(
+            MIN_IDLE..=Duration::MAX,
+            "the server would end before a client connects; choose 100ms or more (--idle, or ZOOLOCK_LOCAL_IDLE)"
+        )
+    )]
+    pub(crate) idle: Duration,
 }
 
 /// Flags that act on this user's server. They conflict with the flags that configure another server.
@@ -104,8 +128,14 @@ pub(crate) enum RecoverArg {
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
     /// Address to listen on for TLS, in addition to --listen or instead of it
-    #[arg(long, value_name = "ADDRESS", requires_all = ["tls_cert", "tls_key"], conflicts_with_all = OWN_SERVER_FLAGS)]
-    pub(crate) tls_listen: Option<String>,
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_parser = values::address(),
+        requires_all = ["tls_cert", "tls_key"],
+        conflicts_with_all = OWN_SERVER_FLAGS
+    )]
+    pub(crate) tls_listen: Option<SocketAddr>,
 
     /// Server certificate (PEM) and its intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
@@ -155,7 +185,15 @@ pub(crate) struct AccessArgs {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
     /// Maximum number of connections [default: as many as the limit on open files allows]
-    #[arg(long, value_name = "COUNT", conflicts_with_all = OWN_SERVER_FLAGS)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = values::positive(
+            usize::from_str,
+            "no client could connect; omit it for the default"
+        ),
+        conflicts_with_all = OWN_SERVER_FLAGS
+    )]
     pub(crate) max_connections: Option<usize>,
 
     /// Maximum number of connections per client address; 0: no limit
@@ -163,16 +201,34 @@ pub(crate) struct LimitArgs {
     pub(crate) max_connections_per_address: usize,
 
     /// Length of a tick; the server expires sessions only at multiples of this time
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "2s")]
-    pub(crate) tick: String,
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        default_value = "2s",
+        value_parser = values::time()
+    )]
+    pub(crate) tick: Duration,
 
     /// Minimum negotiated session timeout [default: 2 ticks]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = OWN_SERVER_FLAGS)]
-    pub(crate) min_session_timeout: Option<String>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        value_parser = values::time(),
+        conflicts_with_all = OWN_SERVER_FLAGS
+    )]
+    pub(crate) min_session_timeout: Option<Duration>,
 
     /// Maximum negotiated session timeout [default: 20 ticks]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = OWN_SERVER_FLAGS)]
-    pub(crate) max_session_timeout: Option<String>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        value_parser = values::time(),
+        conflicts_with_all = OWN_SERVER_FLAGS
+    )]
+    pub(crate) max_session_timeout: Option<Duration>,
 }
 
 /// Monitoring settings.
@@ -180,10 +236,16 @@ pub(crate) struct LimitArgs {
 #[command(next_help_heading = "Operation")]
 pub(crate) struct MonitoringArgs {
     /// Address for /metrics (Prometheus), /ready and /live over HTTP, without authentication
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = OWN_SERVER_FLAGS)]
-    pub(crate) metrics: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address(), conflicts_with_all = OWN_SERVER_FLAGS)]
+    pub(crate) metrics: Option<SocketAddr>,
 
     /// Four-letter words to answer [default: envi,isro,mntr,ruok,srvr,wchs; only ruok with --require-auth]
-    #[arg(long, value_name = "WORDS", value_delimiter = ',', conflicts_with_all = OWN_SERVER_FLAGS)]
-    pub(crate) words: Option<Vec<String>>,
+    #[arg(
+        long,
+        value_name = "WORDS",
+        value_delimiter = ',',
+        value_parser = values::word(),
+        conflicts_with_all = OWN_SERVER_FLAGS
+    )]
+    pub(crate) words: Option<Vec<FourLetterWord>>,
 }

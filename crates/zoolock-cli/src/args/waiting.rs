@@ -1,7 +1,13 @@
 //! Flags of the commands that acquire locks.
 
-use clap::Args as ClapArgs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, value_parser};
+use zoolock::Naming;
 use zoolock_core::names::Role;
+
+use super::values;
 
 /// Time to wait for a lock.
 #[derive(Debug, ClapArgs)]
@@ -12,8 +18,8 @@ pub(crate) struct WaitingArgs {
     pub(crate) try_once: bool,
 
     /// Give up if the lock is not acquired within this time, such as 500ms, 30s or 1h30m [default: no limit]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) timeout: Option<String>,
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    pub(crate) timeout: Option<Duration>,
 
     /// Exit code, 0 to 255, if the lock is not acquired in time; with 0, this is no error, and --quiet prints nothing
     /// about it
@@ -40,8 +46,8 @@ pub(crate) struct DescriptionArgs {
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
     /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address())]
+    pub(crate) metrics: Option<SocketAddr>,
 
     /// OpenTelemetry collector to push metrics to, as http://HOST:4318 [default: none]
     #[arg(long, value_name = "URL")]
@@ -65,19 +71,26 @@ pub(crate) struct KindArgs {
     pub(crate) write: bool,
 
     /// Use a semaphore with N permits in total; all its clients must give the same number [default: no semaphore]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::positive(value_parser!(u32), values::PERMITS))]
     pub(crate) permits: Option<u32>,
 
     /// Znode naming scheme, for sharing a queue with other client libraries: native, curator, kazoo, write-lock
-    #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
-    pub(crate) naming: String,
+    #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native", value_parser = values::naming())]
+    pub(crate) naming: Naming,
 
     /// Declare that every kazoo client of this lock has extra_lock_patterns=["lock-"], and so waits for native names
     #[arg(long)]
     pub(crate) kazoo_pattern: bool,
 
     /// Number of permits to acquire together, all or none
-    #[arg(long, value_name = "K", requires = "permits", conflicts_with_all = ["shared", "write"], default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "K",
+        requires = "permits",
+        conflicts_with_all = ["shared", "write"],
+        default_value_t = 1,
+        value_parser = values::positive(value_parser!(u32), "take at least one permit")
+    )]
     pub(crate) take: u32,
 
     /// Record this holder in the lock directory: if zoolock dies or loses the lock, the next holder gets
@@ -86,8 +99,14 @@ pub(crate) struct KindArgs {
     pub(crate) crash_detection: bool,
 
     /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly [default: 0s]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "permits")]
-    pub(crate) lock_delay: Option<String>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        value_parser = values::time(),
+        conflicts_with = "permits"
+    )]
+    pub(crate) lock_delay: Option<Duration>,
 }
 
 /// Kind of lock to acquire.
@@ -132,11 +151,9 @@ impl KindArgs {
         match (self.permits, self.take) {
             (Some(size), take) => {
                 require_one_name("--permits")?;
-                match take {
-                    _ if size == 0 => Err("--permits 0: a semaphore has at least one permit".to_owned()),
-                    0 => Err("--take 0: take at least one permit".to_owned()),
-                    _ if take > size => Err(format!("--take {take}: more than the {size} of --permits")),
-                    _ => Ok(WantedKind::Permits { size, take }),
+                match take > size {
+                    true => Err(format!("--take {take}: more than the {size} of --permits")),
+                    false => Ok(WantedKind::Permits { size, take }),
                 }
             }
             _ if self.write => require_one_name("--write").map(|()| WantedKind::Write),

@@ -1,17 +1,6 @@
-//! Parses and formats durations.
+//! Formats durations.
 
 use std::time::Duration;
-
-use crate::base::exit::Failure;
-
-/// Parses the value of a flag, such as 30s, 500ms, 2m or 1h30m.
-pub(crate) fn parse_duration(flag: &str, text: &str) -> Result<Duration, Failure> {
-    let hint = "write it as 30s, 500ms, 2m or 1h30m";
-    let signed: jiff::SignedDuration =
-        text.trim().parse().map_err(|_| Failure::usage(format!("{flag} {text:?}: not a time; {hint}")))?;
-    Duration::try_from(signed)
-        .map_err(|_| Failure::usage(format!("{flag} {text:?}: a time cannot be negative; {hint}")))
-}
 
 /// Formats a duration. Cuts a duration below 0.95 s to whole milliseconds. Rounds a duration below
 /// 9.95 s to tenths of a second, and a longer duration to seconds.

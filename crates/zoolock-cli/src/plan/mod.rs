@@ -30,13 +30,12 @@ use std::time::Duration;
 use zoolock::Ticket;
 
 use crate::args::manual;
-use crate::args::{Args, Command, DoctorArgs, Global, ManArgs, OnLost};
-use crate::base::duration::parse_duration;
+use crate::args::{Args, Command, DoctorArgs, Global, LsArgs, ManArgs, OnLost};
 use crate::base::executable;
 use crate::base::exit::Failure;
 use crate::base::proc::check_proc;
 
-use run::{file_name, new_owner, parse_grace};
+use run::{check_grace, file_name, new_owner};
 use selection::ListSelection;
 use serve::ServePlan;
 use service::{check_name, check_prefix};
@@ -141,14 +140,14 @@ impl Plan {
             Command::Run(run) => {
                 refuse_json(&global, "run")?;
                 let mut service = plan_connection(&global, run.description.note.clone())?;
-                set_naming(&mut service, &run.kind)?;
+                set_naming(&mut service, &run.kind);
                 service.owner = Some(match check_owner(&run.description)? {
                     Some(owner) => owner,
                     None => new_owner()?,
                 });
                 let wanted = plan_locks(&run.names, &run.waiting, &run.kind, &service)?;
                 service.connect_timeout = wanted.patience.shorten(service.connect_timeout);
-                let grace = parse_grace(run.child.grace.as_deref(), service.session_timeout)?;
+                let grace = check_grace(run.child.grace, service.session_timeout)?;
                 // This is `None` without --grace. The grace period then depends on the negotiated
                 // session timeout.
                 service.grace = grace;
@@ -178,7 +177,7 @@ impl Plan {
             }
             Command::Hold(hold) => {
                 let mut service = plan_connection(&global, hold.description.note.clone())?;
-                set_naming(&mut service, &hold.kind)?;
+                set_naming(&mut service, &hold.kind);
                 service.owner = check_owner(&hold.description)?;
                 let wanted = plan_locks(&hold.names, &hold.waiting, &hold.kind, &service)?;
                 service.connect_timeout = wanted.patience.shorten(service.connect_timeout);
@@ -189,10 +188,9 @@ impl Plan {
             Command::Ls(ls) => {
                 let service = plan_connection(&global, None)?;
                 check_prefix(ls.prefix.as_deref(), &service.root)?;
-                let older = ls.older.map(|text| parse_duration("--older", &text)).transpose()?;
-                let selection =
-                    ListSelection { order: ls.sort, waiting: ls.waiting, held_by: ls.held_by, older };
-                Ok(Self::Ls { service, prefix: ls.prefix, selection, json: global.json })
+                let LsArgs { prefix, sort: order, waiting, held_by, older } = ls;
+                let selection = ListSelection { order, waiting, held_by, older };
+                Ok(Self::Ls { service, prefix, selection, json: global.json })
             }
             Command::Show(show) => {
                 let service = plan_connection(&global, None)?;
@@ -220,9 +218,6 @@ impl Plan {
                 if let Some(name) = &history.name {
                     check_name(name, &service.root)?;
                 }
-                if history.last == 0 {
-                    return Err(Failure::usage("--last 0: must be at least 1; the default is 50"));
-                }
                 Ok(Self::History { service, name: history.name, last: history.last, json: global.json })
             }
             Command::Revoke(revoke) => {
@@ -230,38 +225,27 @@ impl Plan {
                 let mut service = plan_connection(&global, revoke.note)?;
                 check_name(&revoke.name, &service.root)?;
                 service.command = Some(format!("zoolock revoke {}", revoke.name));
-                let ticket = revoke.token.as_deref().map(parse_ticket).transpose()?;
-                let wait = revoke.wait.map(|text| parse_duration("--wait", &text)).transpose()?;
-                Ok(Self::Revoke { service, name: revoke.name, ticket, wait })
+                Ok(Self::Revoke { service, name: revoke.name, ticket: revoke.token, wait: revoke.wait })
             }
             Command::Break(broken) => {
                 refuse_json(&global, "break")?;
                 let mut service = plan_connection(&global, broken.note)?;
                 check_name(&broken.name, &service.root)?;
                 service.command = Some(format!("zoolock break {}", broken.name));
-                let ticket = broken.token.as_deref().map(parse_ticket).transpose()?;
-                Ok(Self::Break { service, name: broken.name, ticket })
+                Ok(Self::Break { service, name: broken.name, ticket: broken.token })
             }
             Command::Resize(resize) => {
                 refuse_json(&global, "resize")?;
                 let service = plan_connection(&global, None)?;
                 check_name(&resize.name, &service.root)?;
-                if resize.permits == 0 {
-                    return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
-                }
                 Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
-            Command::Doctor(DoctorArgs { strict, limit }) => {
-                if limit == 0 {
-                    return Err(Failure::usage("--limit 0: must be at least 1; the default is 2000"));
-                }
-                Ok(Self::Doctor(DoctorPlan {
-                    service: plan_connection(&global, None)?,
-                    strict,
-                    limit,
-                    json: global.json,
-                }))
-            }
+            Command::Doctor(DoctorArgs { strict, limit }) => Ok(Self::Doctor(DoctorPlan {
+                service: plan_connection(&global, None)?,
+                strict,
+                limit,
+                json: global.json,
+            })),
             #[cfg(feature = "ui")]
             Command::Ui(asked) => ui::plan(&global, asked),
             Command::Serve(serve) => serve::plan(*serve, &global),
@@ -296,10 +280,6 @@ fn plan_man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
         ))
     })?;
     Ok(Plan::Man(page))
-}
-
-fn parse_ticket(text: &str) -> Result<Ticket, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("--token {error}; `zoolock show` prints it")))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::service::ConnectionSettings;
 use super::waiting::WantedLocks;
 use crate::args::{OnLost, OnRevoke};
-use crate::base::duration::{format_duration, parse_duration};
+use crate::base::duration::format_duration;
 use crate::base::exit::Failure;
 use crate::metrics::Export;
 
@@ -50,18 +50,18 @@ pub(super) fn new_owner() -> Result<String, Failure> {
     Ok(format!("run-{number:016x}"))
 }
 
-/// Parses `--grace`. Refuses more than a third of the session timeout before connecting. The
-/// library checks the exact maximum, which is about a sixth of the session timeout.
-pub(super) fn parse_grace(
-    asked: Option<&str>,
+/// Refuses a `--grace` of more than a third of the session timeout before connecting. The library checks the exact
+/// maximum, which is about a sixth of the session timeout.
+pub(super) fn check_grace(
+    grace: Option<Duration>,
     session_timeout: Duration,
 ) -> Result<Option<Duration>, Failure> {
-    let Some(text) = asked else { return Ok(None) };
-    let grace = parse_duration("--grace", text)?;
+    let Some(grace) = grace else { return Ok(None) };
     if grace > session_timeout / 3 {
         return Err(Failure::usage(format!(
-            "--grace {text}: too long for a session timeout of {}, which allows about a sixth; raise --session-timeout \
+            "--grace {}: too long for a session timeout of {}, which allows about a sixth; raise --session-timeout \
              or lower --grace",
+            format_duration(grace),
             format_duration(session_timeout)
         )));
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn grace_without_room_for_renewals_is_refused() {
-        assert!(parse_grace(Some("10s"), Duration::from_secs(30)).is_ok());
+        assert!(check_grace(Some(Duration::from_secs(10)), Duration::from_secs(30)).is_ok());
         assert!(refused(&["run", "--grace", "11s", "x", "--", "true"]).contains("--grace 11s"));
     }
 }

@@ -1,22 +1,15 @@
 //! Checks the arguments of `zoolock serve`.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use zoolock_server::{
-    Builder, ClientCertificates, Durability, FourLetterWord, Limits, Server, TlsConfig, Users,
-};
+use zoolock_server::{Builder, ClientCertificates, Durability, Limits, Server, TlsConfig, Users};
 
 use crate::args::{self, Global, RecoverArg, ServeArgs, TlsArgs, TlsClients};
-use crate::base::duration::{format_duration, parse_duration};
+use crate::base::duration::format_duration;
 use crate::base::exit::Failure;
 use crate::base::memory::{LEAST_MEMORY, available_memory};
 use crate::plan::credentials::{MAX_PEM_FILE, open_for_flag, read_private_file};
 use crate::plan::{Plan, refuse_json};
-
-/// Minimum of `--idle`: the command that starts a server needs time to connect.
-const MIN_IDLE: Duration = Duration::from_millis(100);
 
 /// Maximum size of the file with accounts, in bytes.
 const MAX_USERS_FILE: u64 = 16 << 20;
@@ -67,31 +60,21 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         return Ok(Plan::ServeAdopt);
     }
     if serve.local {
-        let idle = parse_duration("--idle", &serve.idle)?;
-        if idle < MIN_IDLE {
-            return Err(Failure::usage(format!(
-                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: the server would end before a client connects; choose 100ms or more",
-                serve.idle
-            )));
-        }
-        return Ok(Plan::ServeLocal { idle });
+        return Ok(Plan::ServeLocal { idle: serve.idle });
     }
-    let tick = parse_duration("--tick", &serve.limits.tick)?;
+    let tick = serve.limits.tick;
     let mut builder = Server::builder()
         .owns_runtime()
         .tick(tick)
         .max_connections_per_address(serve.limits.max_connections_per_address);
-    builder = match &serve.listen {
-        Some(listen) => builder.listen(resolve_address("--listen", listen)?),
+    builder = match serve.listen {
+        Some(listen) => builder.listen(listen),
         None => builder.tls_only(),
     };
-    if let Some(listen) = &serve.tls.tls_listen {
-        builder = builder.tls(resolve_address("--tls-listen", listen)?, tls(&serve.tls)?);
+    if let Some(listen) = serve.tls.tls_listen {
+        builder = builder.tls(listen, tls(&serve.tls)?);
     }
-    let time =
-        |flag: &str, text: &Option<String>| text.as_ref().map(|text| parse_duration(flag, text)).transpose();
-    let min = time("--min-session-timeout", &serve.limits.min_session_timeout)?;
-    let max = time("--max-session-timeout", &serve.limits.max_session_timeout)?;
+    let (min, max) = (serve.limits.min_session_timeout, serve.limits.max_session_timeout);
     let (shortest, longest) = (min.unwrap_or(tick.saturating_mul(2)), max.unwrap_or(tick.saturating_mul(20)));
     if max.is_some() && shortest > longest {
         return Err(Failure::usage(format!(
@@ -110,13 +93,11 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     }
     builder = builder.limits(Limits { min_session_timeout: min, ..Limits::for_memory(memory) });
     builder = max.into_iter().fold(builder, Builder::max_session_timeout);
-    if let Some(listen) = &serve.operation.metrics {
-        builder = builder.metrics(resolve_address("--metrics", listen)?);
+    if let Some(listen) = serve.operation.metrics {
+        builder = builder.metrics(listen);
     }
-    if let Some(words) = &serve.operation.words {
-        let words: Result<Vec<FourLetterWord>, String> =
-            words.iter().map(|word| word.trim().parse()).collect();
-        builder = builder.words(words.map_err(|error| Failure::usage(format!("--words: {error}")))?);
+    if let Some(words) = serve.operation.words {
+        builder = builder.words(words);
     }
     if let Some(path) = &serve.access.users {
         builder = builder.users(read_users(path)?);
@@ -142,9 +123,6 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
             ));
         }
         builder = builder.require_auth();
-    }
-    if let Some(0) = serve.limits.max_connections {
-        return Err(Failure::usage("--max-connections 0: no client could connect; omit it for the default"));
     }
     if serve.recover.is_some() && serve.durability == args::DurabilityArg::Memory {
         return Err(Failure::usage("--recover has no effect with --durability memory, which keeps no log"));
@@ -198,35 +176,4 @@ fn read_users(path: &Path) -> Result<Users, Failure> {
         return Err(Failure::usage(format!("--users: there is no account in {}", path.display())));
     }
     Ok(users)
-}
-
-pub(crate) fn resolve_address(flag: &str, text: &str) -> Result<SocketAddr, Failure> {
-    let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    match text.rsplit_once(':') {
-        None => return Err(Failure::usage(format!("{flag} {text:?}: there is no port; {hint}"))),
-        Some(("", _)) => {
-            return Err(Failure::usage(format!(
-                "{flag} {text:?}: there is no host; {hint}, or as 0.0.0.0:2181 to be reached from everywhere"
-            )));
-        }
-        Some((_, port)) if port.parse::<u16>().is_err() => {
-            return Err(Failure::usage(format!("{flag} {text:?}: {port:?} is no port; {hint}")));
-        }
-        Some((host, _)) if host.contains(':') && !host.starts_with('[') => {
-            return Err(Failure::usage(format!("{flag} {text:?}: write an IPv6 address as [::1]:2181")));
-        }
-        Some(_) => {}
-    }
-    match text.to_socket_addrs() {
-        Ok(mut all) => all
-            .next()
-            .ok_or_else(|| Failure::unavailable(format!("{flag} {text:?}: the name has no address; {hint}"))),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            Err(Failure::usage(format!("{flag} {text:?}: {error}; {hint}")))
-        }
-        Err(error) => Err(Failure::unavailable(format!("{flag} {text:?}: {error}; {hint}"))),
-    }
 }

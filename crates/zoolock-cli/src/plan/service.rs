@@ -5,15 +5,9 @@ use std::time::Duration;
 use zoolock::{ConnectString, LockPath, Naming, Tls};
 
 use crate::args::Global;
-use crate::base::duration::parse_duration;
 use crate::base::exit::Failure;
 use crate::base::shell::quote_for_shell;
 use crate::plan::credentials::{Auth, check_tls_flags, read_credentials};
-
-/// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
-const SHORTEST_SESSION: Duration = Duration::from_secs(6);
-/// Maximum session timeout that the library accepts.
-const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 
 /// Connection settings, and the defaults for the locks of the session.
 #[derive(Debug, Clone)]
@@ -104,17 +98,6 @@ impl std::fmt::Debug for Endpoint {
 
 /// Checks the global flags.
 pub(crate) fn plan_connection(global: &Global, note: Option<String>) -> Result<ConnectionSettings, Failure> {
-    let session_timeout = parse_duration("--session-timeout", &global.session_timeout)?;
-    if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session_timeout) {
-        return Err(Failure::usage(format!(
-            "--session-timeout {}: choose a time from 6s to 1h",
-            global.session_timeout
-        )));
-    }
-    let connect_timeout = parse_duration("--connect-timeout", &global.connect_timeout)?;
-    if connect_timeout.is_zero() {
-        return Err(Failure::usage("--connect-timeout 0s: no time to connect; the default is 10s"));
-    }
     let tls = check_tls_flags(global)?;
     if tls.is_some() && global.connect.is_none() {
         return Err(Failure::usage(
@@ -145,24 +128,21 @@ pub(crate) fn plan_connection(global: &Global, note: Option<String>) -> Result<C
         }
         (Some(hosts), auth) => {
             ConnectString::parse(hosts)?;
-            let readers: Vec<_> =
-                global.reader.iter().map(|text| parse_reader(text)).collect::<Result<_, _>>()?;
             let auth = auth.map(read_credentials).transpose()?;
             let world_writable = global.world_writable;
-            Endpoint::Remote { hosts: hosts.clone(), auth, tls, readers, world_writable }
+            Endpoint::Remote {
+                hosts: hosts.clone(),
+                auth,
+                tls,
+                readers: global.reader.clone(),
+                world_writable,
+            }
         }
     };
-    // The root is valid if a lock below it has a valid path.
-    LockPath::parse("x", &global.root).map_err(|_| {
-        Failure::usage(format!(
-            "--root {:?}: not a valid parent path for locks; write one such as /locks",
-            global.root
-        ))
-    })?;
     Ok(ConnectionSettings {
         endpoint,
-        session_timeout,
-        connect_timeout,
+        session_timeout: global.session_timeout,
+        connect_timeout: global.connect_timeout,
         root: global.root.clone(),
         note,
         program: None,
@@ -180,23 +160,6 @@ pub(crate) fn plan_connection(global: &Global, note: Option<String>) -> Result<C
             .map(|(flag, value)| format!(" {flag} {}", quote_for_shell(value)))
             .collect(),
     })
-}
-
-/// Parses `--reader`. The library refuses readers if this client has no credentials.
-fn parse_reader(text: &str) -> Result<(String, String), Failure> {
-    match text.split_once(':') {
-        Some((scheme, id)) => Ok((scheme.to_owned(), id.to_owned())),
-        None => Err(Failure::usage(format!(
-            "--reader {text:?}: write it as SCHEME:ID, such as digest:ops:DIGEST, x509:CN=ops or world:anyone"
-        ))),
-    }
-}
-
-/// Parses `--naming`.
-pub(super) fn parse_naming(text: &str) -> Result<Naming, Failure> {
-    // An empty environment variable counts as unset.
-    let text = if text.is_empty() { Naming::default().as_str() } else { text };
-    text.parse().map_err(|error| Failure::usage(format!("--{error} (--naming, or ZOOLOCK_NAMING)")))
 }
 
 /// Checks the name or path of a lock.

@@ -15,8 +15,12 @@ pub(super) fn plan(line: &[&str]) -> Result<Plan, Failure> {
     Plan::new(args)
 }
 
-/// Returns the error message for a command line that clap accepts and the plan refuses.
+/// Returns the error message for a refused command line.
 pub(super) fn refused(line: &[&str]) -> String {
+    let words: Vec<OsString> = ["zoolock"].iter().chain(line).map(OsString::from).collect();
+    if let Err(error) = Args::parse_line(&words) {
+        return error.to_string();
+    }
     let failure = plan(line).expect_err("the plan must be refused");
     assert_eq!(failure.exit, Exit::USAGE, "{failure}");
     failure.to_string()

@@ -5,13 +5,7 @@ use std::time::Duration;
 use super::refuse_json;
 use super::service::{ConnectionSettings, check_prefix, plan_connection};
 use crate::args::{Global, TopArgs};
-use crate::base::duration::parse_duration;
 use crate::base::exit::Failure;
-
-/// Minimum interval. A shorter interval shows nothing more, and loads the server.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum interval.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Checked arguments of `zoolock top`.
 #[derive(Debug, Clone)]
@@ -25,15 +19,11 @@ pub(crate) struct TopPlan {
 }
 
 pub(super) fn plan_top(global: &Global, asked: TopArgs) -> Result<TopPlan, Failure> {
-    let TopArgs { prefix, interval: text, read_only } = asked;
+    let TopArgs { prefix, interval, read_only } = asked;
     refuse_json(global, "top")?;
     let service =
         ConnectionSettings { command: Some("zoolock top".to_owned()), ..plan_connection(global, None)? };
     check_prefix(prefix.as_deref(), &service.root)?;
-    let interval = parse_duration("--interval", &text)?;
-    if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
-        return Err(Failure::usage(format!("--interval {text}: must be between 100ms and 1h")));
-    }
     Ok(TopPlan { service, prefix, interval, read_only, logs: global.verbose > 0 })
 }
 

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use crate::args::{Global, UiArgs};
 use crate::base::exit::Failure;
-use crate::plan::serve::resolve_address;
 use crate::plan::{ConnectionSettings, Plan, plan_connection, refuse_json};
 
 /// Checked settings of `zoolock ui`.
@@ -19,22 +18,8 @@ pub(crate) struct UiPlan {
 /// Checks the flags.
 pub(crate) fn plan(global: &Global, args: UiArgs) -> Result<Plan, Failure> {
     refuse_json(global, "ui")?;
-    let hosts = args.host.iter().map(|host| host_name(host)).collect::<Result<_, _>>()?;
-    let listen = resolve_address("--listen", &args.listen)?;
     let service = plan_connection(global, None)?;
-    Ok(Plan::Ui(Box::new(UiPlan { service, listen, hosts })))
-}
-
-/// Checks a host name, and converts it to lower case. Refuses a port, because requests are accepted with any port.
-fn host_name(host: &str) -> Result<String, Failure> {
-    let host = host.to_ascii_lowercase();
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    if host.is_empty() || !host.chars().all(is_allowed) {
-        return Err(Failure::usage(format!(
-            "--host {host:?}: write a host name without a port, such as locks.example.com"
-        )));
-    }
-    Ok(host)
+    Ok(Plan::Ui(Box::new(UiPlan { service, listen: args.listen, hosts: args.host })))
 }
 
 #[cfg(test)]

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use zoolock::Zoolock;
 
-use super::service::{ConnectionSettings, check_name, parse_naming};
+use super::service::{ConnectionSettings, check_name};
 use crate::args::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};
-use crate::base::duration::parse_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
-use crate::plan::serve;
 use crate::reaper::child::HELD_VARIABLE;
 
 /// Time limit for acquiring a lock.
@@ -59,25 +57,18 @@ pub(super) fn plan_locks(
     for name in names {
         check_name(name, &service.root)?;
     }
-    let patience = match (&waiting.timeout, waiting.try_once) {
-        (_, true) => AcquireTimeout::Try,
-        (Some(text), false) => match parse_duration("--timeout", text)? {
-            // With --timeout 0s, a free lock is still acquired.
-            Duration::ZERO => AcquireTimeout::Try,
-            patience => AcquireTimeout::For(patience),
-        },
+    let patience = match (waiting.timeout, waiting.try_once) {
+        // With --timeout 0s, a free lock is still acquired.
+        (_, true) | (Some(Duration::ZERO), false) => AcquireTimeout::Try,
+        (Some(patience), false) => AcquireTimeout::For(patience),
         (None, false) => AcquireTimeout::Forever,
-    };
-    let lock_delay = match &kind.lock_delay {
-        Some(text) => parse_duration("--lock-delay", text)?,
-        None => Duration::ZERO,
     };
     Ok(WantedLocks {
         name: names.join(" and "),
         names: names.to_vec(),
         kind: kind.check_kind(names).map_err(Failure::usage)?,
         crash_detection: kind.crash_detection,
-        lock_delay,
+        lock_delay: kind.lock_delay.unwrap_or_default(),
         patience,
         on_busy: Exit::from_code(waiting.on_busy_exit),
         outer: outer_acquisitions(),
@@ -85,10 +76,9 @@ pub(super) fn plan_locks(
 }
 
 /// Sets the znode naming of the session.
-pub(super) fn set_naming(service: &mut ConnectionSettings, args: &KindArgs) -> Result<(), Failure> {
-    service.naming = parse_naming(&args.naming)?;
+pub(super) fn set_naming(service: &mut ConnectionSettings, args: &KindArgs) {
+    service.naming = args.naming;
     service.kazoo_pattern = args.kazoo_pattern;
-    Ok(())
 }
 
 /// Returns the checked owner id. An empty `ZOOLOCK_OWNER` counts as unset.
@@ -106,13 +96,11 @@ pub(super) fn check_export(args: &ExportArgs) -> Result<Export, Failure> {
             "--metrics-by-lock needs --metrics or --otlp: without them no metrics are exported",
         ));
     }
-    let address = |text: &String| serve::resolve_address("--metrics", text);
-    let metrics = args.metrics.as_ref().map(address).transpose()?;
     let collector = |text: &String| {
         text.parse::<Collector>().map_err(|error| Failure::usage(format!("--otlp {text:?}: {error}")))
     };
     let otlp = args.otlp.as_ref().map(collector).transpose()?;
-    Ok(Export { metrics, otlp })
+    Ok(Export { metrics: args.metrics, otlp })
 }
 
 /// Returns the ids of the acquisitions of the outer commands, from the environment.
