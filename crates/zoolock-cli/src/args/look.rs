@@ -1,6 +1,7 @@
 //! Arguments of the commands that read locks. `top` can also change locks, with two of its keys.
 
 use clap::{Args as ClapArgs, ValueEnum};
+use serde::Deserialize;
 
 const LS_HELP: &str = "\
 HELD uses the clock of the server. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
@@ -31,7 +32,8 @@ pub(crate) struct LsArgs {
 }
 
 /// Order of the list of locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ListOrder {
     /// By name; numbers in names are compared as numbers.
     Name,
@@ -41,6 +43,9 @@ pub(crate) enum ListOrder {
     Held,
     /// By the longest wait.
     Longest,
+    /// By the hand-overs per second. Only `top` and `ui` know them, because they read the locks repeatedly.
+    #[value(skip)]
+    Rate,
 }
 
 const HISTORY_HELP: &str = "\

@@ -82,7 +82,8 @@ pub(crate) fn format_asked(entry: &Entry) -> Option<String> {
     Some(time.map_or_else(|| "asked to release".to_owned(), |time| format!("asked to release {time} ago")))
 }
 
-fn format_time_since(ms: u64) -> Option<String> {
+/// Returns the time since a point in time.
+pub(crate) fn format_time_since(ms: u64) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
     Some(format_in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
 }

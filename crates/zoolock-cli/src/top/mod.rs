@@ -3,11 +3,8 @@
 mod confirmation;
 mod contender;
 mod cursor;
-mod deadlocks;
 mod keys;
-mod lock;
 mod model;
-mod order;
 mod reader;
 #[cfg(test)]
 mod samples;
@@ -116,6 +113,7 @@ fn setting(plan: &TopPlan) -> Setting {
     let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
     Setting {
         title: escape_unprintable(&format!("{service} · {below}")),
+        root: plan.service.root.clone(),
         address: service.to_owned(),
         read_only: plan.read_only,
         zone: TimeZone::system(),

@@ -12,17 +12,19 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
-    number_cell, percent_encode, render_age, render_asked, render_command, render_held, render_recorded_end,
-    render_time, role,
+    number_cell, percent_encode, render_age, render_asked, render_command, render_failure, render_held,
+    render_recorded_end, render_time,
 };
 use super::locks::format_read_time;
 use super::{Page, message_page, pictures};
 use crate::base::reporter::escape_unprintable;
+use crate::observe::longest_holder;
 use crate::plan::ConnectionSettings;
 use crate::render::history::{
     complete_previous, describe_contender as describe_event_contender, describe_origin,
 };
 use crate::render::status::describe_contender;
+use crate::render::text::describe_role;
 use crate::ui::Site;
 use crate::ui::clock::date_and_time;
 use crate::ui::lock_poller::{LockRead, MAX_WAITERS};
@@ -119,7 +121,7 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
 fn render_body(path: &str, service: &ConnectionSettings, seen: &LockRead, lock: Option<&Snapshot>) -> Markup {
     html! {
         @if let Some(failure) = &seen.trouble {
-            p.alert.bad role="alert" { (failure) ". The state of this lock is not known." }
+            p.alert.bad role="alert" { (render_failure(failure)) ". The state of this lock is not known." }
         }
         @match lock {
             None if seen.trouble.is_none() => {
@@ -177,7 +179,7 @@ fn summary(lock: &Snapshot) -> String {
         1 if lock.beside.is_empty() => ", asked to release".to_owned(),
         asked => format!(", {} asked to release", format_count(asked)),
     };
-    let held = match (&lock.holder, lock.beside.len(), &lock.foreign_semaphore) {
+    let held = match (longest_holder(lock), lock.beside.len(), &lock.foreign_semaphore) {
         (None, _, Some(foreign)) => foreign.to_string(),
         (None, _, None) => capitalize(describe_free(lock)),
         (Some(holder), 0, _) => format!("Held by {}{asked}", describe_contender(holder)),
@@ -280,7 +282,7 @@ fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
                 @if entry.is_superseded { " " span.badge { "earlier session, expires" } }
             }))
             (cell("Host · process", host(entry)))
-            (cell("Mode", role(entry)))
+            (cell("Mode", describe_role(entry)))
             (number_cell("For", match position {
                 Some(_) => render_age(entry.since_ms, None),
                 None => render_held(entry, None),
@@ -313,8 +315,8 @@ fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
 mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
+    use crate::observe::ReadFailure;
     use crate::plan::test_plans::local_service;
-    use crate::ui::read_failure::ReadFailure;
 
     fn seen(lock: Snapshot) -> LockRead {
         LockRead { number: 1, lock: Some(lock), ..LockRead::default() }
