@@ -43,6 +43,17 @@ impl LockList {
         self.locks.iter().map(|listed| &listed.lock)
     }
 
+    /// Returns the index of the deadlock that the lock at `path` is part of, if there is one.
+    #[cfg(feature = "ui")]
+    pub(crate) fn deadlock_at(&self, path: &str) -> Option<usize> {
+        self.deadlocks.iter().position(|found| {
+            found
+                .edges
+                .iter()
+                .any(|edge| [&edge.holds, &edge.waits_for].iter().any(|place| place.lock == path))
+        })
+    }
+
     /// Returns the number of locks with a holder.
     pub(crate) fn held(&self) -> usize {
         self.snapshots().filter(|lock| lock.is_held()).count()

@@ -29,10 +29,11 @@ use crate::base::reporter::{Reporter, escape_unprintable, use_color};
 use crate::base::signals::{Signals, is_end_signal};
 use crate::base::terminal;
 use crate::plan::{ConnectionSettings, Endpoint, TopPlan};
+use crate::render::remedy::AdminAction;
 use crate::render::status::describe_contender;
 use crate::render::text::TextStyle;
 use crate::service::connect::{close_quickly, connect};
-use crate::verbs::operate::{AdminAction, notices_break};
+use crate::verbs::operate::notices_break;
 use crate::verbs::why::format_chain;
 
 use confirmation::ActionRequest;

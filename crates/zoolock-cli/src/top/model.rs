@@ -11,9 +11,9 @@ use super::text::{cut_end, width};
 use super::why_window::{WhyAnswer, WhyWindow, window_columns, window_lines};
 use crate::args::ListOrder;
 use crate::observe::{ListedLock, LockList, ReadFailure, arrange, has_text};
+use crate::render::remedy::AdminAction;
 use crate::render::status::describe_contender;
 use crate::render::text::lock_name;
-use crate::verbs::operate::AdminAction;
 
 /// Minimum size of the terminal.
 pub(super) const MIN_WIDTH: u16 = 60;

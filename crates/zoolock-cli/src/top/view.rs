@@ -18,9 +18,9 @@ use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, Outage, QueuePane, ScreenMod
 use super::text::{cut_beginning, cut_end, format_rate, width, wrap};
 use crate::base::duration::{format_duration, format_milliseconds};
 use crate::observe::{ListedLock, ReadFailure, earliest_grant};
+use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::status::{describe_program, note};
-use crate::render::text::{describe_role, format_circle};
-use crate::verbs::deadlocks::is_certain;
+use crate::render::text::describe_role;
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {

@@ -12,14 +12,14 @@ use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::observe::{LockList, longest_holder, longest_wait};
 use crate::plan::ConnectionSettings;
 use crate::plan::selection::ListSelection;
+use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::history::{complete_previous, format_line};
 use crate::render::status::describe_contender;
 use crate::render::text::{
-    TextStyle, describe_role, format_age, format_asked, format_circle, format_held, format_json,
-    format_table, format_time_since, lock_name, print, wrap_text,
+    TextStyle, describe_role, format_age, format_asked, format_held, format_json, format_table,
+    format_time_since, lock_name, print, wrap_text,
 };
 use crate::service::connect::connect_and_request;
-use crate::verbs::deadlocks::is_certain;
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
 /// Runs `zoolock ls`.
@@ -98,7 +98,7 @@ pub(crate) async fn ls(
             deadlocks.iter().map(|deadlock| format_circle(deadlock, &service.root)).collect();
         let what = if deadlocks.iter().any(is_certain) { "deadlock" } else { "possible deadlock" };
         let hint = service.command_to_copy("deadlocks");
-        reporter.note(format_args!("{what}: {}; `{hint}` says what to break", circles.join("; ")));
+        reporter.note(format_args!("{what}: {}; `{hint}` says how to end it", circles.join("; ")));
     }
     printed
 }

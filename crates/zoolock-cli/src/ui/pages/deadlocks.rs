@@ -4,21 +4,22 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use zoolock::{Deadlock, QueueEntry};
+use zoolock::Deadlock;
 
 use super::Page;
 use super::elements::{
     capitalize, format_count, format_counted, lock_href, render_age, render_asked, render_command,
+    render_remedy,
 };
 use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
+use crate::render::deadlock::{SESSIONS, describe_deadlock, describe_ending, describe_others, is_certain};
+use crate::render::remedy::STOP_FIRST;
 use crate::render::status::describe_contender;
 use crate::render::text::lock_name;
 use crate::ui::Site;
 use crate::ui::overview::Overview;
-use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
-use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
 /// Maximum number of deadlocks on the page.
 const MAX_LISTED: usize = 20;
@@ -118,10 +119,7 @@ fn render_deadlock(
         section.alert.bad aria-labelledby=(id) data-key=(id) {
             h2 id=(id) { "⚠ " (capitalize(&describe_deadlock(deadlock))) }
             @if !is_certain(deadlock) {
-                p {
-                    "Other client libraries show only their session. Threads of one session need not wait \
-                     for each other, so this may not be a deadlock."
-                }
+                p { (capitalize(SESSIONS)) ", so this may not be a deadlock." }
             }
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
@@ -143,31 +141,12 @@ fn render_deadlock(
             @for other in describe_others(deadlock) {
                 p { (capitalize(&other)) @if overview.is_partial() { " or more" } }
             }
-            (render_remedy(deadlock, service))
+            p { (capitalize(&describe_ending(deadlock.to_break.as_ref(), service))) "." }
+            @if let Some(target) = &deadlock.to_break {
+                (render_remedy(service, &target.lock, &target.entry))
+                p { (capitalize(STOP_FIRST)) "." }
+            }
         }
-    }
-}
-
-/// Renders the commands that end a deadlock: first the request to release, if the contender can be asked.
-fn render_remedy(deadlock: &Deadlock, service: &ConnectionSettings) -> Markup {
-    let Some(cut) = &deadlock.to_break else {
-        return html! { p { "To end it, stop one of these processes: none of their znodes can be read." } };
-    };
-    let is_cut = |place: &&QueueEntry| {
-        place.lock == cut.lock && place.entry.token.as_deref() == Some(cut.token.as_str())
-    };
-    let place = deadlock.edges.iter().map(|edge| &edge.holds).find(is_cut);
-    let can_be_asked = place.is_some_and(|place| place.entry.unrevocable.is_none() && !place.entry.revoked);
-    let command = |action| render_command(&command_line(service, action, &cut.lock, &cut.token));
-    let condition = if is_certain(deadlock) { "" } else { ", if it is a deadlock" };
-    html! {
-        @if can_be_asked {
-            p { "To end it" (condition) ", ask for the lock first: " (command(AdminAction::Revoke)) }
-            p { "If it is not released, break it: " (command(AdminAction::Break)) }
-        } @else {
-            p { "To break it" (condition) ": " (command(AdminAction::Break)) }
-        }
-        p { (capitalize(STOP_FIRST)) "." }
     }
 }
 
@@ -241,12 +220,12 @@ mod tests {
         for words in [
             ">⚠ 1 possible deadlock<",
             ">⚠ Possible deadlock of 2 owners<",
-            "To end it, if it is a deadlock, ask for the lock first: ",
+            ", so this may not be a deadlock.</p>",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let text = page(deadlock());
-        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("To end it, ask for"), "{text}");
+        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("<p>To end it, take b from "), "{text}");
     }
 
     #[test]
@@ -272,7 +251,10 @@ mod tests {
         let mut locks = deadlock();
         locks[1].holder.as_mut().expect("a holder").unrevocable = Some("its client library is not known");
         let text = page(locks);
-        assert!(text.contains("To break it: ") && !text.contains("zoolock revoke"), "{text}");
+        assert!(
+            text.contains("It cannot be asked to release: ") && !text.contains("zoolock revoke"),
+            "{text}"
+        );
     }
 
     #[test]

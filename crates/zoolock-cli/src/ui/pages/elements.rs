@@ -7,7 +7,9 @@ use super::super::clock::{format_iso, now_ms, time_of_day};
 use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
 use crate::observe::ReadFailure;
-use crate::render::status::{describe_program, note};
+use crate::plan::ConnectionSettings;
+use crate::render::remedy::{Remedy, Request};
+use crate::render::status::{describe_contender, describe_program, note};
 
 /// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
@@ -106,6 +108,22 @@ pub(super) fn render_asked<'a>(
                 "asked to release"
                 @if since.is_some() { " " (render_age(since, stopped_ms)) " ago" }
             }
+        }
+    }
+}
+
+/// Renders the commands that take the lock at `path` from a contender: first the request, if it can be asked.
+pub(super) fn render_remedy(service: &ConnectionSettings, path: &str, entry: &Entry) -> Markup {
+    let Some(remedy) = Remedy::of(service, path, entry) else { return html! {} };
+    html! {
+        div.commands {
+            p { strong { (describe_contender(entry)) } }
+            @match &remedy.request {
+                Request::Impossible(reason) => p { "It cannot be asked to release: " (reason) "." },
+                Request::Sent(asked) => p { "It was " (asked) "." },
+                Request::Command(command) => p { "Ask it to release: " (render_command(command)) },
+            }
+            p { "Take the lock away from it: " (render_command(&remedy.break_command)) }
         }
     }
 }

@@ -18,18 +18,16 @@ use super::elements::{
 use crate::args::ListOrder;
 use crate::base::reporter::escape_unprintable;
 use crate::observe::{ListedLock, arrange, has_text, longest_holder, longest_wait};
+use crate::render::deadlock::{circle, describe_deadlock, describe_others, is_certain};
 use crate::render::text::lock_name;
 use crate::ui::Site;
 use crate::ui::overview::Overview;
-use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
 
 /// Maximum time to wait for the first read.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// Maximum number of deadlocks in the banner.
 const MAX_DEADLOCKS: usize = 3;
-/// Maximum number of locks that the banner names of each deadlock.
-const MAX_NAMED: usize = 8;
 
 /// Order of the list if the query names none: an operator opens the list because something is stuck.
 const DEFAULT_ORDER: ListOrder = ListOrder::Longest;
@@ -161,18 +159,17 @@ fn render_deadlocks(overview: &Overview, deadlocks: &[Deadlock], root: &str) -> 
     }
 }
 
-/// Renders one deadlock of the banner, with a link to its description.
-fn render_deadlock(number: usize, deadlock: &Deadlock, root: &str) -> Markup {
-    let mut locks: Vec<&str> = deadlock.edges.iter().map(|edge| edge.waits_for.lock.as_str()).collect();
-    locks.dedup();
+/// Renders one deadlock in a line, with a link to its description.
+pub(super) fn render_deadlock(number: usize, deadlock: &Deadlock, root: &str) -> Markup {
+    let (locks, more) = circle(deadlock);
     html! {
         strong { "⚠ " a href={ "/deadlocks#deadlock-" (number) } { (capitalize(&describe_deadlock(deadlock))) } }
         ": "
-        @for (at, path) in locks.iter().take(MAX_NAMED).enumerate() {
+        @for (at, path) in locks.iter().enumerate() {
             @if at > 0 { " → " }
             a href=(lock_href(path)) { (escape_unprintable(lock_name(path, root))) }
         }
-        @if locks.len() > MAX_NAMED { " and " (format_count(locks.len() - MAX_NAMED)) " more" }
+        @if more > 0 { " and " (format_count(more)) " more" }
         @for other in describe_others(deadlock) { " · " (other) }
         @if !is_certain(deadlock) {
             " · through sessions of other client libraries, so it may not exist"
