@@ -7,6 +7,7 @@ mod base;
 mod doctor;
 mod local;
 mod metrics;
+mod observe;
 mod plan;
 mod reaper;
 mod render;

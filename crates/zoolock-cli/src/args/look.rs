@@ -4,6 +4,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use serde::Deserialize;
 
 use super::values;
 
@@ -41,7 +42,8 @@ pub(crate) struct LsArgs {
 }
 
 /// Order of the list of locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ListOrder {
     /// By name; numbers in names are compared as numbers.
     Name,
@@ -51,6 +53,9 @@ pub(crate) enum ListOrder {
     Held,
     /// By the longest wait.
     Longest,
+    /// By the hand-overs per second. Only `top` and `ui` know them, because they read the locks repeatedly.
+    #[value(skip)]
+    Rate,
 }
 
 const HISTORY_HELP: &str = "\

@@ -9,7 +9,6 @@ pub(crate) mod inherited;
 pub(crate) mod input;
 pub(crate) mod memory;
 pub(crate) mod proc;
-pub(crate) mod rates;
 pub(crate) mod reporter;
 pub(crate) mod shell;
 pub(crate) mod signals;

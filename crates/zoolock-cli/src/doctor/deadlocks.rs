@@ -1,15 +1,15 @@
 //! Finds deadlocks among the locks, and holders that do not react to a request to release.
 
-use std::collections::BTreeSet;
-
 use zoolock::{Deadlock, Snapshot, Zoolock};
 
-use super::finding::{Level, Report};
+use super::finding::Report;
 use super::locks::abbreviate_list;
 use crate::plan::ConnectionSettings;
+use crate::render::deadlock::{
+    SESSIONS, describe_deadlock, describe_ending, describe_others, format_circle, is_certain,
+};
+use crate::render::remedy::Remedy;
 use crate::render::text::lock_name;
-use crate::verbs::deadlocks::is_certain;
-use crate::verbs::operate::{AdminAction, command_line};
 
 const CHECK: &str = "deadlock";
 
@@ -37,37 +37,19 @@ pub(super) async fn check_deadlocks(
 }
 
 fn report_deadlock(deadlock: &Deadlock, service: &ConnectionSettings, report: &mut Report) {
-    let names: BTreeSet<&str> = deadlock
-        .edges
-        .iter()
-        .flat_map(|edge| [&edge.holds.lock, &edge.waits_for.lock])
-        .map(|path| lock_name(path, &service.root))
-        .collect();
-    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-    let owners = match deadlock.owners {
-        1 => "an owner waits for itself".to_owned(),
-        count => format!("{count} owners wait for each other"),
+    let what = format!("{}: {}", describe_deadlock(deadlock), format_circle(deadlock, &service.root));
+    let mut what = [vec![what], describe_others(deadlock)].concat().join("; ");
+    let target = deadlock.to_break.as_ref();
+    let remedy = target.and_then(|target| Remedy::of_deadlock(service, target));
+    let remedy = match remedy {
+        Some(remedy) => remedy.sentence(),
+        None => describe_ending(target, service),
     };
-    let behind = match deadlock.behind {
-        0 => String::new(),
-        1 => "; 1 owner waits behind them".to_owned(),
-        count => format!("; {count} owners wait behind them"),
-    };
-    let locks = abbreviate_list(&names);
-    let remedy = match &deadlock.to_break {
-        Some(cut) => command_line(service, AdminAction::Break, &cut.lock, &cut.token),
-        None => "stop one of these processes; none of their znodes can be read".to_owned(),
-    };
-    // Two threads of a client of another library share a session, and need not wait for each other.
-    if !is_certain(deadlock) {
-        let what = format!(
-            "may be a deadlock: {owners}, with the locks {locks}{behind}; other client libraries show only their \
-             session, which may have several threads"
-        );
-        let remedy = format!("see `zoolock deadlocks`; if it is a deadlock: {remedy}");
-        return report.add(CHECK, Level::Warning, what, Some(remedy));
+    if is_certain(deadlock) {
+        return report.error(CHECK, what, remedy);
     }
-    report.error(CHECK, format!("deadlock: {owners}, with the locks {locks}{behind}"), remedy);
+    what.push_str(&format!("; {SESSIONS}"));
+    report.warn(CHECK, what, format!("see `zoolock deadlocks`; if it is a deadlock: {remedy}"));
 }
 
 /// Reports the locks whose holder was asked to release, and still holds.

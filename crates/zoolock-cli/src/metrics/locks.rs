@@ -2,87 +2,62 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use zoolock::{Entry, Snapshot};
+use zoolock::Snapshot;
 
 use super::family::{MetricFamily, SeriesPoint, SeriesValue};
+use crate::observe::{longest_holder, longest_wait};
 
 /// Maximum number of locks with series of their own. The number of lock names has no limit, and
 /// Prometheus keeps each series for weeks.
 const MAX_NAMED: usize = 50;
 
-/// Metrics of a lock.
-#[derive(Debug, Clone, PartialEq)]
-struct LockMetrics {
-    path: String,
-    is_held: bool,
-    /// `None` if nothing tells the time of the grant, or if the holders cannot be read.
-    held_seconds: Option<f64>,
-    waiters: usize,
-    longest_wait_seconds: f64,
-    clashes: bool,
-    crashed: bool,
-}
-
 /// Returns the metric families: totals of all locks, and series for each of the [`MAX_NAMED`] locks with the most waiters.
-pub(super) fn families(locks: &[Snapshot]) -> Vec<MetricFamily> {
+pub(super) fn families<'a>(locks: impl Iterator<Item = &'a Snapshot>) -> Vec<MetricFamily> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    families_of(locks.iter().map(|lock| lock_metrics(lock, now_ms)).collect())
+    families_at(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), locks.collect())
 }
 
-fn lock_metrics(lock: &Snapshot, now_ms: u64) -> LockMetrics {
+fn families_at(now_ms: u64, mut locks: Vec<&Snapshot>) -> Vec<MetricFamily> {
     // If the contender's clock is ahead of this machine's clock, the age is 0.
     let age = |since_ms: u64| now_ms.saturating_sub(since_ms) as f64 / 1000.0;
-    let held = |holder: &Entry| holder.held_since_ms.map(age);
-    LockMetrics {
-        path: lock.path.clone(),
-        is_held: lock.is_held(),
-        held_seconds: match &lock.holder {
-            Some(holder) => held(holder),
-            // The holders of this lock are not known.
-            None if lock.is_held() || !lock.unread.is_empty() => None,
-            None => Some(0.0),
-        },
-        waiters: lock.waiting,
-        longest_wait_seconds: lock
-            .waiters
-            .iter()
-            .filter_map(|waiter| waiter.since_ms)
-            .map(age)
-            .fold(0.0, f64::max),
-        clashes: lock.clash.is_some(),
-        crashed: lock.previous == "crashed",
-    }
-}
-
-fn families_of(mut locks: Vec<LockMetrics>) -> Vec<MetricFamily> {
-    let count = |which: fn(&LockMetrics) -> bool| locks.iter().filter(|lock| which(lock)).count() as f64;
-    let longest = locks.iter().map(|lock| lock.longest_wait_seconds).fold(0.0, f64::max);
-    let waiting = locks.iter().map(|lock| lock.waiters as f64).sum();
+    let longest = |lock: &Snapshot| longest_wait(lock).map_or(0.0, age);
+    // `None` if nothing tells the time of the grant, or if the holders cannot be read.
+    let held_seconds = |lock: &Snapshot| match longest_holder(lock) {
+        Some(holder) => holder.held_since_ms.map(age),
+        None if lock.is_held() || !lock.unread.is_empty() => None,
+        None => Some(0.0),
+    };
+    let count = |which: fn(&Snapshot) -> bool| locks.iter().filter(|lock| which(lock)).count() as f64;
+    let waiting = locks.iter().map(|lock| lock.waiting as f64).sum();
     let mut families = vec![
         total("zoolock_locks", "locks that were seen", "1", locks.len() as f64),
-        total("zoolock_locks_held", "locks that are held", "1", count(|lock| lock.is_held)),
+        total("zoolock_locks_held", "locks that are held", "1", count(Snapshot::is_held)),
         total("zoolock_locks_waiting", "contenders that wait for a lock", "1", waiting),
         total(
             "zoolock_locks_clashing",
             "locks whose contenders do not see each other, so several may hold",
             "1",
-            count(|lock| lock.clashes),
+            count(|lock| lock.clash.is_some()),
         ),
         total(
             "zoolock_locks_crashed",
             "locks whose last recorded holder crashed",
             "1",
-            count(|lock| lock.crashed),
+            count(|lock| lock.previous == "crashed"),
         ),
-        total("zoolock_locks_longest_wait_seconds", "longest wait of a current waiter", "s", longest),
+        total(
+            "zoolock_locks_longest_wait_seconds",
+            "longest wait of a current waiter",
+            "s",
+            locks.iter().copied().map(longest).fold(0.0, f64::max),
+        ),
     ];
-    locks.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.path.cmp(&b.path)));
+    locks.sort_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.path.cmp(&b.path)));
     locks.truncate(MAX_NAMED);
     if !locks.is_empty() {
         // A lock whose value is unknown has no series.
-        let each = |name, help, unit, value: fn(&LockMetrics) -> Option<f64>| {
-            let point = |lock: &LockMetrics| {
+        let each = |name, help, unit, value: &dyn Fn(&Snapshot) -> Option<f64>| {
+            let point = |lock: &&Snapshot| {
                 let labels = vec![("lock".to_owned(), lock.path.clone())];
                 Some(SeriesPoint { labels, value: SeriesValue::Gauge(value(lock)?) })
             };
@@ -93,16 +68,16 @@ fn families_of(mut locks: Vec<LockMetrics>) -> Vec<MetricFamily> {
                 "zoolock_lock_waiters",
                 "waiters of this lock (only for the locks with the most waiters)",
                 "1",
-                |lock| Some(lock.waiters as f64),
+                &|lock| Some(lock.waiting as f64),
             ),
             each(
                 "zoolock_lock_held_seconds",
                 "time since the grant; 0 if the lock is free; missing if the time of the grant is unknown",
                 "s",
-                |lock| lock.held_seconds,
+                &held_seconds,
             ),
-            each("zoolock_lock_longest_wait_seconds", "longest wait of a current waiter", "s", |lock| {
-                Some(lock.longest_wait_seconds)
+            each("zoolock_lock_longest_wait_seconds", "longest wait of a current waiter", "s", &|lock| {
+                Some(longest(lock))
             }),
         ]);
     }
@@ -121,35 +96,32 @@ fn family(name: &str, help: &str, unit: &'static str, points: Vec<SeriesPoint>) 
 mod tests {
     use super::super::text::render;
     use super::*;
+    use crate::base::test_snapshots::{entry, lock};
 
-    fn lock(path: &str, waiters: usize) -> LockMetrics {
-        LockMetrics {
-            path: path.to_owned(),
-            is_held: waiters > 0,
-            held_seconds: if path.ends_with("unknown") {
-                None
-            } else {
-                Some(if waiters > 0 { 7.5 } else { 0.0 })
-            },
-            waiters,
-            longest_wait_seconds: waiters as f64,
-            clashes: waiters == 3,
-            crashed: waiters == 0,
-        }
+    const NOW_MS: u64 = 100_000;
+
+    /// Creates a lock. If it has waiters, it has been held for 7.5 seconds, and the first of them waits for 3 seconds.
+    fn lock_of(path: &str, waiters: usize) -> Snapshot {
+        let mut contender = entry("lock-0000000001", "0.1");
+        (contender.held_since_ms, contender.since_ms) = (Some(NOW_MS - 7_500), Some(NOW_MS - 3_000));
+        lock(path, (waiters > 0).then(|| contender.clone()), vec![contender; waiters])
     }
 
     #[test]
     fn only_most_waited_locks_have_series() {
-        let mut locks: Vec<LockMetrics> =
-            (0..200).map(|number| lock(&format!("/locks/{number:03}"), 0)).collect();
-        locks[123] = lock("/locks/busy", 3);
-        locks[124] = lock("/locks/unknown", 2);
-        let text = render(&families_of(locks));
+        let mut locks: Vec<Snapshot> =
+            (0..200).map(|number| lock_of(&format!("/locks/{number:03}"), 0)).collect();
+        for lock in &mut locks {
+            lock.previous = "crashed";
+        }
+        locks[123] = lock_of("/locks/busy", 3);
+        locks[124] = lock_of("/locks/unknown", 2);
+        locks[124].holder.as_mut().expect("a holder").held_since_ms = None;
+        let text = render(&families_at(NOW_MS, locks.iter().collect()));
         for line in [
             "zoolock_locks 200",
             "zoolock_locks_held 2",
             "zoolock_locks_waiting 5",
-            "zoolock_locks_clashing 1",
             "zoolock_locks_crashed 198",
             "zoolock_locks_longest_wait_seconds 3",
             "zoolock_lock_waiters{lock=\"/locks/busy\"} 3",
@@ -164,7 +136,7 @@ mod tests {
 
     #[test]
     fn no_locks_report_zero() {
-        let text = render(&families_of(Vec::new()));
+        let text = render(&families_at(NOW_MS, Vec::new()));
         assert!(text.contains("\nzoolock_locks 0\n") && !text.contains("zoolock_lock_waiters"), "{text}");
     }
 }

@@ -1,11 +1,11 @@
 //! The choice and the order of the locks that `ls` lists.
 
-use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
 use zoolock::Snapshot;
 
 use crate::args::ListOrder;
+use crate::observe::{LockList, arrange, held_since};
 
 /// The locks that `ls` lists, and their order.
 #[derive(Debug, Clone)]
@@ -20,18 +20,10 @@ pub(crate) struct ListSelection {
 }
 
 impl ListSelection {
-    /// Removes the locks that are not listed, and sorts the others. `now_ms`: the current Unix time in milliseconds.
-    pub(crate) fn apply(&self, locks: &mut Vec<Snapshot>, now_ms: u64) {
-        locks.retain(|lock| self.contains(lock, now_ms));
-        locks.sort_by(|a, b| natural_order(&a.path, &b.path));
-        match self.order {
-            ListOrder::Name => {}
-            ListOrder::Waiting => locks.sort_by_key(|lock| Reverse(lock.waiting)),
-            ListOrder::Held => locks.sort_by_key(|lock| held_since(lock).unwrap_or(u64::MAX)),
-            ListOrder::Longest => locks.sort_by_key(|lock| {
-                lock.waiters.iter().filter_map(|waiter| waiter.since_ms).min().unwrap_or(u64::MAX)
-            }),
-        }
+    /// Returns the listed locks in their order. `now_ms`: the current Unix time in milliseconds.
+    pub(crate) fn apply<'a>(&self, list: &'a LockList, now_ms: u64) -> Vec<&'a Snapshot> {
+        let places = arrange(&list.locks, self.order, false, |lock| self.contains(lock, now_ms));
+        places.into_iter().map(|place| &list.locks[place].lock).collect()
     }
 
     fn contains(&self, lock: &Snapshot, now_ms: u64) -> bool {
@@ -46,68 +38,10 @@ impl ListSelection {
     }
 }
 
-/// Returns the time of the grant, or if it is unknown, the earliest possible one.
-pub(crate) fn held_since(lock: &Snapshot) -> Option<u64> {
-    lock.holders().filter_map(|holder| holder.held_since_ms.or(holder.since_ms)).min()
-}
-
-/// Compares two names. Numbers in names are compared as numbers, so `job-2` comes before `job-10`.
-pub(crate) fn natural_order(a: &str, b: &str) -> Ordering {
-    let (mut left, mut right) = (parts(a), parts(b));
-    loop {
-        match (left.next(), right.next()) {
-            (None, None) => return a.cmp(b),
-            (a, b) => match a.cmp(&b) {
-                Ordering::Equal => {}
-                order => return order,
-            },
-        }
-    }
-}
-
-/// A part of a name. A slash comes before all other parts, so that a lock comes before its neighbours and directly
-/// before the locks below it.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part<'a> {
-    Slash,
-    /// A number, without leading zeros: its length and its digits.
-    Number(usize, &'a str),
-    Text(&'a str),
-}
-
-fn parts(name: &str) -> impl Iterator<Item = Part<'_>> {
-    let mut rest = name;
-    std::iter::from_fn(move || {
-        let first = rest.chars().next()?;
-        let is_same = |c: char| c != '/' && c.is_ascii_digit() == first.is_ascii_digit();
-        let end = match first {
-            '/' => 1,
-            _ => rest.find(|c| !is_same(c)).unwrap_or(rest.len()),
-        };
-        let (part, after) = rest.split_at(end);
-        rest = after;
-        Some(match first {
-            '/' => Part::Slash,
-            '0'..='9' => {
-                let digits = part.trim_start_matches('0');
-                Part::Number(digits.len(), digits)
-            }
-            _ => Part::Text(part),
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
-
-    #[test]
-    fn numbers_in_names_are_compared_as_numbers() {
-        let mut names = vec!["a/job-10", "a/job-9/x", "a", "b", "a/job-9", "a/job-010", "a-1", "a/job-9b"];
-        names.sort_by(|a, b| natural_order(a, b));
-        assert_eq!(names, ["a", "a/job-9", "a/job-9/x", "a/job-9b", "a/job-010", "a/job-10", "a-1", "b"]);
-    }
 
     #[test]
     fn locks_are_selected_and_sorted() {
@@ -130,9 +64,9 @@ mod tests {
         };
         let all = ListSelection { order: ListOrder::Name, waiting: false, held_by: None, older: None };
         let listed = |selection: ListSelection| {
-            let mut locks = locks();
-            selection.apply(&mut locks, 100_000);
-            locks.into_iter().map(|lock| lock.path.replace("/locks/", "")).collect::<Vec<_>>()
+            let list = LockList::of(locks());
+            let listed = selection.apply(&list, 100_000);
+            listed.into_iter().map(|lock| lock.path.replace("/locks/", "")).collect::<Vec<_>>()
         };
         assert_eq!(listed(all.clone()), ["8", "9", "10"]);
         assert_eq!(listed(ListSelection { order: ListOrder::Held, ..all.clone() }), ["9", "10", "8"]);

@@ -138,8 +138,22 @@ pub(crate) fn is_this_process(entry: &Entry) -> bool {
         && entry.host.as_deref().is_some_and(|name| name == host.nodename().to_string_lossy())
 }
 
-/// Describes a contender in a few words.
+/// Describes a contender in a few words, with its note.
 pub(crate) fn describe_contender(entry: &Entry) -> String {
+    let client = describe_client(entry);
+    match note(entry) {
+        Some(note) => format!("{client}: {}", escape_unprintable(note)),
+        None => client,
+    }
+}
+
+/// Returns the note of a contender, or the identifier that its client library wrote.
+pub(crate) fn note(entry: &Entry) -> Option<&String> {
+    entry.note.as_ref().or(entry.identifier.as_ref())
+}
+
+/// Describes the client of a contender: its host, process and program.
+pub(crate) fn describe_client(entry: &Entry) -> String {
     let library = match entry.family {
         "unknown" => format!("{} ({})", entry.library(), entry.node),
         _ => entry.library().to_owned(),
@@ -155,9 +169,6 @@ pub(crate) fn describe_contender(entry: &Entry) -> String {
     }
     if let Some(program) = &entry.program {
         words.push_str(&format!(" ({})", describe_program(program, entry.runs_program)));
-    }
-    if let Some(said) = entry.note.as_ref().or(entry.identifier.as_ref()) {
-        words.push_str(&format!(": {said}"));
     }
     if entry.is_superseded {
         words.push_str(", in another session of the same process");

@@ -4,12 +4,12 @@ use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use zoolock::{Deadlock, Entry};
+use zoolock::Entry;
 
 use crate::args::ColorWhen;
 use crate::base::duration::format_in_two_units;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{escape_unprintable, escape_unprintable_json, terminal_width, use_color};
+use crate::base::reporter::{escape_unprintable_json, terminal_width, use_color};
 
 /// Returns the name of a lock below the root, or its path if it lies elsewhere.
 pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
@@ -26,15 +26,6 @@ pub(crate) fn describe_role(entry: &Entry) -> String {
         "permit" => format!("{} permits", entry.weight),
         other => other.to_owned(),
     }
-}
-
-/// Formats the circle of a deadlock by its locks, such as `a → b → a`. The holder of each lock waits for the next one.
-pub(crate) fn format_circle(deadlock: &Deadlock, root: &str) -> String {
-    let mut locks: Vec<&str> =
-        deadlock.edges.iter().map(|edge| lock_name(&edge.waits_for.lock, root)).collect();
-    locks.dedup();
-    locks.extend(locks.first().copied());
-    escape_unprintable(&locks.join(" → "))
 }
 
 /// Schema name of the documents that `docs/JSON.md` describes.
@@ -82,7 +73,8 @@ pub(crate) fn format_asked(entry: &Entry) -> Option<String> {
     Some(time.map_or_else(|| "asked to release".to_owned(), |time| format!("asked to release {time} ago")))
 }
 
-fn format_time_since(ms: u64) -> Option<String> {
+/// Returns the time since a point in time.
+pub(crate) fn format_time_since(ms: u64) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
     Some(format_in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
 }

@@ -1,7 +1,7 @@
 //! The confirmation of an operator action.
 
 use super::model::KeyPress;
-use crate::verbs::operate::AdminAction;
+use crate::render::remedy::AdminAction;
 
 /// A request for an operator action on one contender. The token identifies the contender, so the
 /// action affects no other contender.

@@ -3,11 +3,8 @@
 mod confirmation;
 mod contender;
 mod cursor;
-mod deadlocks;
 mod keys;
-mod lock;
 mod model;
-mod order;
 mod reader;
 #[cfg(test)]
 mod samples;
@@ -32,10 +29,11 @@ use crate::base::reporter::{Reporter, escape_unprintable, use_color};
 use crate::base::signals::{Signals, is_end_signal};
 use crate::base::terminal;
 use crate::plan::{ConnectionSettings, Endpoint, TopPlan};
+use crate::render::remedy::AdminAction;
 use crate::render::status::describe_contender;
 use crate::render::text::TextStyle;
 use crate::service::connect::{close_quickly, connect};
-use crate::verbs::operate::{AdminAction, notices_break};
+use crate::verbs::operate::notices_break;
 use crate::verbs::why::format_chain;
 
 use confirmation::ActionRequest;
@@ -116,6 +114,7 @@ fn setting(plan: &TopPlan) -> Setting {
     let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
     Setting {
         title: escape_unprintable(&format!("{service} · {below}")),
+        root: plan.service.root.clone(),
         address: service.to_owned(),
         read_only: plan.read_only,
         zone: TimeZone::system(),

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use zoolock::Entry;
 
 use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
 use super::cursor::Cursor;
-use super::deadlocks::DeadlockRow;
-use super::lock::{ContenderRow, LockRow};
-use super::order::{SortOrder, filter_and_sort};
 use super::text::{cut_end, width};
 use super::why_window::{WhyAnswer, WhyWindow, window_columns, window_lines};
-use crate::verbs::operate::AdminAction;
+use crate::args::ListOrder;
+use crate::observe::{ListedLock, LockList, ReadFailure, arrange, has_text};
+use crate::render::remedy::AdminAction;
+use crate::render::status::describe_contender;
+use crate::render::text::lock_name;
 
 /// Minimum size of the terminal.
 pub(super) const MIN_WIDTH: u16 = 60;
@@ -88,18 +90,13 @@ pub(super) struct ReadPace {
 /// A report of the reader.
 #[derive(Debug)]
 pub(super) enum ReadResult {
-    /// All locks, sorted by path.
-    Locks(Vec<LockRow>, ReadPace),
-    /// The deadlocks among the locks of the list.
-    Deadlocks(Vec<DeadlockRow>),
-    /// The lock whose queue is shown.
-    Queue(Box<LockRow>, ReadPace),
+    /// All locks.
+    Locks(LockList, ReadPace),
+    /// The lock whose queue is shown, and the last event in its history.
+    Queue(Box<ListedLock>, Option<String>, ReadPace),
     /// Reading takes long, but the server answers.
     Alive,
-    /// The server does not answer.
-    NoAnswer(String),
-    /// The server refuses the read.
-    Refused(String),
+    Failed(ReadFailure),
 }
 
 /// The time of a read, with its duration and the interval of reads.
@@ -111,11 +108,10 @@ pub(super) struct LastRead {
 
 /// An ongoing failure to read.
 #[derive(Debug, Clone)]
-pub(super) struct ReadFailure {
+pub(super) struct Outage {
+    /// Time of the last answer.
     pub(super) since: ScreenTime,
-    /// Set if the server answers, but refuses the read.
-    pub(super) refused: bool,
-    pub(super) why: String,
+    pub(super) failure: ReadFailure,
 }
 
 /// A message that disappears after some time.
@@ -129,7 +125,9 @@ pub(super) struct Message {
 /// The shown queue.
 #[derive(Debug)]
 pub(super) struct QueuePane {
-    pub(super) lock: LockRow,
+    pub(super) lock: ListedLock,
+    /// The last event in the history of the lock.
+    pub(super) last_event: Option<String>,
     pub(super) cursor: Cursor,
     read: Option<LastRead>,
 }
@@ -139,6 +137,7 @@ pub(super) struct QueuePane {
 pub(super) struct Setting {
     /// Text of the first line: the server and the path.
     pub(super) title: String,
+    pub(super) root: String,
     /// Addresses of the servers.
     pub(super) address: String,
     pub(super) read_only: bool,
@@ -149,15 +148,13 @@ pub(super) struct Setting {
 #[derive(Debug)]
 pub(super) struct ScreenModel {
     pub(super) setting: Setting,
-    pub(super) locks: Vec<LockRow>,
-    /// Indices into `locks` of the locks that match the filter, in the chosen order.
+    pub(super) list: LockList,
+    /// Indices into `list.locks` of the locks that match the filter, in the chosen order.
     pub(super) rows: Vec<usize>,
-    pub(super) order: SortOrder,
+    pub(super) order: ListOrder,
     pub(super) reversed: bool,
     /// Width of the longest name of a lock.
     pub(super) name_width: usize,
-    /// The deadlocks at the last read of the list.
-    pub(super) deadlocks: Vec<DeadlockRow>,
     pub(super) filter: String,
     /// Previous filter while the user types a new one, and `None` otherwise.
     pub(super) editing: Option<String>,
@@ -167,7 +164,7 @@ pub(super) struct ScreenModel {
     pub(super) why: Option<WhyWindow>,
     pub(super) help: bool,
     pub(super) message: Option<Message>,
-    pub(super) failure: Option<ReadFailure>,
+    pub(super) outage: Option<Outage>,
     /// Time of the last answer of the server.
     last_answer: ScreenTime,
     /// Last read of the list; `None` before the first read of the list.
@@ -183,12 +180,11 @@ impl ScreenModel {
     pub(super) fn new(setting: Setting, now: ScreenTime) -> Self {
         Self {
             setting,
-            locks: Vec::new(),
+            list: LockList::default(),
             rows: Vec::new(),
-            order: SortOrder::Waiters,
+            order: ListOrder::Waiting,
             reversed: false,
             name_width: 0,
-            deadlocks: Vec::new(),
             filter: String::new(),
             editing: None,
             cursor: Cursor::default(),
@@ -197,7 +193,7 @@ impl ScreenModel {
             why: None,
             help: false,
             message: None,
-            failure: None,
+            outage: None,
             last_answer: now,
             read: None,
             now,
@@ -229,7 +225,7 @@ impl ScreenModel {
     /// Returns the subject that the screen shows, and that the reader has to read.
     pub(super) fn subject(&self) -> ReadScope {
         match &self.queue {
-            Some(queue) => ReadScope::One(queue.lock.path.clone()),
+            Some(queue) => ReadScope::One(queue.lock.lock.path.clone()),
             None => ReadScope::All,
         }
     }
@@ -244,7 +240,7 @@ impl ScreenModel {
 
     /// Returns whether the state of this read is old: reading fails, or the next read is overdue.
     fn is_old(&self, read: LastRead) -> bool {
-        self.failure.is_some() || self.now.running > read.at.running + read.pace.every + OVERDUE
+        self.outage.is_some() || self.now.running > read.at.running + read.pace.every + OVERDUE
     }
 
     /// Returns whether the rows on the screen are old.
@@ -259,7 +255,7 @@ impl ScreenModel {
 
     /// Returns the number of screen lines that the banners take.
     pub(super) fn banner_lines(&self) -> u16 {
-        u16::from(self.failure.is_some()) + u16::from(!self.deadlocks.is_empty())
+        u16::from(self.outage.is_some()) + u16::from(!self.list.deadlocks.is_empty())
     }
 
     /// Returns the last read of the list or queue that is shown.
@@ -269,54 +265,45 @@ impl ScreenModel {
 
     /// Handles a report of the reader.
     pub(super) fn handle_read(&mut self, result: ReadResult) {
-        let (why, refused) = match &result {
-            ReadResult::NoAnswer(why) => (Some(why), false),
-            ReadResult::Refused(why) => (Some(why), true),
-            _ => (None, false),
-        };
-        let before = self.failure.take();
-        match why {
-            Some(why) => {
+        let before = self.outage.take();
+        match &result {
+            ReadResult::Failed(failure) => {
                 let since = before.map_or(self.last_answer, |before| before.since);
-                self.failure = Some(ReadFailure { since, refused, why: why.clone() });
+                self.outage = Some(Outage { since, failure: failure.clone() });
             }
-            None => self.last_answer = self.now,
+            _ => self.last_answer = self.now,
         }
         match result {
-            ReadResult::Locks(locks, pace) => {
-                self.held = locks.iter().filter(|lock| lock.is_held()).count();
-                self.waiting = locks.iter().map(|lock| lock.waiting).sum();
-                let width_of = |lock: &LockRow| match lock.name.is_ascii() {
-                    true => lock.name.len(),
-                    false => width(&cut_end(&lock.name, usize::from(u16::MAX))),
+            ReadResult::Locks(list, pace) => {
+                (self.held, self.waiting) = (list.held(), list.waiting());
+                let width_of = |name: &str| match name.is_ascii() {
+                    true => name.len(),
+                    false => width(&cut_end(name, usize::from(u16::MAX))),
                 };
-                self.name_width = locks.iter().map(width_of).max().unwrap_or(0);
-                self.locks = locks;
+                let names = list.snapshots().map(|lock| lock_name(&lock.path, &self.setting.root));
+                self.name_width = names.map(width_of).max().unwrap_or(0);
+                self.list = list;
                 self.read = Some(LastRead { at: self.now, pace });
                 self.arrange();
             }
-            ReadResult::Queue(lock, pace) => {
+            ReadResult::Queue(lock, last_event, pace) => {
                 // Ignores a result that comes after the user has left the queue.
-                let Some(queue) = self.queue.as_mut().filter(|queue| queue.lock.path == lock.path) else {
+                let path = &lock.lock.path;
+                let Some(queue) = self.queue.as_mut().filter(|queue| queue.lock.lock.path == *path) else {
                     return;
                 };
-                queue.lock = *lock;
+                (queue.lock, queue.last_event) = (*lock, last_event);
                 queue.read = Some(LastRead { at: self.now, pace });
-                let QueuePane { lock, cursor, .. } = queue;
-                let count = lock.holders.len() + lock.waiters.len();
-                let place = cursor
+                let place = queue
+                    .cursor
                     .on
                     .as_ref()
-                    .and_then(|on| lock.queue().position(|contender| contender.node == *on));
-                cursor.follow(place, count);
-                self.scroll();
-            }
-            ReadResult::Deadlocks(deadlocks) => {
-                self.deadlocks = deadlocks;
+                    .and_then(|on| queue.lock.lock.queue().position(|contender| contender.node == *on));
+                queue.cursor.follow(place, queue.lock.lock.queue().count());
                 self.scroll();
             }
             // A banner leaves less room for rows.
-            ReadResult::NoAnswer(_) | ReadResult::Refused(_) => self.scroll(),
+            ReadResult::Failed(_) => self.scroll(),
             ReadResult::Alive => {}
         }
     }
@@ -374,7 +361,8 @@ impl ScreenModel {
             KeyPress::Char('r') => self.ask_for_confirmation(AdminAction::Revoke),
             KeyPress::Char('b') => self.ask_for_confirmation(AdminAction::Break),
             KeyPress::Char('w') => {
-                let (path, name) = self.selected_lock().map(|lock| (lock.path.clone(), lock.name.clone()))?;
+                let path = self.selected_lock()?.lock.path.clone();
+                let name = self.name(&path).to_owned();
                 self.why = Some(WhyWindow::new(path.clone(), name));
                 return Some(TopCommand::Explain(path));
             }
@@ -392,13 +380,14 @@ impl ScreenModel {
             _ if self.queue.is_some() => {}
             KeyPress::Enter => {
                 let (lock, read) = (self.selected_lock().cloned(), self.read);
-                self.queue = lock.map(|lock| QueuePane { lock, cursor: Cursor::default(), read });
+                self.queue =
+                    lock.map(|lock| QueuePane { lock, last_event: None, cursor: Cursor::default(), read });
             }
-            KeyPress::Char('s') => self.sort(self.order.next(), self.reversed),
-            KeyPress::Char('1') => self.sort(SortOrder::Waiters, self.reversed),
-            KeyPress::Char('2') => self.sort(SortOrder::Longest, self.reversed),
-            KeyPress::Char('3') => self.sort(SortOrder::Rate, self.reversed),
-            KeyPress::Char('4') => self.sort(SortOrder::Held, self.reversed),
+            KeyPress::Char('s') => self.sort(next_order(self.order), self.reversed),
+            KeyPress::Char('1') => self.sort(ListOrder::Waiting, self.reversed),
+            KeyPress::Char('2') => self.sort(ListOrder::Longest, self.reversed),
+            KeyPress::Char('3') => self.sort(ListOrder::Rate, self.reversed),
+            KeyPress::Char('4') => self.sort(ListOrder::Held, self.reversed),
             KeyPress::Char('R') => self.sort(self.order, !self.reversed),
             KeyPress::Char('/') => self.editing = Some(self.filter.clone()),
             KeyPress::Esc => self.filter_by(String::new()),
@@ -408,11 +397,16 @@ impl ScreenModel {
     }
 
     /// Returns the selected lock, or the lock whose queue is shown.
-    pub(super) fn selected_lock(&self) -> Option<&LockRow> {
+    pub(super) fn selected_lock(&self) -> Option<&ListedLock> {
         match &self.queue {
             Some(queue) => Some(&queue.lock),
-            None => self.rows.get(self.cursor.at).and_then(|place| self.locks.get(*place)),
+            None => self.rows.get(self.cursor.at).and_then(|place| self.list.locks.get(*place)),
         }
+    }
+
+    /// Returns the name below the root of the lock at `path`.
+    pub(super) fn name<'a>(&self, path: &'a str) -> &'a str {
+        lock_name(path, &self.setting.root)
     }
 
     /// Returns the number of rows for which the screen has room.
@@ -422,7 +416,7 @@ impl ScreenModel {
     }
 
     /// Sorts the list, and shows its start, because the user looks for the first locks of the new order.
-    fn sort(&mut self, order: SortOrder, reversed: bool) {
+    fn sort(&mut self, order: ListOrder, reversed: bool) {
         (self.order, self.reversed, self.cursor) = (order, reversed, Cursor::default());
         self.arrange();
     }
@@ -455,12 +449,15 @@ impl ScreenModel {
     }
 
     fn arrange(&mut self) {
-        self.rows = filter_and_sort(&self.locks, self.order, self.reversed, &self.filter);
+        let (filter, root) = (self.filter.to_lowercase(), &self.setting.root);
+        self.rows = arrange(&self.list.locks, self.order, self.reversed, |lock| {
+            has_text(lock, lock_name(&lock.path, root), &filter)
+        });
         let place = self
             .cursor
             .on
             .as_ref()
-            .and_then(|on| self.rows.iter().position(|place| self.locks[*place].path == *on));
+            .and_then(|on| self.rows.iter().position(|place| self.list.locks[*place].lock.path == *on));
         self.cursor.follow(place, self.rows.len());
         self.scroll();
     }
@@ -470,16 +467,16 @@ impl ScreenModel {
         let visible_rows = self.visible_rows();
         match &mut self.queue {
             Some(QueuePane { lock, cursor, .. }) => {
-                let count = lock.holders.len() + lock.waiters.len();
+                let count = lock.lock.queue().count();
                 cursor.at = to(cursor.at, visible_rows).min(count.saturating_sub(1));
-                cursor.on = lock.at(cursor.at).map(|contender| contender.node.clone());
+                cursor.on = lock.lock.queue().nth(cursor.at).map(|contender| contender.node.clone());
             }
             None => {
                 let cursor = &mut self.cursor;
                 cursor.at = to(cursor.at, visible_rows).min(self.rows.len().saturating_sub(1));
-                let lock = self.rows.get(cursor.at).and_then(|place| self.locks.get(*place));
+                let lock = self.rows.get(cursor.at).and_then(|place| self.list.locks.get(*place));
                 // A cursor on the first row stays on the first row, even if another lock moves there.
-                cursor.on = if cursor.at == 0 { None } else { lock.map(|lock| lock.path.clone()) };
+                cursor.on = if cursor.at == 0 { None } else { lock.map(|listed| listed.lock.path.clone()) };
             }
         }
         self.scroll();
@@ -488,9 +485,7 @@ impl ScreenModel {
     fn scroll(&mut self) {
         let visible_rows = self.visible_rows();
         match &mut self.queue {
-            Some(QueuePane { lock, cursor, .. }) => {
-                cursor.scroll(visible_rows, lock.holders.len() + lock.waiters.len())
-            }
+            Some(QueuePane { lock, cursor, .. }) => cursor.scroll(visible_rows, lock.lock.queue().count()),
             None => self.cursor.scroll(visible_rows, self.rows.len()),
         }
     }
@@ -499,37 +494,37 @@ impl ScreenModel {
         if self.setting.read_only {
             return self.show_warning("--read-only is set: revoke and break are disabled".to_owned());
         }
-        let Some(lock) = self.selected_lock() else { return };
+        let Some(ListedLock { lock, .. }) = self.selected_lock() else { return };
+        let name = self.name(&lock.path).to_owned();
         let selected = match &self.queue {
-            Some(queue) => lock.at(queue.cursor.at),
-            None if lock.holders.len() > 1 => {
-                let count = lock.holders.len();
-                return self.show_message(format!("{count} hold {}: press enter and select one", lock.name));
+            Some(queue) => lock.queue().nth(queue.cursor.at),
+            None if !lock.beside.is_empty() => {
+                let count = lock.holders().count();
+                return self.show_message(format!("{count} hold {name}: press enter and select one"));
             }
-            None => lock.holders.first(),
+            None => lock.holder.as_ref(),
         };
         let Some(contender) = selected else {
-            return self.show_message(format!("{}: no holder that can be read", lock.name));
+            return self.show_message(format!("{name}: no holder that can be read"));
         };
         let Some(token) = &contender.token else {
             return self
                 .show_warning(format!("znode {} cannot be read, so its token is unknown", contender.node));
         };
+        let description = describe_contender(contender);
         if action == AdminAction::Revoke
             && let Some(reason) = contender.unrevocable
         {
-            let contender = contender.full_description();
             return self.show_warning(format!(
-                "{}: {contender} cannot be asked to release: {reason}; b breaks the lock",
-                lock.name
+                "{name}: {description} cannot be asked to release: {reason}; b breaks the lock"
             ));
         }
-        let request =
-            ActionRequest { action, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
+        let request = ActionRequest { action, path: lock.path.clone(), name, token: token.clone() };
+        let holds = lock.holders().any(|holder| holder.node == contender.node);
         self.confirmation = Some(Confirmation {
             request,
-            description: contender.full_description(),
-            holds: lock.holders.iter().any(|holder| holder.node == contender.node),
+            description,
+            holds,
             since_ms: contender.since_ms,
             held_since_ms: contender.held_since_ms,
             typed: String::new(),
@@ -542,12 +537,12 @@ impl ScreenModel {
     pub(super) fn is_still_queued(&self, confirmation: &Confirmation) -> bool {
         let Confirmation { request, holds, .. } = confirmation;
         let lock = match &self.queue {
-            Some(queue) => Some(&queue.lock),
-            None => self.locks.iter().find(|lock| lock.path == request.path),
+            Some(queue) => Some(&queue.lock.lock),
+            None => self.list.snapshots().find(|lock| lock.path == request.path),
         };
-        let has = |contender: &ContenderRow| contender.token.as_ref() == Some(&request.token);
+        let has = |contender: &Entry| contender.token.as_ref() == Some(&request.token);
         lock.is_some_and(|lock| {
-            lock.holders.iter().any(has)
+            lock.holders().any(has)
                 || !holds && (lock.waiters.iter().any(has) || lock.waiters.len() < lock.waiting)
         })
     }
@@ -581,6 +576,15 @@ impl ScreenModel {
     pub(super) fn show_warning(&mut self, text: String) {
         self.message = Some(Message { text, bad: true, until: self.now.running + MESSAGE_TIME });
     }
+}
+
+/// Orders of the list, in the order of their keys, and of the key `s`.
+pub(super) const ORDERS: [ListOrder; 4] =
+    [ListOrder::Waiting, ListOrder::Longest, ListOrder::Rate, ListOrder::Held];
+
+fn next_order(order: ListOrder) -> ListOrder {
+    let place = ORDERS.iter().position(|other| *other == order).unwrap_or(0);
+    ORDERS[(place + 1) % ORDERS.len()]
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-use super::super::samples::{START_MS, at, contender, lock, model, pace, setting, token};
+use super::super::samples::{
+    START_MS, at, contender, deadlock, lock, model, pace, read, read_queue, setting, token,
+};
 use super::*;
 
 fn keys(model: &mut ScreenModel, text: &str) {
@@ -8,24 +10,30 @@ fn keys(model: &mut ScreenModel, text: &str) {
 }
 
 fn names(model: &ScreenModel) -> Vec<&str> {
-    model.rows.iter().map(|place| model.locks[*place].name.as_str()).collect()
+    model.rows.iter().map(|place| model.name(&model.list.locks[*place].lock.path)).collect()
 }
 
 fn selected(model: &ScreenModel) -> &str {
-    model.selected_lock().map_or("", |lock| lock.name.as_str())
+    model.selected_lock().map_or("", |lock| model.name(&lock.lock.path))
 }
 
 fn message(model: &ScreenModel) -> &str {
     model.message.as_ref().map_or("", |message| message.text.as_str())
 }
 
-fn locks(count: usize) -> Vec<LockRow> {
+fn locks(count: usize) -> Vec<ListedLock> {
     (0..count).map(|n| lock(&format!("job{n:03}"), &[])).collect()
 }
 
-fn deadlocks(count: usize) -> Vec<DeadlockRow> {
-    let circle = "db/main → nightly → db/main".to_owned();
-    vec![DeadlockRow { circle, owners: 2, is_certain: true }; count]
+/// Returns a read of one lock and this number of deadlocks.
+fn with_deadlocks(count: usize) -> ReadResult {
+    let deadlocks = vec![deadlock(&["db/main", "nightly"], "owner"); count];
+    ReadResult::Locks(LockList { locks: locks(1), deadlocks: deadlocks.into() }, pace())
+}
+
+/// Returns a failure of a read without an answer.
+fn no_answer() -> ReadResult {
+    ReadResult::Failed(ReadFailure::Unreachable("no answer".to_owned()))
 }
 
 #[test]
@@ -39,7 +47,7 @@ fn keys_change_the_order() {
     keys(&mut model, "s");
     assert_eq!(names(&model), ["nightly", "db/main", "reports", "deploys"]);
     keys(&mut model, "s");
-    assert_eq!(model.order, SortOrder::Waiters);
+    assert_eq!(model.order, ListOrder::Waiting);
     keys(&mut model, "4R");
     assert_eq!(names(&model), ["reports", "db/main", "nightly", "deploys"]);
     keys(&mut model, "R");
@@ -51,20 +59,14 @@ fn cursor_follows_its_lock_when_rows_move() {
     let mut model = model();
     keys(&mut model, "j");
     assert_eq!((selected(&model), model.cursor.at), ("nightly", 1));
-    model.handle_read(ReadResult::Locks(
-        vec![lock("a", &[]), lock("nightly", &[contender(1, 9), contender(2, 9_000)])],
-        pace(),
-    ));
+    model.handle_read(read(vec![lock("a", &[]), lock("nightly", &[contender(1, 9), contender(2, 9_000)])]));
     assert_eq!((selected(&model), model.cursor.at), ("nightly", 0));
-    model.handle_read(ReadResult::Locks(
-        vec![lock("a", &[contender(1, 9), contender(2, 9_000)]), lock("nightly", &[])],
-        pace(),
-    ));
+    model.handle_read(read(vec![lock("a", &[contender(1, 9), contender(2, 9_000)]), lock("nightly", &[])]));
     assert_eq!((selected(&model), model.cursor.at), ("nightly", 1));
     // The lock was deleted, and another lock is in its row.
-    model.handle_read(ReadResult::Locks(vec![lock("a", &[]), lock("b", &[]), lock("c", &[])], pace()));
+    model.handle_read(read(vec![lock("a", &[]), lock("b", &[]), lock("c", &[])]));
     assert_eq!((selected(&model), model.cursor.at), ("b", 1));
-    model.handle_read(ReadResult::Locks(Vec::new(), pace()));
+    model.handle_read(read(Vec::new()));
     assert_eq!((selected(&model), model.cursor.at), ("", 0));
     for key in [KeyPress::Down, KeyPress::End, KeyPress::Enter, KeyPress::Char('r'), KeyPress::PageUp] {
         assert_eq!(model.handle_key(key), None);
@@ -74,7 +76,7 @@ fn cursor_follows_its_lock_when_rows_move() {
 #[test]
 fn new_order_shows_the_start_of_the_list() {
     let mut model = ScreenModel::new(setting(), at(0));
-    model.handle_read(ReadResult::Locks(locks(100), pace()));
+    model.handle_read(read(locks(100)));
     for order in ["2", "s", "R"] {
         assert_eq!(model.handle_key(KeyPress::End), None);
         assert_eq!(model.cursor.at, 99);
@@ -93,13 +95,11 @@ fn cursor_on_first_row_stays_on_first_row() {
 #[test]
 fn holder_that_cannot_be_asked_is_named() {
     let mut model = ScreenModel::new(setting(), at(0));
-    let kazoo = ContenderRow {
-        description: "kazoo".to_owned(),
-        note: Some("host-7".to_owned()),
-        unrevocable: Some("its client library does not read requests to release"),
-        ..contender(1, 5)
-    };
-    model.handle_read(ReadResult::Locks(vec![lock("x", &[kazoo])], pace()));
+    let mut kazoo = contender(1, 5);
+    (kazoo.family, kazoo.identifier) = ("kazoo", Some("host-7".to_owned()));
+    (kazoo.host, kazoo.pid, kazoo.program) = (None, None, None);
+    kazoo.unrevocable = Some("its client library does not read requests to release");
+    model.handle_read(read(vec![lock("x", &[kazoo])]));
     keys(&mut model, "r");
     let refusal = "x: kazoo: host-7 cannot be asked to release: its client library does not read requests to release; b \
                    breaks the lock";
@@ -111,7 +111,7 @@ fn holder_that_cannot_be_asked_is_named() {
 #[test]
 fn scrolling_keeps_the_cursor_visible() {
     let mut model = ScreenModel::new(setting(), at(0));
-    model.handle_read(ReadResult::Locks(locks(100), pace()));
+    model.handle_read(read(locks(100)));
     let visible_rows = model.visible_rows();
     assert_eq!(visible_rows, 18);
     for (key, at, first) in [
@@ -146,7 +146,7 @@ fn filter_is_typed_kept_and_restored() {
     assert_eq!(model.handle_key(KeyPress::Enter), None);
     // Letters are commands again.
     keys(&mut model, "j2");
-    assert_eq!((names(&model), model.order), (vec!["nightly"], SortOrder::Longest));
+    assert_eq!((names(&model), model.order), (vec!["nightly"], ListOrder::Longest));
     keys(&mut model, "/x");
     assert_eq!(model.handle_key(KeyPress::Esc), None);
     assert_eq!(model.filter, "night");
@@ -167,12 +167,12 @@ fn queue_is_opened_read_and_left() {
     let on = |model: &ScreenModel| model.queue.as_ref().expect("the queue is open").cursor.at;
     assert_eq!(on(&model), 2);
     // The holder has left. The cursor follows the selected waiter to index 1.
-    let result = ReadResult::Queue(Box::new(lock("db/main", &[contender(2, 60), contender(3, 5)])), pace());
+    let result = read_queue(lock("db/main", &[contender(2, 60), contender(3, 5)]));
     model.handle_read(result);
     assert_eq!(on(&model), 1);
     // A late read of another queue is ignored.
-    model.handle_read(ReadResult::Queue(Box::new(lock("nightly", &[])), pace()));
-    assert_eq!(model.selected_lock().map(|lock| lock.waiting), Some(1));
+    model.handle_read(read_queue(lock("nightly", &[])));
+    assert_eq!(model.selected_lock().map(|lock| lock.lock.waiting), Some(1));
     assert_eq!(model.handle_key(KeyPress::Esc), None);
     assert_eq!(model.subject(), ReadScope::All);
     assert_eq!(model.handle_key(KeyPress::Char('q')), Some(TopCommand::Quit));
@@ -215,7 +215,7 @@ fn lock_is_broken_only_by_whole_word() {
     assert_eq!(model.handle_key(KeyPress::Backspace), None);
     // A read during the confirmation does not change the contender of the confirmation, although
     // that contender has left the queue.
-    model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
+    model.handle_read(read(vec![lock("db/main", &[contender(2, 60)])]));
     assert!(!model.is_still_queued(&model.confirmation.clone().expect("a confirmation is open")));
     keys(&mut model, "ak");
     let Some(TopCommand::Do(request)) = model.handle_key(KeyPress::Enter) else {
@@ -234,7 +234,7 @@ fn waiter_is_broken_by_its_token() {
     let confirmation = model.confirmation.clone().expect("a confirmation is open");
     assert_eq!((&confirmation.request.token, confirmation.holds), (&token(3), false));
     assert!(model.is_still_queued(&confirmation));
-    model.handle_read(ReadResult::Queue(Box::new(lock("db/main", &[contender(1, 184)])), pace()));
+    model.handle_read(read_queue(lock("db/main", &[contender(1, 184)])));
     assert!(!model.is_still_queued(&confirmation));
 }
 
@@ -246,8 +246,9 @@ fn action_needs_one_readable_contender() {
     assert!(message(&model).contains("no holder"));
     // With several holders, the user must select one. An unreadable contender has no token.
     let mut shared = lock("db/main", &[contender(1, 9)]);
-    shared.holders.push(ContenderRow { token: None, ..contender(2, 8) });
-    model.handle_read(ReadResult::Locks(vec![shared], pace()));
+    shared.lock.beside.push(contender(2, 8));
+    shared.lock.beside[0].token = None;
+    model.handle_read(read(vec![shared]));
     keys(&mut model, "gr");
     assert!(
         model.confirmation.is_none() && message(&model).contains("2 hold db/main"),
@@ -281,16 +282,16 @@ fn outage_counts_from_last_answer() {
     model.tick(at(12));
     model.handle_read(ReadResult::Alive);
     model.tick(at(20));
-    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
+    model.handle_read(no_answer());
     model.tick(at(30));
-    model.handle_read(ReadResult::Refused("no credentials".to_owned()));
-    let failure = model.failure.clone().expect("reading fails");
-    assert_eq!((failure.since.unix_ms, failure.why.as_str()), (at(12).unix_ms, "no credentials"));
-    assert!(failure.refused);
+    model.handle_read(ReadResult::Failed(ReadFailure::Refused("no credentials".to_owned())));
+    let Outage { since, failure } = model.outage.clone().expect("reading fails");
+    assert_eq!(since.unix_ms, at(12).unix_ms);
+    assert_eq!(failure, ReadFailure::Refused("no credentials".to_owned()));
     // Ages stay as they were at the last read.
     assert_eq!(model.age_reference_ms(), START_MS + 2000);
-    model.handle_read(ReadResult::Locks(locks(1), pace()));
-    assert!(model.failure.is_none());
+    model.handle_read(read(locks(1)));
+    assert!(model.outage.is_none());
     assert_eq!(model.age_reference_ms(), START_MS + 30_000);
 }
 
@@ -360,14 +361,14 @@ fn overdue_read_makes_rows_old() {
 #[test]
 fn deadlocks_stay_until_the_next_read() {
     let mut model = model();
-    model.handle_read(ReadResult::Deadlocks(deadlocks(1)));
-    assert_eq!((model.deadlocks.len(), model.visible_rows()), (1, 17));
+    model.handle_read(with_deadlocks(1));
+    assert_eq!((model.list.deadlocks.len(), model.visible_rows()), (1, 17));
     assert!(model.old_deadlocks_at().is_none());
-    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
-    assert_eq!((model.deadlocks.len(), model.visible_rows()), (1, 16));
+    model.handle_read(no_answer());
+    assert_eq!((model.list.deadlocks.len(), model.visible_rows()), (1, 16));
     assert_eq!(model.old_deadlocks_at().map(|at| at.unix_ms), Some(START_MS + 2_000));
-    model.handle_read(ReadResult::Deadlocks(Vec::new()));
-    assert_eq!((model.deadlocks.len(), model.visible_rows()), (0, 18));
+    model.handle_read(with_deadlocks(0));
+    assert_eq!((model.list.deadlocks.len(), model.visible_rows()), (0, 18));
 }
 
 #[test]
@@ -403,25 +404,25 @@ fn keys_are_safe_in_any_order() {
         let pick = usize::try_from(state >> 33).expect("31 bits");
         model.handle_key(all[pick % all.len()]);
         match pick % 97 {
-            0 => model.handle_read(ReadResult::Locks(locks(pick % 50), pace())),
+            0 => model.handle_read(read(locks(pick % 50))),
             1 => model.resize(
                 u16::try_from(pick % 120).expect("below 120"),
                 u16::try_from(pick % 40).expect("below 40"),
             ),
-            2 => model.handle_read(ReadResult::NoAnswer("no answer".to_owned())),
-            4 => model.handle_read(ReadResult::Deadlocks(deadlocks(pick % 2))),
+            2 => model.handle_read(no_answer()),
+            4 => model.handle_read(with_deadlocks(pick % 2)),
             5 => model.show_why("/locks/job001", Ok("busy\n".repeat(pick % 40))),
             3 => {
                 if let ReadScope::One(path) = model.subject() {
                     let lock = lock(path.trim_start_matches("/locks/"), &vec![contender(1, 1); pick % 30]);
-                    model.handle_read(ReadResult::Queue(Box::new(lock), pace()));
+                    model.handle_read(read_queue(lock));
                 }
             }
             _ => {}
         }
         model.tick(at(step));
         let (cursor, count) = match &model.queue {
-            Some(queue) => (&queue.cursor, queue.lock.queue().count()),
+            Some(queue) => (&queue.cursor, queue.lock.lock.queue().count()),
             None => (&model.cursor, model.rows.len()),
         };
         assert!(cursor.at == 0 || cursor.at < count);

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::lock::{ContenderRow, LockRow};
+use zoolock::{Deadlock, Entry, WaitGraph};
+
 use super::model::{ReadPace, ReadResult, ScreenModel, ScreenTime, Setting};
+use crate::base::test_snapshots;
+use crate::observe::{ListedLock, LockList};
 
 /// Time at which the tests start: 2026-01-02 03:04:05 in UTC.
 pub(super) const START_MS: u64 = 1_767_323_045_000;
@@ -19,42 +22,56 @@ pub(super) fn token(number: u32) -> String {
 }
 
 /// Creates a contender that joined the queue `ago` seconds before `START_MS`.
-pub(super) fn contender(number: u32, ago: u64) -> ContenderRow {
-    let (host, program) = (format!("web{number}"), "backup.sh".to_owned());
-    ContenderRow {
-        node: format!("_c_{number}-lock-{number:010}"),
-        token: Some(token(number)),
-        revoked: false,
-        asked_ms: None,
-        since_ms: Some(START_MS - ago * 1000),
-        held_since_ms: None,
-        role: "exclusive".to_owned(),
-        description: format!("{host} pid {} ({program})", 4000 + number),
-        host: Some(host),
-        pid: Some(4000 + number),
-        program: Some(program),
-        unrevocable: None,
-        note: None,
-    }
+pub(super) fn contender(number: u32, ago: u64) -> Entry {
+    let mut entry = test_snapshots::entry(&format!("_c_{number}-lock-{number:010}"), &token(number));
+    (entry.host, entry.pid) = (Some(format!("web{number}")), Some(4000 + number));
+    (entry.program, entry.since_ms) = (Some("backup.sh".to_owned()), Some(START_MS - ago * 1000));
+    entry
 }
 
 /// Creates a lock that the first contender holds and the others wait for. The holder was granted the lock at once.
-pub(super) fn lock(name: &str, contenders: &[ContenderRow]) -> LockRow {
-    let (holders, waiters) = contenders.split_at(contenders.len().min(1));
-    let granted = |holder: &ContenderRow| ContenderRow { held_since_ms: holder.since_ms, ..holder.clone() };
-    LockRow {
-        path: format!("/locks/{name}"),
-        name: name.to_owned(),
-        holders: holders.iter().map(granted).collect(),
-        waiters: waiters.to_vec(),
-        waiting: waiters.len(),
-        previous: "clean",
-        ..LockRow::default()
+pub(super) fn lock(name: &str, contenders: &[Entry]) -> ListedLock {
+    let mut contenders = contenders.iter().cloned();
+    let mut holder = contenders.next();
+    if let Some(holder) = &mut holder {
+        holder.held_since_ms = holder.since_ms;
     }
+    let mut lock = test_snapshots::lock(&format!("/locks/{name}"), holder, contenders.collect());
+    lock.previous = "clean";
+    ListedLock { lock, rate: None }
+}
+
+/// Creates a read of these locks without deadlocks.
+pub(super) fn read(locks: Vec<ListedLock>) -> ReadResult {
+    ReadResult::Locks(LockList { locks, ..LockList::default() }, pace())
+}
+
+/// Creates a read of a queue without events.
+pub(super) fn read_queue(lock: ListedLock) -> ReadResult {
+    ReadResult::Queue(Box::new(lock), None, pace())
+}
+
+/// Creates a deadlock, whose circle begins with the first name: each owner of `owner_kind` holds a lock, and waits for the
+/// next one.
+pub(super) fn deadlock(names: &[&str], owner_kind: &'static str) -> Deadlock {
+    let contender = |number: usize, owner: usize| {
+        let mut entry = contender(u32::try_from(number).expect("a small number"), 60);
+        (entry.owner, entry.owner_kind) = (Some(owner.to_string()), owner_kind);
+        entry
+    };
+    let count = names.len();
+    let places = names.iter().cycle().skip(count - 1).take(count).enumerate();
+    let locks = places.map(|(at, name)| {
+        lock(name, &[contender(2 * at, at), contender(2 * at + 1, (at + count - 1) % count)]).lock
+    });
+    let mut found = WaitGraph::of(&locks.collect::<Vec<_>>()).deadlocks();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
 }
 
 pub(super) fn setting() -> Setting {
     Setting {
+        root: "/locks".to_owned(),
         title: "zk1:2181 · /locks".to_owned(),
         address: "zk1:2181".to_owned(),
         read_only: false,
@@ -79,6 +96,6 @@ pub(super) fn model() -> ScreenModel {
     for (lock, rate) in locks.iter_mut().zip([Some(0.25), None, Some(0.0), Some(12.5)]) {
         lock.rate = rate;
     }
-    model.handle_read(ReadResult::Locks(locks, pace()));
+    model.handle_read(read(locks));
     model
 }

@@ -11,12 +11,16 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
+use zoolock::{Deadlock, Entry, Snapshot};
+
 use super::contender::{fit_contender, fit_holders};
-use super::deadlocks::fit_circles;
-use super::lock::{ContenderRow, LockRow};
-use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, QueuePane, ScreenModel};
+use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, Outage, QueuePane, ScreenModel};
 use super::text::{cut_beginning, cut_end, format_rate, width, wrap};
 use crate::base::duration::{format_duration, format_milliseconds};
+use crate::observe::{ListedLock, ReadFailure, earliest_grant};
+use crate::render::deadlock::{format_circle, is_certain};
+use crate::render::status::{describe_program, note};
+use crate::render::text::describe_role;
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {
@@ -108,7 +112,7 @@ impl Canvas<'_> {
         } else {
             format!("read {time} in {}, every {}", format_duration(pace.took), format_duration(pace.every))
         };
-        let counts = [(model.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
+        let counts = [(model.list.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
         let text = match model.queue {
             None => format!("{} · {read}", counts.map(|(count, what)| format!("{count} {what}")).join(", ")),
             Some(_) => read,
@@ -119,18 +123,19 @@ impl Canvas<'_> {
 
     /// Draws the banner of an outage, if there is one. Returns the line below it.
     fn draw_outage(&mut self, model: &ScreenModel) -> u16 {
-        let Some(failure) = &model.failure else { return 2 };
-        let gone = model.now.running.saturating_sub(failure.since.running);
-        let what = if failure.refused { "not read" } else { "no answer" };
+        let Some(Outage { since, failure }) = &model.outage else { return 2 };
+        let gone = model.now.running.saturating_sub(since.running);
+        let (what, why) = match failure {
+            ReadFailure::Unreachable(why) => ("no answer", why),
+            ReadFailure::Refused(why) => ("not read", why),
+        };
         let address = &model.setting.address;
         // Most reasons begin with the address.
-        let address =
-            if failure.why.contains(address.as_str()) { String::new() } else { format!("{address}: ") };
+        let address = if why.contains(address.as_str()) { String::new() } else { format!("{address}: ") };
         let text = format!(
-            "! {what} since {}, for {}: {address}{}",
-            format_clock(failure.since.unix_ms, &model.setting.zone),
+            "! {what} since {}, for {}: {address}{why}",
+            format_clock(since.unix_ms, &model.setting.zone),
             format_milliseconds(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
-            failure.why
         );
         self.line(2, &text, self.alert_style());
         3
@@ -138,17 +143,21 @@ impl Canvas<'_> {
 
     /// Draws the banner of the deadlocks, if there are any: their number, and the locks of each circle.
     fn draw_deadlocks(&mut self, model: &ScreenModel, y: u16) {
-        let deadlocks = &model.deadlocks;
+        let deadlocks = &model.list.deadlocks;
         if deadlocks.is_empty() {
             return;
         }
-        let possible = if deadlocks.iter().any(|deadlock| deadlock.is_certain) { "" } else { "possible " };
+        let possible = if deadlocks.iter().any(is_certain) { "" } else { "possible " };
         let s = if deadlocks.len() == 1 { "" } else { "s" };
         let time = model.old_deadlocks_at().map(|at| format_clock(at.unix_ms, &model.setting.zone));
         let time = time.map_or(String::new(), |time| format!(" at {time}"));
         let begin = format!("! {} {possible}deadlock{s}{time}: ", deadlocks.len());
         let end = "; see zoolock deadlocks";
-        let circles = fit_circles(deadlocks, self.columns().saturating_sub(width(&begin) + width(end)));
+        let circles = fit_circles(
+            deadlocks,
+            &model.setting.root,
+            self.columns().saturating_sub(width(&begin) + width(end)),
+        );
         self.line(y, &format!("{begin}{circles}{end}"), self.alert_style());
     }
 
@@ -163,16 +172,17 @@ impl Canvas<'_> {
     }
 
     fn draw_queue(&mut self, model: &ScreenModel, queue: &QueuePane) {
-        let QueuePane { lock, cursor, .. } = queue;
-        let mut about = match &lock.foreign {
+        let QueuePane { lock: ListedLock { lock, rate }, last_event, cursor, .. } = queue;
+        let holders = lock.holders().count();
+        let mut about = match &lock.foreign_semaphore {
             Some(foreign) => format!(": {} leases, {} wait", foreign.leases, lock.waiting),
-            None => format!(": {} hold, {} wait", lock.holders.len(), lock.waiting),
+            None => format!(": {holders} hold, {} wait", lock.waiting),
         };
         if let Some(permits) = lock.permits {
             about.push_str(&format!(", {permits} permits"));
         }
-        if let Some(rate) = lock.rate {
-            about.push_str(&format!(", {} hand-overs/s", self::format_rate(Some(rate))));
+        if rate.is_some() {
+            about.push_str(&format!(", {} hand-overs/s", format_rate(*rate)));
         }
         about.push_str(&format!(", last recorded end: {}", lock.previous));
         let (columns, top) = (self.columns(), Self::top(model));
@@ -180,10 +190,10 @@ impl Canvas<'_> {
         self.write_fitting(0, top, columns, &path, BOLD);
         let after = width(&path);
         self.write_cut(after, top, columns.saturating_sub(after), &about, Style::new());
-        match (&lock.clash, lock.unread.as_slice()) {
+        match (find_trouble(lock), lock.unread.as_slice()) {
             (Some(clash), _) => self.line(top + 1, &format!("! {clash}"), self.alert_style()),
             (None, []) => {
-                let last = lock.last_event.as_ref().map_or(String::new(), |event| format!("last: {event}"));
+                let last = last_event.as_ref().map_or(String::new(), |event| format!("last: {event}"));
                 self.line(top + 1, &last, Style::new());
             }
             (None, parts) => {
@@ -199,9 +209,9 @@ impl Canvas<'_> {
             .clamp(5, 24);
         let place = QueueColumns { token };
         place.row(self, top + 2, ["", "#", "FOR", "TOKEN", "CONTENDER"], BOLD);
-        let count = lock.holders.len() + lock.waiters.len();
+        let count = lock.queue().count();
         if count == 0 {
-            let text = lock.foreign.as_ref().map_or_else(
+            let text = lock.foreign_semaphore.as_ref().map_or_else(
                 || match lock.unread.is_empty() {
                     true => "free, no waiters".to_owned(),
                     false => "no contender in the part that can be read".to_owned(),
@@ -212,11 +222,11 @@ impl Canvas<'_> {
         }
         let shown = lock.queue().enumerate().skip(cursor.first).take(model.visible_rows());
         for (y, (index, contender)) in (top + 3..).zip(shown) {
-            let number = match index.checked_sub(lock.holders.len()) {
+            let number = match index.checked_sub(holders) {
                 None => "holds".to_owned(),
                 Some(position) => (position + 1).to_string(),
             };
-            let time = match index < lock.holders.len() {
+            let time = match index < holders {
                 true => format_held(model, contender),
                 false => format_time_since(model, contender.since_ms).unwrap_or_else(|| "-".to_owned()),
             };
@@ -228,7 +238,7 @@ impl Canvas<'_> {
                 self.invert(y);
             }
         }
-        if let Some(contender) = lock.at(cursor.at) {
+        if let Some(contender) = lock.queue().nth(cursor.at) {
             let positions = cursor.positions(model.visible_rows(), count);
             self.draw_details(model, lock, contender, positions);
         }
@@ -239,8 +249,8 @@ impl Canvas<'_> {
     fn draw_details(
         &mut self,
         model: &ScreenModel,
-        lock: &LockRow,
-        contender: &ContenderRow,
+        lock: &Snapshot,
+        contender: &Entry,
         positions: Option<String>,
     ) {
         let y = self.area.height - 7;
@@ -251,9 +261,11 @@ impl Canvas<'_> {
         self.line(y, &format!("{rule}{more}"), Style::new());
         let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
         let pid = contender.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
-        let program = contender.program.as_ref().map_or(String::new(), |program| format!(" ({program})"));
+        let program = contender.program.as_ref().map_or(String::new(), |program| {
+            format!(" ({})", describe_program(program, contender.runs_program))
+        });
         let zone = &model.setting.zone;
-        let holds = lock.holders.iter().any(|holder| holder.node == contender.node);
+        let holds = lock.holders().any(|holder| holder.node == contender.node);
         let since = match (holds, contender.held_since_ms, contender.since_ms) {
             (true, Some(since), _) | (false, _, Some(since)) => format_date_time(since, zone),
             (true, None, Some(since)) => format!("after {}", format_date_time(since, zone)),
@@ -264,7 +276,10 @@ impl Canvas<'_> {
         let revoked = if contender.revoked { format!(", asked to release{asked}") } else { String::new() };
         let half = self.columns() / 2;
         let rows = [
-            (("host", or(contender.host.as_deref())), ("mode", format!("{}{revoked}", contender.role))),
+            (
+                ("host", or(contender.host.as_deref())),
+                ("mode", format!("{}{revoked}", describe_role(contender))),
+            ),
             (("process", format!("{pid}{program}")), ("since", since)),
         ];
         for (y, ((left, this), (right, that))) in (y + 1..).zip(rows) {
@@ -272,7 +287,7 @@ impl Canvas<'_> {
             self.draw_field(half, y, self.columns() - half, right, &that);
         }
         self.draw_field(0, y + 3, self.columns(), "token", &or(contender.token.as_deref()));
-        match &contender.note {
+        match note(contender) {
             Some(note) => self.draw_field(0, y + 4, self.columns(), "note", note),
             None => self.draw_field(0, y + 4, self.columns(), "znode", &contender.node),
         }
@@ -295,7 +310,7 @@ impl Canvas<'_> {
                 self.line(y - above, &blank, Style::reset());
                 self.line(y - above, line, style);
             }
-        } else if let (None, Some(lock)) = (&model.queue, model.selected_lock()) {
+        } else if let (None, Some(ListedLock { lock, .. })) = (&model.queue, model.selected_lock()) {
             let row = list::Columns::of(self.columns(), model).holder();
             if width(&fit_holders(lock, usize::MAX)) > row {
                 let text = format!("> {}", fit_holders(lock, self.columns() - 2));
@@ -309,6 +324,27 @@ impl Canvas<'_> {
         };
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
+}
+
+/// Describes deadlocks in at most `columns` columns. Names the locks of as many deadlocks as possible, and only the number of
+/// owners of the others.
+fn fit_circles(deadlocks: &[Deadlock], root: &str, columns: usize) -> String {
+    let count = |owners: usize| format!("{owners} {}", if owners == 1 { "owner" } else { "owners" });
+    let describe = |named: usize| {
+        let texts = deadlocks.iter().enumerate().map(|(at, deadlock)| match at < named {
+            true => format_circle(deadlock, root),
+            false => count(deadlock.owners),
+        });
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let mut texts = (0..=deadlocks.len()).rev().map(describe);
+    let fitting = texts.find(|text| width(&cut_end(text, usize::MAX)) <= columns);
+    fitting.unwrap_or_else(|| count(deadlocks.iter().map(|deadlock| deadlock.owners).sum()))
+}
+
+/// Returns why several may hold the lock at once, or why no client can acquire it.
+fn find_trouble(lock: &Snapshot) -> Option<&String> {
+    lock.clash.as_ref().or(lock.unusable.as_ref())
 }
 
 /// Formats the keys in at most `columns` columns. On a narrow screen, one space separates the keys instead of two, and
@@ -351,8 +387,8 @@ impl QueueColumns {
 }
 
 /// Formats the time for which a holder has held the lock, with the sign ≤ if only the maximum is known.
-fn format_held(model: &ScreenModel, holder: &ContenderRow) -> String {
-    match (holder.held_since_ms, format_time_since(model, holder.held_since_ms.or(holder.since_ms))) {
+fn format_held(model: &ScreenModel, holder: &Entry) -> String {
+    match (holder.held_since_ms, format_time_since(model, earliest_grant(holder))) {
         (_, None) => "-".to_owned(),
         (Some(_), Some(time)) => time,
         (None, Some(time)) => format!("≤{time}"),

@@ -1,13 +1,12 @@
-use super::super::deadlocks::DeadlockRow;
 use std::time::Duration;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::super::lock::ContenderRow;
 use super::super::model::{KeyPress, ReadResult};
-use super::super::samples::{at, contender, lock, model, pace, setting, token};
+use super::super::samples::{at, contender, deadlock, lock, model, pace, read, read_queue, setting, token};
 use super::*;
+use crate::observe::LockList;
 
 /// Returns the screen as text, without blanks at the ends of lines.
 fn screen(model: &mut ScreenModel, columns: u16, lines: u16) -> String {
@@ -34,6 +33,10 @@ fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
         assert_eq!(model.handle_key(KeyPress::Char(c)), None);
     }
+}
+
+fn no_answer(why: &str) -> ReadResult {
+    ReadResult::Failed(ReadFailure::Unreachable(why.to_owned()))
 }
 
 fn same(seen: &str, expected: &str) {
@@ -82,8 +85,8 @@ fn queue_of_a_lock_is_drawn() {
     let mut main = lock("db/main", &contenders);
     main.rate = Some(0.25);
     model.handle_key(KeyPress::Enter);
-    main.last_event = Some("2026-01-02 03:00:00 broken: number 100; ann on ops-1".to_owned());
-    model.handle_read(ReadResult::Queue(Box::new(main), pace()));
+    let last_event = Some("2026-01-02 03:00:00 broken: number 100; ann on ops-1".to_owned());
+    model.handle_read(ReadResult::Queue(Box::new(main), last_event, pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
     // A contender without a note shows its znode.
     model.handle_key(KeyPress::Down);
@@ -125,7 +128,7 @@ esc back  w why  space read now  r revoke  b break  ? help  q quit
 fn positions_of_visible_rows_are_shown() {
     let mut model = model();
     let locks = (0..100).map(|n| lock(&format!("job{n:03}"), &[])).collect();
-    model.handle_read(ReadResult::Locks(locks, pace()));
+    model.handle_read(read(locks));
     let order = |model: &mut ScreenModel| {
         screen(model, 80, 24).lines().nth(2).map(str::to_owned).expect("a line with the order")
     };
@@ -137,7 +140,7 @@ fn positions_of_visible_rows_are_shown() {
     model.handle_key(KeyPress::Enter);
     model.handle_key(KeyPress::Enter);
     let contenders: Vec<_> = (1..=25).map(|number| contender(number, 60)).collect();
-    model.handle_read(ReadResult::Queue(Box::new(lock("job099", &contenders)), pace()));
+    model.handle_read(read_queue(lock("job099", &contenders)));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("─ 1-12 of 25 \n") || text.contains("─ 1-12 of 25\n"), "{text}");
 }
@@ -155,7 +158,7 @@ fn confirmations_name_lock_holder_and_token() {
     keys(&mut model, "nb");
     keys(&mut model, "bre");
     same(&window(&screen(&mut model, 80, 24)), BREAK);
-    model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
+    model.handle_read(read(vec![lock("db/main", &[contender(2, 60)])]));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("! it has left the queue") && text.contains(&token(1)), "{text}");
 }
@@ -182,7 +185,7 @@ const BREAK: &str = "
 fn outage_is_shown_and_ages_freeze() {
     let mut model = model();
     model.tick(at(20));
-    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
+    model.handle_read(no_answer("no answer"));
     model.tick(at(62));
     let text = screen(&mut model, 80, 24);
     assert_eq!(text.lines().nth(1), Some("4 locks, 3 held, 3 waiting · old rows, read 03:04:07, 1m00s ago"));
@@ -194,17 +197,18 @@ fn outage_is_shown_and_ages_freeze() {
 fn unknown_time_of_the_grant_is_a_maximum() {
     let mut model = model();
     let mut main = lock("db/main", &[contender(1, 184), contender(2, 60)]);
-    main.holders[0].held_since_ms = main.holders[0].since_ms.map(|since| since + 180_000);
-    model.handle_read(ReadResult::Locks(vec![main.clone()], pace()));
+    let holder = main.lock.holder.as_mut().expect("a holder");
+    holder.held_since_ms = holder.since_ms.map(|since| since + 180_000);
+    model.handle_read(read(vec![main.clone()]));
     assert!(screen(&mut model, 80, 24).contains("1m02s       6s web1"), "the wait does not count");
-    main.holders[0].held_since_ms = None;
-    model.handle_read(ReadResult::Locks(vec![main.clone()], pace()));
+    main.lock.holder.as_mut().expect("a holder").held_since_ms = None;
+    model.handle_read(read(vec![main.clone()]));
     assert!(screen(&mut model, 80, 24).contains("  ≤3m06s web1"));
     keys(&mut model, "b");
     assert!(screen(&mut model, 80, 24).contains("held for at most 3m06s"));
     model.handle_key(KeyPress::Esc);
     model.handle_key(KeyPress::Enter);
-    model.handle_read(ReadResult::Queue(Box::new(main), pace()));
+    model.handle_read(read_queue(main));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("since   after 2026-01-02 03:01:01") && text.contains("holds   ≤3m06s"), "{text}");
 }
@@ -214,7 +218,7 @@ fn first_screen_shows_reading() {
     let mut model = ScreenModel::new(setting(), at(0));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("reading") && !text.contains("no locks"), "{text}");
-    model.handle_read(ReadResult::Locks(Vec::new(), pace()));
+    model.handle_read(read(Vec::new()));
     assert!(screen(&mut model, 80, 24).contains("no locks"));
 }
 
@@ -232,29 +236,27 @@ fn filter_is_shown_with_match_count() {
 fn problems_have_signs() {
     let mut model = model();
     let mut clash = lock("a", &[contender(1, 5), contender(2, 5)]);
-    clash.clash = Some("kazoo does not see zoolock; use --naming kazoo".to_owned());
+    clash.lock.clash = Some("kazoo does not see zoolock; use --naming kazoo".to_owned());
     let mut hidden = lock("b", &[contender(3, 5)]);
-    hidden.unread = vec!["/locks/b/leases".to_owned()];
-    model.handle_read(ReadResult::Locks(vec![clash.clone(), hidden], pace()));
+    hidden.lock.unread = vec!["/locks/b/leases".to_owned()];
+    model.handle_read(read(vec![clash.clone(), hidden]));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("\n>! a ") && text.contains("\n ? b "), "{text}");
     model.handle_key(KeyPress::Enter);
-    model.handle_read(ReadResult::Queue(Box::new(clash), pace()));
+    model.handle_read(read_queue(clash));
     assert!(screen(&mut model, 80, 24).contains("\n! kazoo does not see zoolock"));
 }
 
 #[test]
 fn foreign_text_stays_in_its_column() {
-    let evil = ContenderRow {
-        description: "夜間\x1b[2J\u{202e}\u{301}pid".to_owned(),
-        note: Some("\r\n\x1b]0;gone\x07 夜".to_owned()),
-        host: Some("host\u{200f}\u{9b}31m".to_owned()),
-        ..contender(1, 5)
-    };
+    let mut evil = contender(1, 5);
+    evil.program = Some("夜間\x1b[2J\u{202e}\u{301}pid".to_owned());
+    evil.note = Some("\r\n\x1b]0;gone\x07 夜".to_owned());
+    evil.host = Some("host\u{200f}\u{9b}31m".to_owned());
     let mut model = model();
     let held = lock("夜/\x1b[31m\t\u{202e}x", std::slice::from_ref(&evil));
     let plain = lock("plain", &[contender(2, 5)]);
-    model.handle_read(ReadResult::Locks(vec![held.clone(), plain], pace()));
+    model.handle_read(read(vec![held.clone(), plain]));
     let list = screen(&mut model, 80, 24);
     // Both rows have the age in the same column.
     let column = |line: usize| {
@@ -263,7 +265,7 @@ fn foreign_text_stays_in_its_column() {
     };
     assert_eq!(column(4), column(5), "{list}");
     model.handle_key(KeyPress::Enter);
-    model.handle_read(ReadResult::Queue(Box::new(held), pace()));
+    model.handle_read(read_queue(held));
     let queue = screen(&mut model, 80, 24);
     keys(&mut model, "b");
     let confirmation = screen(&mut model, 80, 24);
@@ -304,7 +306,7 @@ fn smallest_screen_shows_keys_and_help_fits() {
 #[test]
 fn color_is_redundant() {
     let mut model = model();
-    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
+    model.handle_read(no_answer("no answer"));
     let colors = |color| {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
         terminal.draw(|frame| draw(frame, &model, color)).expect("test backend works");
@@ -323,7 +325,7 @@ fn drawing_time_is_independent_of_lock_count() {
     let took = |count: u32| {
         let mut model = ScreenModel::new(setting(), at(0));
         let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[contender(n, 5)])).collect();
-        model.handle_read(ReadResult::Locks(locks, pace()));
+        model.handle_read(read(locks));
         model.handle_key(KeyPress::End);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
         crate::base::test_snapshots::least_cpu_time(20, || {
@@ -334,17 +336,20 @@ fn drawing_time_is_independent_of_lock_count() {
     assert!(many < few * 10 + Duration::from_millis(1), "{few:?} and {many:?}");
 }
 
-fn noted_locks() -> Vec<LockRow> {
-    let note =
-        |number, ago, note: &str| ContenderRow { note: Some(note.to_owned()), ..contender(number, ago) };
+fn noted_locks() -> Vec<ListedLock> {
+    let noted = |number, ago, note: &str| {
+        let mut entry = contender(number, ago);
+        entry.note = Some(note.to_owned());
+        entry
+    };
     let mut main =
-        lock("db/main", &[note(1, 184, "database move, call Ann"), contender(2, 60), contender(3, 5)]);
-    main.holders[0].revoked = true;
+        lock("db/main", &[noted(1, 184, "database move, call Ann"), contender(2, 60), contender(3, 5)]);
+    main.lock.holder.as_mut().expect("a holder").revoked = true;
     let mut config = lock("config", &[contender(7, 40)]);
-    config.holders.push(ContenderRow { held_since_ms: None, ..contender(8, 900) });
+    config.lock.beside.push(contender(8, 900));
     let mut nightly = lock("nightly", &[contender(4, 7205), contender(5, 7000)]);
-    nightly.waiters[0].revoked = true;
-    let payments = note(6, 1, "payments migration of the third quarter, do not break, call Ann 555 0199");
+    nightly.lock.waiters[0].revoked = true;
+    let payments = noted(6, 1, "payments migration of the third quarter, do not break, call Ann 555 0199");
     let reports = lock("payments/eu-west/ledger-migration", &[payments]);
     let mut locks = vec![config, main, nightly, reports];
     for (lock, rate) in locks.iter_mut().zip([Some(0.25), None, Some(0.0), Some(12.5)]) {
@@ -356,7 +361,7 @@ fn noted_locks() -> Vec<LockRow> {
 #[test]
 fn notes_and_requests_are_visible_at_80_columns() {
     let mut model = model();
-    model.handle_read(ReadResult::Locks(noted_locks(), pace()));
+    model.handle_read(read(noted_locks()));
     same(&screen(&mut model, 80, 24), NOTES);
     // The line above the keys has the whole note of the selected lock.
     keys(&mut model, "G");
@@ -406,9 +411,9 @@ enter queue w why s order R reverse / filter r revoke b break ? help q quit
 fn waiter_asked_to_release_is_marked() {
     let mut model = model();
     let mut main = lock("db/main", &[contender(1, 184), contender(2, 60)]);
-    main.waiters[0].revoked = true;
+    main.lock.waiters[0].revoked = true;
     model.handle_key(KeyPress::Enter);
-    model.handle_read(ReadResult::Queue(Box::new(main), pace()));
+    model.handle_read(read_queue(main));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("web2 pid 4002 (backup.sh), asked to release\n"), "{text}");
     assert!(text.contains("web1 pid 4001 (backup.sh)\n"), "{text}");
@@ -416,31 +421,27 @@ fn waiter_asked_to_release_is_marked() {
 
 #[test]
 fn deadlock_is_shown_with_its_locks() {
-    let circle = |locks: &[&str], is_certain| DeadlockRow {
-        circle: locks.iter().chain(locks.first()).copied().collect::<Vec<_>>().join(" → "),
-        owners: locks.len(),
-        is_certain,
-    };
-    let banner = |model: &mut ScreenModel, deadlocks: Vec<DeadlockRow>, y: usize| {
-        model.handle_read(ReadResult::Deadlocks(deadlocks));
+    let banner = |model: &mut ScreenModel, deadlocks: Vec<Deadlock>, y: usize| {
+        let locks = model.list.locks.clone();
+        model.handle_read(ReadResult::Locks(LockList { locks, deadlocks: deadlocks.into() }, pace()));
         screen(model, 80, 24).lines().nth(y).expect("a line").to_owned()
     };
     let mut model = model();
-    let one = vec![circle(&["db/main", "nightly"], true)];
+    let one = vec![deadlock(&["db/main", "nightly"], "owner")];
     assert_eq!(
         banner(&mut model, one.clone(), 2),
         "! 1 deadlock: db/main → nightly → db/main; see zoolock deadlocks"
     );
     // The rows are below the banner.
     assert!(screen(&mut model, 80, 24).lines().nth(5).is_some_and(|line| line.starts_with(">  db/main ")));
-    let unsure = vec![circle(&["a"], false)];
-    assert_eq!(banner(&mut model, unsure, 2), "! 1 possible deadlock: a → a; see zoolock deadlocks");
-    let name = "a-team/of-many/locks-with-long-names";
-    let two = vec![circle(&["a", "b"], true), circle(&[name, name], false)];
+    let unsure = vec![deadlock(&["a", "b"], "session")];
+    assert_eq!(banner(&mut model, unsure, 2), "! 1 possible deadlock: a → b → a; see zoolock deadlocks");
+    let names = ["a-team/of-many/locks-with-long-names", "b-team/of-many/locks-with-long-names"];
+    let two = vec![deadlock(&["a", "b"], "owner"), deadlock(&names, "session")];
     assert_eq!(banner(&mut model, two, 2), "! 2 deadlocks: a → b → a, 2 owners; see zoolock deadlocks");
     // During an outage, the banner has the time of the last read.
     banner(&mut model, one, 2);
-    model.handle_read(ReadResult::NoAnswer("zk1:2181: no session in time".to_owned()));
+    model.handle_read(no_answer("zk1:2181: no session in time"));
     let text = screen(&mut model, 80, 24);
     let lines: Vec<_> = text.lines().skip(1).take(3).collect();
     assert_eq!(
@@ -458,9 +459,22 @@ fn deadlock_is_shown_with_its_locks() {
 }
 
 #[test]
+fn long_circles_are_counted_and_not_cut() {
+    let deadlocks = [deadlock(&["a", "b"], "owner"), deadlock(&["c", "d", "e"], "owner")];
+    for (columns, text) in [
+        (24, "a → b → a, c → d → e → c"),
+        (23, "a → b → a, 3 owners"),
+        (18, "2 owners, 3 owners"),
+        (17, "5 owners"),
+    ] {
+        assert_eq!(fit_circles(&deadlocks, "/locks", columns), text);
+    }
+}
+
+#[test]
 fn old_rows_are_dim() {
     let mut model = model();
-    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
+    model.handle_read(no_answer("no answer"));
     let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
     let mut is_dim = |model: &ScreenModel, y| {
         terminal.draw(|frame| draw(frame, model, false)).expect("test backend works");

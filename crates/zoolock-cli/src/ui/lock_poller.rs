@@ -12,7 +12,7 @@ use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
 use super::news::next_number;
-use super::read_failure::ReadFailure;
+use crate::observe::ReadFailure;
 
 /// Maximum number of locks that are read. Each one costs a watch and repeated reads.
 const MAX_LOCKS: usize = 64;
@@ -89,7 +89,7 @@ impl LockPollers {
         let now = Instant::now();
         let Some(mut reads) = self.watch(path) else {
             let trouble = "too many lock pages are open; try again in a few seconds".to_owned();
-            let trouble = Some(ReadFailure::Other(trouble));
+            let trouble = Some(ReadFailure::Refused(trouble));
             return Arc::new(LockRead { trouble, ..LockRead::default() });
         };
         let is_new = |read: &Arc<LockRead>| read.begun.is_some_and(|begun| begun >= now);
@@ -148,15 +148,12 @@ async fn poll_lock(
         if !matches!(contact, Ok(ReadOutcome::Slow | ReadOutcome::Silent(_))) {
             last_read_ended = Instant::now();
         }
-        let result = match contact {
-            Ok(ReadOutcome::Read) => Ok(queue.lock().clone()),
+        let result = match ReadFailure::of(&contact) {
             // A read without an answer continues, but the pages already show the outage.
-            Ok(ReadOutcome::Unreachable(why) | ReadOutcome::Silent(why)) => {
-                Err(ReadFailure::Unreachable(why))
-            }
-            Err(error) => Err(ReadFailure::Other(error.to_string())),
+            Some(failure) => Err(failure),
             // The pages show the last read until this read has ended.
-            Ok(ReadOutcome::Slow) => continue,
+            None if matches!(contact, Ok(ReadOutcome::Slow)) => continue,
+            None => Ok(queue.lock().clone()),
         };
         let last = Arc::clone(&sender.borrow());
         sender.send_replace(Arc::new(LockRead::after(&last, result, &queue)));

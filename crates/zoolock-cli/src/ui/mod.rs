@@ -12,7 +12,6 @@ mod metrics;
 mod news;
 mod overview;
 mod pages;
-mod read_failure;
 mod request_checks;
 
 use std::net::SocketAddr;

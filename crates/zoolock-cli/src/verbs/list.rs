@@ -9,16 +9,17 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::observe::{LockList, longest_holder, longest_wait};
 use crate::plan::ConnectionSettings;
 use crate::plan::selection::ListSelection;
+use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::history::{complete_previous, format_line};
 use crate::render::status::describe_contender;
 use crate::render::text::{
-    TextStyle, describe_role, format_age, format_asked, format_circle, format_held, format_json,
-    format_table, lock_name, print, wrap_text,
+    TextStyle, describe_role, format_age, format_asked, format_held, format_json, format_table,
+    format_time_since, lock_name, print, wrap_text,
 };
 use crate::service::connect::connect_and_request;
-use crate::verbs::deadlocks::is_certain;
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
 /// Runs `zoolock ls`.
@@ -30,9 +31,9 @@ pub(crate) async fn ls(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let (mut locks, deadlocks, missing) = connect_and_request(service, reporter, async |zoolock| {
-        // The JSON document has only the first waiter, and no deadlocks.
-        let locks = zoolock.survey(prefix, if json { 1 } else { SEARCHED_WAITERS }).await?;
+    let (locks, deadlocks, missing) = connect_and_request(service, reporter, async |zoolock| {
+        let locks = zoolock.survey(prefix, SEARCHED_WAITERS).await?;
+        // The JSON document has no deadlocks.
         let deadlocks = if json { Ok(Vec::new()) } else { zoolock.deadlocks_among(&locks).await };
         let missing = match locks.is_empty() {
             true => Some(MissingLock::find_prefix(zoolock, prefix, service).await?),
@@ -42,11 +43,15 @@ pub(crate) async fn ls(
     })
     .await?;
     let found = locks.len();
-    // `ls` shows the number of waiters and the age of the first.
-    locks.iter_mut().for_each(|lock| lock.waiters.truncate(1));
-    selection.apply(&mut locks, now_ms());
+    let list = LockList::of(locks);
+    let locks = selection.apply(&list, now_ms());
     if json {
-        print(&format_json(&Locks { locks: &locks }))?;
+        let first_waiter = |lock: &Snapshot| {
+            let mut lock = lock.clone();
+            lock.waiters.truncate(1);
+            lock
+        };
+        print(&format_json(&Locks { locks: locks.iter().copied().map(first_waiter).collect() }))?;
     }
     if let Some(root @ MissingLock::Root(_)) = &missing {
         return Err(root.failure("", service));
@@ -65,7 +70,8 @@ pub(crate) async fn ls(
         reporter.note(format_args!("no locks{part} at {address} below {root}{hint}"));
         return Ok(Exit::OK);
     }
-    let rows = locks.iter().map(|lock| row(lock, &service.root)).collect::<Vec<_>>();
+    let rows =
+        locks.iter().map(|lock| row(lock, &service.root, selection.held_by.as_deref())).collect::<Vec<_>>();
     let header = ["LOCK", "HELD", "WAITING", "LONGEST", "HOLDER"].map(str::to_owned);
     let style = TextStyle::of_stdout(color);
     let printed = print(&match style.width {
@@ -92,12 +98,12 @@ pub(crate) async fn ls(
             deadlocks.iter().map(|deadlock| format_circle(deadlock, &service.root)).collect();
         let what = if deadlocks.iter().any(is_certain) { "deadlock" } else { "possible deadlock" };
         let hint = service.command_to_copy("deadlocks");
-        reporter.note(format_args!("{what}: {}; `{hint}` says what to break", circles.join("; ")));
+        reporter.note(format_args!("{what}: {}; `{hint}` says how to end it", circles.join("; ")));
     }
     printed
 }
 
-/// Maximum number of waiters of each lock among which `ls` searches for deadlocks.
+/// Maximum number of waiters of each lock among which `ls` searches for the longest wait and for deadlocks.
 const SEARCHED_WAITERS: usize = 16;
 
 /// Number of events that `show` prints.
@@ -238,8 +244,10 @@ fn describe_previous(lock: &Snapshot) -> String {
     }
 }
 
-fn row(lock: &Snapshot, root: &str) -> [String; 5] {
-    let (held, holder) = match &lock.holder {
+/// Returns the row of a lock. Names the holder that has held it longest. If `host` is given, names one on this host.
+fn row(lock: &Snapshot, root: &str, host: Option<&str>) -> [String; 5] {
+    let on_host = host.and_then(|host| lock.holders().find(|holder| holder.host.as_deref() == Some(host)));
+    let (held, holder) = match on_host.or_else(|| longest_holder(lock)) {
         Some(holder) => {
             let others = match lock.beside.len() {
                 0 => String::new(),
@@ -258,7 +266,7 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
         (None, false) => "? ",
         (None, true) => "",
     };
-    let longest = lock.waiters.first().and_then(format_age).unwrap_or_else(|| "-".to_owned());
+    let longest = longest_wait(lock).and_then(format_time_since).unwrap_or_else(|| "-".to_owned());
     [
         escape_unprintable(lock_name(&lock.path, root)),
         held,
@@ -301,6 +309,7 @@ const WIDE: usize = 80;
 
 /// JSON output of `ls`: an object, so that fields can be added later.
 #[derive(Serialize)]
-struct Locks<'a> {
-    locks: &'a [Snapshot],
+struct Locks {
+    /// Each with its first waiter.
+    locks: Vec<Snapshot>,
 }

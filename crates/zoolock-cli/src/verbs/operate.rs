@@ -1,4 +1,4 @@
-//! `zoolock revoke`, `break` and `resize`, the operator actions of `top`, and the commands that `ui` shows.
+//! `zoolock revoke`, `break` and `resize`, and the operator actions of `top`.
 
 use std::time::{Duration, Instant};
 
@@ -7,57 +7,18 @@ use zoolock::{Entry, Error, HistoryEvent, Mutex, Snapshot, Ticket, Zoolock};
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
-use crate::base::shell::quote_for_shell;
 use crate::plan::ConnectionSettings;
 use crate::render::history::describe_origin;
+use crate::render::remedy::{AdminAction, STOP_FIRST, command_line, quoted_name};
 use crate::render::status::describe_contender;
-use crate::render::text::lock_name;
 use crate::service::connect::{close, connect, connect_and_request};
 use crate::verbs::missing_lock::MissingLock;
-
-/// Operator action on a holder or waiter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AdminAction {
-    Revoke,
-    Break,
-}
-
-impl AdminAction {
-    /// Returns the name, as in command lines and window titles.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Revoke => "revoke",
-            Self::Break => "break",
-        }
-    }
-}
-
-/// Returns the command line for an action on the contender with this token, ready to copy into a shell.
-pub(crate) fn command_line(
-    service: &ConnectionSettings,
-    action: AdminAction,
-    path: &str,
-    token: &str,
-) -> String {
-    service.command_to_copy(&format!("{} {} --token {token}", action.word(), quoted_name(path, service)))
-}
-
-/// Returns the name of a lock, quoted for a shell. A name that begins with a hyphen would be read as a flag, so the
-/// path is returned instead.
-fn quoted_name(path: &str, service: &ConnectionSettings) -> String {
-    let name = Some(lock_name(path, &service.root)).filter(|name| !name.starts_with('-'));
-    quote_for_shell(name.unwrap_or(path))
-}
 
 /// Returns whether the client of this former holder notices that its lock was broken. Other client
 /// libraries do not watch the znodes of their holders.
 pub(crate) fn notices_break(broken: &Entry) -> bool {
     broken.family == "native" || broken.has_zoolock_data()
 }
-
-/// The warning beside each command that breaks a lock.
-pub(crate) const STOP_FIRST: &str = "the next waiter may acquire the lock at once, and the old job may run until it notices \
-                                     or its lease ends: stop it first if they must not overlap";
 
 /// Asks one contender, or all holders, to release the lock. With `wait`, then waits until they have left the queue.
 pub(crate) async fn revoke(

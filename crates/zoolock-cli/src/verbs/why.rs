@@ -8,13 +8,12 @@ use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::plan::ConnectionSettings;
+use crate::render::deadlock::{format_ending, format_since};
+use crate::render::remedy::Remedy;
 use crate::render::status::describe_contender;
-use crate::render::text::{
-    TextStyle, describe_role, format_age, format_asked, format_held, format_json, lock_name, print, wrap_text,
-};
+use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
 use crate::service::connect::connect_and_request;
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
-use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
 /// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
 /// so on.
@@ -118,9 +117,7 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
         ("working", Some(last)) => text.push_str(&next_steps(&last.holds, service, style)),
         ("circle", _) => {
             _ = writeln!(text, "  see:     {}", service.command_to_copy("deadlocks"));
-            if let Some(cut) = &why.to_break {
-                text.push_str(&format_break("next:", &cut.lock, &cut.token, service, style));
-            }
+            text.push_str(&format_ending(why.to_break.as_ref(), service, style));
         }
         _ => {}
     }
@@ -138,19 +135,7 @@ fn describe_waiters(why: &WaitChain) -> String {
     format!("  {} {verb}: {}", why.waiting, names.join("; "))
 }
 
-/// Formats the command that breaks a lock, with a warning.
-fn format_break(
-    label: &str,
-    lock: &str,
-    token: &str,
-    service: &ConnectionSettings,
-    style: &TextStyle,
-) -> String {
-    let warning = wrap_text(&format!("{:9}{STOP_FIRST}", ""), 11, style.width);
-    format!("  {label:8} {}\n  {warning}\n", command_line(service, AdminAction::Break, lock, token))
-}
-
-/// Says where to look at a holder that waits for no lock, and how to ask it or to break its lock.
+/// Says where to look at a holder that waits for no lock, and how to take its lock away.
 fn next_steps(holder: &QueueEntry, service: &ConnectionSettings, style: &TextStyle) -> String {
     let mut text = String::new();
     let entry = &holder.entry;
@@ -163,22 +148,8 @@ fn next_steps(holder: &QueueEntry, service: &ConnectionSettings, style: &TextSty
         (Some(host), None) => _ = writeln!(text, "  look at: host {}", escape_unprintable(host)),
         (None, _) => {}
     }
-    let Some(token) = &entry.token else { return text };
-    let label = if let Some(reason) = entry.unrevocable {
-        _ = writeln!(
-            text,
-            "  {}",
-            wrap_text(&format!("it cannot be asked to release: {reason}"), 4, style.width)
-        );
-        "next:"
-    } else if let Some(asked) = format_asked(entry) {
-        _ = writeln!(text, "  asked:   {}, and it still holds", asked.trim_start_matches("asked "));
-        "next:"
-    } else {
-        _ = writeln!(text, "  ask it:  {}", command_line(service, AdminAction::Revoke, &holder.lock, token));
-        "or else:"
-    };
-    text + &format_break(label, &holder.lock, token, service, style)
+    let remedy = Remedy::of(service, &holder.lock, entry);
+    text + &remedy.map_or_else(String::new, |remedy| remedy.lines(style))
 }
 
 /// Returns whether the last owner of the chain also occurs earlier in the chain.
@@ -198,12 +169,4 @@ fn other_holders(link: &ChainLink) -> String {
         0 => String::new(),
         others => format!(" and {others} more"),
     }
-}
-
-/// Formats the time for which a contender has held the lock or waited for it, and whether it was asked to release.
-/// Returns an empty string if nothing is known.
-pub(crate) fn format_since(place: &QueueEntry) -> String {
-    let time = if place.granted { format_held(&place.entry) } else { format_age(&place.entry) };
-    let asked = format_asked(&place.entry).map_or(String::new(), |asked| format!(", {asked}"));
-    time.map_or_else(String::new, |time| format!(", for {time}")) + &asked
 }

@@ -46,8 +46,8 @@ on_both_servers!(deadlock_is_named_by_every_command, |zookeeper| async move {
     assert!(found.code == 1 && found.stdout.starts_with("deadlock of 2 owners\n"), "{found:?}");
     let why = run_on(&sandbox, &zookeeper, &["why", "first"]);
     assert!(why.stdout.contains(" again: a deadlock\n  1 waits: "), "{why:?}");
-    let next = found.stdout.lines().find_map(|line| line.strip_prefix("  next: ")).expect("a command");
-    assert!(why.stdout.contains(&format!("  next:    {next}\n")), "{next}: {why:?}");
+    let ending = found.stdout.split_once("  to end it, take ").expect("commands").1;
+    assert!(ending.contains("\n  ask it:  zoolock revoke ") && why.stdout.ends_with(ending), "{why:?}");
     for text in [&found.stdout, &why.stdout] {
         assert!(text.contains("stop it first if they must not overlap"), "{text}");
     }

@@ -44,20 +44,26 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     let text = sandbox.output(&["why", "a"]).stdout;
     assert!(text.starts_with("a is held by ") && text.contains("who waits for b (exclusive)"), "{text}");
     assert!(text.contains(" again: a deadlock\n  1 waits: "), "{text}");
-    assert!(text.contains("\n  see:     zoolock deadlocks\n  next:    zoolock break "), "{text}");
+    assert!(text.contains("\n  see:     zoolock deadlocks\n  to end it, take "), "{text}");
 
     let text = sandbox.output(&["deadlocks"]).stdout;
     assert!(text.starts_with("deadlock of 2 owners\n"), "{text}");
-    let next = text.lines().find_map(|line| line.strip_prefix("  next: zoolock "));
-    let next: Vec<_> = next.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
+    let command = |label: &str| -> Vec<&str> {
+        let line = text.lines().find_map(|line| line.strip_prefix(label));
+        line.unwrap_or_else(|| panic!("{label}: {text}")).split(' ').collect()
+    };
     let to_break = &found["deadlocks"][0]["to_break"];
     let name =
         to_break["lock"].as_str().and_then(|lock| lock.strip_prefix("/locks/")).expect("a lock below /locks");
-    assert_eq!(next, ["break", name, "--token", to_break["token"].as_str().expect("a token")]);
-    let broken = sandbox.output(&next);
-    assert_eq!(broken.code, 0, "{broken:?}");
-    let (broken, other) = if name == "a" { (&mut first, &mut second) } else { (&mut second, &mut first) };
-    assert_eq!((other.code(), broken.code()), (0, 70));
+    let token = to_break["token"].as_str().expect("a token");
+    assert_eq!(command("  or else: zoolock "), ["break", name, "--token", token]);
+    let ask = command("  ask it:  zoolock ");
+    assert_eq!(ask, ["revoke", name, "--token", token]);
+    let asked = sandbox.output(&[&ask[..], &["--wait", "30s"]].concat());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let (asked, other) = if name == "a" { (&mut first, &mut second) } else { (&mut second, &mut first) };
+    assert_eq!(other.code(), 0);
+    assert_ne!(asked.code(), 0);
     assert_eq!(sandbox.json(&["deadlocks"])["deadlocks"], Value::Array(Vec::new()));
 }
 

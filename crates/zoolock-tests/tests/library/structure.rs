@@ -30,6 +30,7 @@ const LAYERED: [Layers; 2] = [
         layers: &[
             &["args"],
             &["base"],
+            &["observe"],
             &["metrics", "reaper"],
             &["plan"],
             &["local"],

@@ -72,7 +72,7 @@ pub struct Deadlock {
     pub owners: usize,
     /// Number of other owners that wait for these owners, directly or through further owners.
     pub behind: usize,
-    /// The contender whose deletion ends this cycle. A contender whose program notices the loss is
+    /// The contender whose release or deletion ends this cycle. A contender whose program notices the loss is
     /// preferred, then a holder, then the newest contender. `None` if no token in the cycle could
     /// be read.
     pub to_break: Option<BreakTarget>,
@@ -93,7 +93,7 @@ pub struct Edge {
     pub waits_for: QueueEntry,
 }
 
-/// The arguments for [`Mutex::break_lock`](crate::Mutex::break_lock).
+/// The arguments for [`Mutex::revoke`](crate::Mutex::revoke) and [`Mutex::break_lock`](crate::Mutex::break_lock).
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct BreakTarget {
@@ -101,6 +101,10 @@ pub struct BreakTarget {
     pub lock: String,
     /// The token of the contender whose znode is to be deleted.
     pub token: String,
+    /// The contender. Ask it to release first, unless [`Entry::unrevocable`] says that it does not read requests: a job
+    /// that releases has ended before the next one starts.
+    #[serde(skip)]
+    pub entry: Entry,
 }
 
 /// The reason why a lock is held: a chain of owners, each of which waits for the next one.
@@ -123,7 +127,7 @@ pub struct WaitChain {
     /// - `unsure`: a semaphore in the chain does not record its size, so it is not known whether the wait can end.
     /// - `unknown`: the last owner could not be read.
     pub end: &'static str,
-    /// The contender whose deletion ends the deadlock, as in [`Deadlock::to_break`]; only if `end` is `circle`.
+    /// The contender whose release or deletion ends the deadlock, as in [`Deadlock::to_break`]; only if `end` is `circle`.
     pub to_break: Option<BreakTarget>,
     /// Number of the waiters of the lock that could be read.
     pub waiting: usize,
@@ -332,7 +336,8 @@ impl WaitGraph {
         let last = edges.iter().map(|edge| &edge.holds).filter(|place| place.entry.token.is_some());
         let last = last.max_by_key(|place| (notices_loss(place), place.granted, place.entry.since_ms));
         let cut = |place: &QueueEntry| {
-            Some(BreakTarget { lock: place.lock.clone(), token: place.entry.token.clone()? })
+            let QueueEntry { lock, entry, .. } = place;
+            Some(BreakTarget { lock: lock.clone(), token: entry.token.clone()?, entry: entry.clone() })
         };
         let to_break = last.and_then(cut);
         Deadlock { edges, owners: deadlock.owners.len(), behind: deadlock.behind, to_break }

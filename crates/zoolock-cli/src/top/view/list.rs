@@ -1,13 +1,14 @@
 //! Draws the list of locks.
 
 use ratatui::style::Style;
+use zoolock::Snapshot;
 
 use super::super::contender::fit_holders;
-use super::super::lock::LockRow;
-use super::super::model::ScreenModel;
-use super::super::order::SortOrder;
+use super::super::model::{ORDERS, ScreenModel};
 use super::super::text::{cut_beginning, format_rate};
-use super::{BOLD, Canvas, format_held, format_time_since};
+use super::{BOLD, Canvas, find_trouble, format_held, format_time_since};
+use crate::args::ListOrder;
+use crate::observe::{ListedLock, longest_holder, longest_wait};
 
 /// Minimum width of a screen that shows both the longest wait and the rate.
 const WIDE: usize = 100;
@@ -21,26 +22,30 @@ impl Canvas<'_> {
         let columns = Columns::of(self.columns(), model);
         columns.row(self, top + 1, ["", "LOCK", "WAITING", "LONGEST", "RATE/S", "HELD", "HOLDER"], BOLD);
         if model.rows.is_empty() && model.last_read().is_some() {
-            let text =
-                if model.locks.is_empty() { "no locks" } else { "no lock has this in its name or holder" };
+            let text = if model.list.locks.is_empty() {
+                "no locks"
+            } else {
+                "no lock has this in its name or holder"
+            };
             self.write_cut(2, top + 2, self.columns() - 2, text, Style::new());
         }
         let shown = model.rows.iter().enumerate().skip(model.cursor.first).take(model.visible_rows());
         for (y, (index, place)) in (top + 2..).zip(shown) {
-            let lock = &model.locks[*place];
+            let ListedLock { lock, rate } = &model.list.locks[*place];
             let selected = index == model.cursor.at;
-            let longest = format_time_since(model, lock.longest_since());
-            let held = lock.longest_holder().map(|holder| format_held(model, holder));
+            let longest = format_time_since(model, longest_wait(lock));
+            let held = longest_holder(lock).map(|holder| format_held(model, holder));
             let cells: [&str; 7] = [
                 marks(lock, selected),
-                &lock.name,
+                model.name(&lock.path),
                 &lock.waiting.to_string(),
                 longest.as_deref().unwrap_or("-"),
-                &format_rate(lock.rate),
+                &format_rate(*rate),
                 held.as_deref().unwrap_or("-"),
                 &fit_holders(lock, columns.holder()),
             ];
-            let style = if lock.clash.is_some() { self.alert_style() } else { Self::row_style(model) };
+            let style =
+                if find_trouble(lock).is_some() { self.alert_style() } else { Self::row_style(model) };
             columns.row(self, y, cells, style);
             if selected {
                 self.invert(y);
@@ -52,7 +57,7 @@ impl Canvas<'_> {
     fn draw_order(&mut self, model: &ScreenModel, y: u16) {
         let mut x = 0;
         let orders = ["1 waiting", "2 longest", "3 rate", "4 held"];
-        for (order, name) in SortOrder::ALL.into_iter().zip(orders) {
+        for (order, name) in ORDERS.into_iter().zip(orders) {
             let (name, style) = match (order == model.order, model.reversed) {
                 (true, true) => (format!("[{name}, reversed]"), BOLD),
                 (true, false) => (format!("[{name}]"), BOLD),
@@ -73,8 +78,8 @@ impl Canvas<'_> {
 }
 
 /// Returns the marks of a row: selection, and problems of the lock.
-fn marks(lock: &LockRow, selected: bool) -> &'static str {
-    match (selected, &lock.clash, lock.unread.is_empty()) {
+fn marks(lock: &Snapshot, selected: bool) -> &'static str {
+    match (selected, find_trouble(lock), lock.unread.is_empty()) {
         (true, Some(_), _) => ">!",
         (false, Some(_), _) => " !",
         (true, None, false) => ">?",
@@ -96,8 +101,8 @@ pub(super) struct Columns {
 impl Columns {
     pub(super) fn of(screen: usize, model: &ScreenModel) -> Self {
         let is_wide = screen >= WIDE;
-        let has_rate = is_wide || model.order == SortOrder::Rate;
-        let has_longest = is_wide || model.order != SortOrder::Rate;
+        let has_rate = is_wide || model.order == ListOrder::Rate;
+        let has_longest = is_wide || model.order != ListOrder::Rate;
         // Two marks and the columns WAITING and HELD, with the spaces between columns.
         let fixed = 21 + if has_longest { 8 } else { 0 } + if has_rate { 7 } else { 0 };
         let rest = screen.saturating_sub(fixed);

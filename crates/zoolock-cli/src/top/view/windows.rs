@@ -9,7 +9,7 @@ use super::super::model::ScreenModel;
 use super::super::text::cut_beginning;
 use super::super::why_window::{MAX_WINDOW, WhyWindow, window_columns, window_lines};
 use super::{BOLD, Canvas, format_clock, format_time_since};
-use crate::verbs::operate::AdminAction;
+use crate::render::remedy::AdminAction;
 
 impl Canvas<'_> {
     pub(super) fn draw_confirmation(&mut self, model: &ScreenModel, confirmation: &Confirmation) {
@@ -69,8 +69,8 @@ impl Canvas<'_> {
             "HELD    time since the grant; if it is unknown, the maximum, with the sign ≤",
             "RATE/S  hand-overs a second, over ten seconds; on narrow screens with key 3",
             "! several may hold at once, the queue says why   ? partly unreadable",
-            "Rows are old while the servers are unreachable. A deadlock is possible until",
-            "two reads show it; between sessions of other libraries, it stays possible.",
+            "Rows are old while the servers are unreachable. Between sessions of other",
+            "client libraries, a deadlock is only possible. zoolock deadlocks ends one.",
             "LONGEST uses the contenders' clocks, HELD the server's. Any key closes this.",
         ];
         self.draw_window("help", &lines.map(|line| (line.to_owned(), Style::new())));

@@ -4,28 +4,29 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use zoolock::{Deadlock, QueueEntry};
+use zoolock::Deadlock;
 
 use super::Page;
 use super::elements::{
     capitalize, format_count, format_counted, lock_href, render_age, render_asked, render_command,
+    render_remedy,
 };
 use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
+use crate::render::deadlock::{SESSIONS, describe_deadlock, describe_ending, describe_others, is_certain};
+use crate::render::remedy::STOP_FIRST;
 use crate::render::status::describe_contender;
 use crate::render::text::lock_name;
 use crate::ui::Site;
-use crate::ui::overview::{Overview, ReadDepth, SeenDeadlock};
-use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
-use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
+use crate::ui::overview::Overview;
 
 /// Maximum number of deadlocks on the page.
 const MAX_LISTED: usize = 20;
 
 /// Serves `/deadlocks`.
 pub(in crate::ui) async fn deadlocks(State(site): State<Site>) -> Response {
-    let overview = site.overview.recent_overview(ReadDepth::Budget, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(READ_TIMEOUT).await;
     let main = html! {
         h1 { "Deadlocks" }
         (render_body(&overview, &site.service))
@@ -37,24 +38,22 @@ pub(in crate::ui) async fn deadlocks(State(site): State<Site>) -> Response {
 
 /// Renders the deadlocks of the last successful read.
 fn render_body(overview: &Overview, service: &ConnectionSettings) -> Markup {
-    let Some(waits) = &overview.waits else { return render_unread(overview) };
-    let (is_partial, stopped_ms) = (overview.is_partial(), overview.stopped_ms());
-    let waiting = waits.graph.owners.iter().filter(|owner| !owner.waits.is_empty()).count();
+    let Some(list) = &overview.list else { return render_unread(overview) };
+    let deadlocks = &list.deadlocks;
     html! {
         p.summary #summary role="status" aria-live="polite" {
             (outage_prefix(overview))
-            @if waits.deadlocks.is_empty() { (describe_no_deadlock(overview)) }
-            @else { strong.bad { "⚠ " (count_deadlocks(&waits.deadlocks)) } }
-            " · " @if is_partial { "at least " } (format_counted(waiting, "owner waits", "owners wait"))
+            @if deadlocks.is_empty() { (describe_no_deadlock(overview)) }
+            @else { strong.bad { "⚠ " (count_deadlocks(deadlocks)) } }
         }
         (render_read_time(overview))
         (partial_notice(overview, service))
-        @for (at, seen) in waits.deadlocks.iter().take(MAX_LISTED).enumerate() {
-            (render_deadlock(at + 1, seen, (is_partial, stopped_ms), service))
+        @for (at, deadlock) in deadlocks.iter().take(MAX_LISTED).enumerate() {
+            (render_deadlock(at + 1, deadlock, overview, service))
         }
-        @if waits.deadlocks.len() > MAX_LISTED {
+        @if deadlocks.len() > MAX_LISTED {
             p.alert {
-                (format_count(waits.deadlocks.len() - MAX_LISTED)) " more deadlocks are not listed. To list them, run: "
+                (format_count(deadlocks.len() - MAX_LISTED)) " more deadlocks are not listed. To list them, run: "
                 (render_command(&service.command_to_copy("deadlocks")))
             }
         }
@@ -64,8 +63,6 @@ fn render_body(overview: &Overview, service: &ConnectionSettings) -> Markup {
 /// Returns a notice if only a part of the queues was read, or can be read.
 fn partial_notice(overview: &Overview, service: &ConnectionSettings) -> Markup {
     let unread = overview.unread_locks();
-    let mut locks = overview.locks.iter().flat_map(|list| &list.locks);
-    let has_foreign = locks.any(|lock| lock.foreign_semaphore.is_some());
     html! {
         @if let Some(read) = overview.cut_at() {
             p.alert {
@@ -79,7 +76,7 @@ fn partial_notice(overview: &Overview, service: &ConnectionSettings) -> Markup {
                 " cannot be read completely. Some contenders may be missing."
             }
         }
-        @if has_foreign {
+        @if overview.has_foreign_semaphore() {
             p.quiet { "Holders and waiters of semaphores of other client libraries are not read." }
         }
     }
@@ -98,39 +95,31 @@ fn describe_no_deadlock(overview: &Overview) -> String {
 }
 
 /// Counts the certain and the possible deadlocks.
-fn count_deadlocks(seen: &[SeenDeadlock]) -> String {
-    let sure = seen.iter().filter(|seen| seen.is_sure()).count();
+fn count_deadlocks(deadlocks: &[Deadlock]) -> String {
+    let sure = deadlocks.iter().filter(|deadlock| is_certain(deadlock)).count();
     let known = format_counted(sure, "deadlock", "deadlocks");
-    let possible = format_counted(seen.len() - sure, "possible deadlock", "possible deadlocks");
-    match (sure, seen.len() - sure) {
+    let possible = format_counted(deadlocks.len() - sure, "possible deadlock", "possible deadlocks");
+    match (sure, deadlocks.len() - sure) {
         (_, 0) => known,
         (0, _) => possible,
         _ => format!("{known}, {possible}"),
     }
 }
 
-/// Renders a deadlock, in the words of `zoolock deadlocks`. `is_partial` is set if the last read may lack contenders. For
-/// `stopped_ms` see [`render_age`].
+/// Renders a deadlock, in the words of `zoolock deadlocks`. The last read may lack contenders.
 fn render_deadlock(
     number: usize,
-    seen: &SeenDeadlock,
-    (is_partial, stopped_ms): (bool, Option<u64>),
+    deadlock: &Deadlock,
+    overview: &Overview,
     service: &ConnectionSettings,
 ) -> Markup {
-    let SeenDeadlock { deadlock, seen_twice } = seen;
-    let edges = &deadlock.edges;
+    let (edges, stopped_ms) = (&deadlock.edges, overview.stopped_ms());
     let id = format!("deadlock-{number}");
     html! {
         section.alert.bad aria-labelledby=(id) data-key=(id) {
             h2 id=(id) { "⚠ " (capitalize(&describe_deadlock(deadlock))) }
-            @if !seen_twice {
-                p { "Seen once. Locks are read one after another, so this may not be a deadlock. The next reading will show." }
-            }
             @if !is_certain(deadlock) {
-                p {
-                    "Other client libraries show only their session. Threads of one session need not wait \
-                     for each other, so this may not be a deadlock."
-                }
+                p { (capitalize(SESSIONS)) ", so this may not be a deadlock." }
             }
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
@@ -150,34 +139,14 @@ fn render_deadlock(
                 }
             }
             @for other in describe_others(deadlock) {
-                p { (capitalize(&other)) @if is_partial { " or more" } }
+                p { (capitalize(&other)) @if overview.is_partial() { " or more" } }
             }
-            // A cycle that was seen once may not exist, so no command is offered.
-            @if *seen_twice { (render_remedy(deadlock, service)) }
+            p { (capitalize(&describe_ending(deadlock.to_break.as_ref(), service))) "." }
+            @if let Some(target) = &deadlock.to_break {
+                (render_remedy(service, &target.lock, &target.entry))
+                p { (capitalize(STOP_FIRST)) "." }
+            }
         }
-    }
-}
-
-/// Renders the commands that end a deadlock: first the request to release, if the contender can be asked.
-fn render_remedy(deadlock: &Deadlock, service: &ConnectionSettings) -> Markup {
-    let Some(cut) = &deadlock.to_break else {
-        return html! { p { "To end it, stop one of these processes: none of their znodes can be read." } };
-    };
-    let is_cut = |place: &&QueueEntry| {
-        place.lock == cut.lock && place.entry.token.as_deref() == Some(cut.token.as_str())
-    };
-    let place = deadlock.edges.iter().map(|edge| &edge.holds).find(is_cut);
-    let can_be_asked = place.is_some_and(|place| place.entry.unrevocable.is_none() && !place.entry.revoked);
-    let command = |action| render_command(&command_line(service, action, &cut.lock, &cut.token));
-    let condition = if is_certain(deadlock) { "" } else { ", if it is a deadlock" };
-    html! {
-        @if can_be_asked {
-            p { "To end it" (condition) ", ask for the lock first: " (command(AdminAction::Revoke)) }
-            p { "If it is not released, break it: " (command(AdminAction::Break)) }
-        } @else {
-            p { "To break it" (condition) ": " (command(AdminAction::Break)) }
-        }
-        p { (capitalize(STOP_FIRST)) "." }
     }
 }
 
@@ -185,12 +154,12 @@ fn render_remedy(deadlock: &Deadlock, service: &ConnectionSettings) -> Markup {
 mod tests {
     use std::sync::Arc;
 
-    use zoolock::{Entry, Snapshot};
+    use zoolock::{Entry, Snapshot, WaitGraph};
 
     use super::*;
     use crate::base::test_snapshots::{entry, lock as lock_of};
+    use crate::observe::LockList;
     use crate::plan::test_plans::local_service;
-    use crate::ui::overview::{LockList, WaitGraphRead};
 
     /// Returns a contender of an owner. Its process has the number of the contender.
     fn contender(owner: &str, number: u32) -> Entry {
@@ -201,16 +170,9 @@ mod tests {
     }
 
     fn page(locks: Vec<Snapshot>) -> String {
-        let first_read = WaitGraphRead::of(&locks, None);
-        let waits = WaitGraphRead::of(&locks, Some(&first_read));
-        let rows = locks.into_iter().map(|lock| (lock, None)).collect();
-        let overview = Overview {
-            number: 1,
-            locks: Some(Arc::new(LockList::of(rows))),
-            depth: ReadDepth::Budget,
-            waits: Some(Arc::new(waits)),
-            ..Overview::default()
-        };
+        let deadlocks = WaitGraph::of(&locks).deadlocks().into();
+        let list = LockList { deadlocks, ..LockList::of(locks) };
+        let overview = Overview { number: 1, list: Some(Arc::new(list)), ..Overview::default() };
         render_body(&overview, &local_service()).into_string()
     }
 
@@ -241,10 +203,9 @@ mod tests {
         let text = page(locks.clone());
         assert!(text.contains(">⚠ Deadlock of 2 owners<"), "{text}");
         assert!(text.contains("<p>Owners that wait behind it: 1</p>"), "{text}");
-        assert!(text.contains(" · 3 owners wait"), "{text}");
         locks[0].waiting += 1;
         let text = page(locks);
-        assert!(text.contains("behind it: 1 or more") && text.contains("at least 3 owners wait"), "{text}");
+        assert!(text.contains("behind it: 1 or more"), "{text}");
     }
 
     #[test]
@@ -259,25 +220,25 @@ mod tests {
         for words in [
             ">⚠ 1 possible deadlock<",
             ">⚠ Possible deadlock of 2 owners<",
-            "To end it, if it is a deadlock, ask for the lock first: ",
+            ", so this may not be a deadlock.</p>",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let text = page(deadlock());
-        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("To end it, ask for"), "{text}");
+        assert!(text.contains(">⚠ 1 deadlock<") && text.contains("<p>To end it, take b from "), "{text}");
     }
 
     #[test]
     fn missing_deadlock_is_limited_to_the_read() {
         let mut locks = vec![lock_of("/locks/a", Some(contender("ada", 1)), vec![])];
         let text = page(locks.clone());
-        assert!(text.contains(">No deadlock · 0 owners wait<"), "{text}");
+        assert!(text.contains(">No deadlock<"), "{text}");
         locks[0].unread.push("leases".to_owned());
         let text = page(locks.clone());
-        assert!(text.contains(">No deadlock among the contenders that were read · at least 0 "), "{text}");
+        assert!(text.contains(">No deadlock among the contenders that were read<"), "{text}");
         (locks[0].waiters, locks[0].waiting) = (vec![contender("bob", 2)], 2);
         let text = page(locks);
-        assert!(text.contains("that were read (the first 1 waiters of each lock) · "), "{text}");
+        assert!(text.contains("that were read (the first 1 waiters of each lock)<"), "{text}");
     }
 
     #[test]
@@ -290,7 +251,10 @@ mod tests {
         let mut locks = deadlock();
         locks[1].holder.as_mut().expect("a holder").unrevocable = Some("its client library is not known");
         let text = page(locks);
-        assert!(text.contains("To break it: ") && !text.contains("zoolock revoke"), "{text}");
+        assert!(
+            text.contains("It cannot be asked to release: ") && !text.contains("zoolock revoke"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -6,7 +6,10 @@ use zoolock::{Entry, Snapshot};
 use super::super::clock::{format_iso, now_ms, time_of_day};
 use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
-use crate::render::status::describe_program;
+use crate::observe::ReadFailure;
+use crate::plan::ConnectionSettings;
+use crate::render::remedy::{Remedy, Request};
+use crate::render::status::{describe_contender, describe_program, note};
 
 /// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
@@ -55,7 +58,7 @@ pub(super) fn render_time(ms: u64) -> Markup {
 }
 
 /// Formats a rate per second, with one decimal below 10.
-pub(super) fn rate(rate: Option<f64>) -> String {
+pub(super) fn format_rate(rate: Option<f64>) -> String {
     match rate {
         None => "–".to_owned(),
         Some(0.0) => "0".to_owned(),
@@ -109,6 +112,31 @@ pub(super) fn render_asked<'a>(
     }
 }
 
+/// Renders the commands that take the lock at `path` from a contender: first the request, if it can be asked.
+pub(super) fn render_remedy(service: &ConnectionSettings, path: &str, entry: &Entry) -> Markup {
+    let Some(remedy) = Remedy::of(service, path, entry) else { return html! {} };
+    html! {
+        div.commands {
+            p { strong { (describe_contender(entry)) } }
+            @match &remedy.request {
+                Request::Impossible(reason) => p { "It cannot be asked to release: " (reason) "." },
+                Request::Sent(asked) => p { "It was " (asked) "." },
+                Request::Command(command) => p { "Ask it to release: " (render_command(command)) },
+            }
+            p { "Take the lock away from it: " (render_command(&remedy.break_command)) }
+        }
+    }
+}
+
+/// Renders the reason why a read failed.
+pub(super) fn render_failure(failure: &ReadFailure) -> Markup {
+    let (title, why) = match failure {
+        ReadFailure::Unreachable(why) => ("The servers do not answer.", why),
+        ReadFailure::Refused(why) => ("The read failed.", why),
+    };
+    html! { strong { (title) } " " (escape_unprintable(why)) }
+}
+
 /// Renders a command line, with a button that copies it. The style sheet hides the button if the script cannot copy.
 pub(super) fn render_command(line: &str) -> Markup {
     html! {
@@ -118,11 +146,6 @@ pub(super) fn render_command(line: &str) -> Markup {
             button.copy type="button" data-copy=(line) aria-label={ "Copy " (line) } { "Copy" }
         }
     }
-}
-
-/// Describes the role of a contender.
-pub(super) fn role(entry: &Entry) -> String {
-    crate::render::text::describe_role(entry)
 }
 
 /// Formats the host and process of a contender.
@@ -138,7 +161,7 @@ pub(super) fn host(entry: &Entry) -> String {
 /// Formats the title of a contender: its note or identifier and its program, or else its client library.
 pub(super) fn describe_entry(entry: &Entry) -> String {
     let program = entry.program.as_ref().map(|program| describe_program(program, entry.runs_program));
-    match (entry.note.as_ref().or(entry.identifier.as_ref()), program) {
+    match (note(entry), program) {
         (Some(said), Some(program)) => escape_unprintable(&format!("{said} ({program})")),
         (Some(said), None) => escape_unprintable(said),
         (None, Some(program)) => escape_unprintable(&program),
@@ -212,7 +235,7 @@ pub(super) fn render_count(count: usize) -> Markup {
 /// Formats the title of a contender for a picture, which has little room: its note or identifier, or else its program,
 /// or else its client library.
 pub(super) fn short_title(entry: &Entry) -> String {
-    match entry.note.as_ref().or(entry.identifier.as_ref()).or(entry.program.as_ref()) {
+    match note(entry).or(entry.program.as_ref()) {
         Some(said) => escape_unprintable(said),
         None => entry.library().to_owned(),
     }
@@ -273,7 +296,7 @@ mod tests {
     #[test]
     fn rates_and_counts_are_formatted() {
         let rates = [None, Some(0.0), Some(0.017), Some(1.25), Some(123.4)];
-        assert_eq!(rates.map(rate), ["–", "0", "< 0.1", "1.2", "123"]);
+        assert_eq!(rates.map(format_rate), ["–", "0", "< 0.1", "1.2", "123"]);
         assert_eq!(
             [0, 999, 1_000, 1_234_567].map(format_count),
             ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]

@@ -12,25 +12,30 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
-    number_cell, percent_encode, render_age, render_asked, render_command, render_held, render_recorded_end,
-    render_time, role,
+    number_cell, percent_encode, render_age, render_asked, render_failure, render_held, render_recorded_end,
+    render_remedy, render_time,
 };
-use super::locks::format_read_time;
+use super::locks::{format_read_time, render_deadlock};
 use super::{Page, message_page, pictures};
 use crate::base::reporter::escape_unprintable;
+use crate::observe::longest_holder;
 use crate::plan::ConnectionSettings;
 use crate::render::history::{
     complete_previous, describe_contender as describe_event_contender, describe_origin,
 };
+use crate::render::remedy::STOP_FIRST;
 use crate::render::status::describe_contender;
+use crate::render::text::describe_role;
 use crate::ui::Site;
 use crate::ui::clock::date_and_time;
 use crate::ui::lock_poller::{LockRead, MAX_WAITERS};
 use crate::ui::news::News;
-use crate::verbs::operate::{AdminAction, STOP_FIRST, command_line};
 
 /// Maximum time to wait for a new read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
+/// Maximum time to wait for a read of all locks, which shows a deadlock. A slow read must not delay the page of one lock. The
+/// next update of the page then shows the deadlock.
+const DEADLOCK_TIMEOUT: Duration = Duration::from_millis(200);
 /// Number of waiters that are shown at once. The others are listed on a click.
 const FIRST_WAITERS: usize = 5;
 /// Maximum number of holders whose commands are shown.
@@ -64,12 +69,27 @@ pub(in crate::ui) async fn lock(State(site): State<Site>, Query(params): Query<L
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (escape_unprintable(&path)) } }
+        (find_deadlock(&site, lock.as_ref()).await)
         (render_body(&path, &site.service, &seen, lock.as_ref()))
         (render_events(&history))
     };
     let events = format!("/events?name={}", percent_encode(&path));
     let news = Some(News { events, number: seen.number, is_outage: seen.trouble.is_some() });
     Page { title: &path, ensemble: &site.ensemble, here: "", news, main }.answer(StatusCode::OK)
+}
+
+/// Renders a link to the deadlock that the lock is part of, if the last read of all locks shows one.
+async fn find_deadlock(site: &Site, lock: Option<&Snapshot>) -> Markup {
+    // A lock without waiters is part of no deadlock, so all locks need not be read for it.
+    let Some(lock) = lock.filter(|lock| lock.waiting > 0) else { return html! {} };
+    let overview = site.overview.recent_overview(DEADLOCK_TIMEOUT).await;
+    let list = overview.list.as_ref().filter(|_| overview.is_fresh());
+    let found = list.and_then(|list| Some((list, list.deadlock_at(&lock.path)?)));
+    html! {
+        @if let Some((list, at)) = found {
+            p.alert.bad role="alert" { (render_deadlock(at + 1, &list.deadlocks[at], &site.service.root)) }
+        }
+    }
 }
 
 /// Reads the last events in the history of the lock. Returns the reason if they cannot be read.
@@ -119,7 +139,7 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
 fn render_body(path: &str, service: &ConnectionSettings, seen: &LockRead, lock: Option<&Snapshot>) -> Markup {
     html! {
         @if let Some(failure) = &seen.trouble {
-            p.alert.bad role="alert" { (failure) ". The state of this lock is not known." }
+            p.alert.bad role="alert" { (render_failure(failure)) ". The state of this lock is not known." }
         }
         @match lock {
             None if seen.trouble.is_none() => {
@@ -140,25 +160,14 @@ fn render_body(path: &str, service: &ConnectionSettings, seen: &LockRead, lock: 
 
 /// Renders the commands that change the first holders, to copy.
 fn render_commands(path: &str, service: &ConnectionSettings, lock: &Snapshot) -> Markup {
-    let mut holders = lock.holders().filter_map(|holder| Some((holder, holder.token.as_deref()?))).peekable();
+    let mut holders = lock.holders().filter(|holder| holder.token.is_some()).peekable();
     if holders.peek().is_none() {
         return html! {};
     }
     html! {
         section aria-labelledby="commands" {
             h2 #commands { "Commands" }
-            @for (holder, token) in holders.take(MAX_COMMANDS) {
-                @let command = |action| render_command(&command_line(service, action, path, token));
-                div.commands {
-                    p { strong { (describe_contender(holder)) } }
-                    @match holder.unrevocable {
-                        Some(reason) => p { "It cannot be asked to release: " (reason) "." },
-                        None if holder.revoked => p { "It was asked to release." },
-                        None => p { "Ask it to release: " (command(AdminAction::Revoke)) },
-                    }
-                    p { "Take the lock away from it: " (command(AdminAction::Break)) }
-                }
-            }
+            @for holder in holders.take(MAX_COMMANDS) { (render_remedy(service, path, holder)) }
             p.quiet {
                 (capitalize(STOP_FIRST)) ". For another contender, write its token into the command. Run the commands where "
                 code { "zoolock" } " has credentials that may change the lock."
@@ -177,7 +186,7 @@ fn summary(lock: &Snapshot) -> String {
         1 if lock.beside.is_empty() => ", asked to release".to_owned(),
         asked => format!(", {} asked to release", format_count(asked)),
     };
-    let held = match (&lock.holder, lock.beside.len(), &lock.foreign_semaphore) {
+    let held = match (longest_holder(lock), lock.beside.len(), &lock.foreign_semaphore) {
         (None, _, Some(foreign)) => foreign.to_string(),
         (None, _, None) => capitalize(describe_free(lock)),
         (Some(holder), 0, _) => format!("Held by {}{asked}", describe_contender(holder)),
@@ -280,7 +289,7 @@ fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
                 @if entry.is_superseded { " " span.badge { "another session of the same process" } }
             }))
             (cell("Host · process", host(entry)))
-            (cell("Mode", role(entry)))
+            (cell("Mode", describe_role(entry)))
             (number_cell("For", match position {
                 Some(_) => render_age(entry.since_ms, None),
                 None => render_held(entry, None),
@@ -313,8 +322,8 @@ fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
 mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
+    use crate::observe::ReadFailure;
     use crate::plan::test_plans::local_service;
-    use crate::ui::read_failure::ReadFailure;
 
     fn seen(lock: Snapshot) -> LockRead {
         LockRead { number: 1, lock: Some(lock), ..LockRead::default() }

@@ -1,6 +1,5 @@
 //! The page with all locks.
 
-use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
 use axum::extract::{Query, State};
@@ -8,54 +7,48 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use zoolock::{Entry, Snapshot};
+use zoolock::Deadlock;
 
 use super::Page;
 use super::elements::{
-    PageSlice, capitalize, cell, describe_entry, describe_free, format_count, format_counted, host,
-    lock_href, number_cell, percent_encode, rate, render_age, render_asked, render_bad_end, render_count,
-    render_held, render_time,
+    PageSlice, capitalize, cell, describe_entry, describe_free, format_count, format_counted, format_rate,
+    host, lock_href, number_cell, percent_encode, render_age, render_asked, render_bad_end, render_count,
+    render_failure, render_held, render_time,
 };
+use crate::args::ListOrder;
 use crate::base::reporter::escape_unprintable;
-use crate::plan::selection::{held_since, natural_order};
+use crate::observe::{ListedLock, arrange, has_text, longest_holder, longest_wait};
+use crate::render::deadlock::{circle, describe_deadlock, describe_others, is_certain};
 use crate::render::text::lock_name;
 use crate::ui::Site;
-use crate::ui::overview::{LockList, LockListRow, Overview, ReadDepth, SeenDeadlock};
-use crate::verbs::deadlocks::{describe_deadlock, describe_others, is_certain};
+use crate::ui::overview::Overview;
 
 /// Maximum time to wait for the first read.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// Maximum number of deadlocks in the banner.
 const MAX_DEADLOCKS: usize = 3;
-/// Maximum number of locks that the banner names of each deadlock.
-const MAX_NAMED: usize = 8;
 
-/// Sort key of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum LockListSort {
-    Name,
-    Waiting,
-    #[default]
-    Longest,
-    Rate,
-    Held,
+/// Order of the list if the query names none: an operator opens the list because something is stuck.
+const DEFAULT_ORDER: ListOrder = ListOrder::Longest;
+
+fn default_order() -> ListOrder {
+    DEFAULT_ORDER
 }
 
 /// Query of `/`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(in crate::ui) struct LocksParams {
     #[serde(default)]
     q: String,
-    #[serde(default)]
-    sort: LockListSort,
+    #[serde(default = "default_order")]
+    sort: ListOrder,
     page: Option<usize>,
 }
 
 /// Serves `/`, the page with all locks.
 pub(in crate::ui) async fn locks(State(site): State<Site>, Query(params): Query<LocksParams>) -> Response {
-    let overview = site.overview.recent_overview(ReadDepth::Budget, READ_TIMEOUT).await;
+    let overview = site.overview.recent_overview(READ_TIMEOUT).await;
     let main = html! {
         h1 { "Locks" }
         (list(&overview, &params, &site.service.root))
@@ -65,25 +58,24 @@ pub(in crate::ui) async fn locks(State(site): State<Site>, Query(params): Query<
 }
 
 fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
-    let Some(lock_list) = &overview.locks else { return render_unread(overview) };
-    let rows = &lock_list.locks;
-    let found = filter_and_sort(lock_list, params);
+    let Some(list) = &overview.list else { return render_unread(overview) };
+    let (rows, wanted) = (&list.locks, params.q.trim().to_lowercase());
+    let found =
+        arrange(rows, params.sort, false, |lock| has_text(lock, lock_name(&lock.path, root), &wanted));
     let slice = PageSlice::of(found.len(), params.page);
-    let held = rows.iter().filter(|lock| lock.is_held()).count();
-    let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
     let at_least = if overview.unread_locks() > 0 { "at least " } else { "" };
     html! {
         p.summary #summary role="status" {
             (outage_prefix(overview)) (format_counted(rows.len(), "lock", "locks")) " · "
-            (at_least) (format_count(held)) " held · " (at_least) (format_count(waiting)) " waiting"
+            (at_least) (format_count(list.held())) " held · " (at_least) (format_count(list.waiting())) " waiting"
         }
         (render_read_time(overview))
-        (render_deadlocks(overview, root))
+        (render_deadlocks(overview, &list.deadlocks, root))
         form.filter role="search" method="get" action="/" {
             label for="q" { "Filter" }
             input #q type="search" name="q" value=(params.q) placeholder="name, host, program or note"
                 autocomplete="off" spellcheck="false";
-            @if params.sort != LockListSort::default() { input type="hidden" name="sort" value=(params.sort.word()); }
+            @if params.sort != DEFAULT_ORDER { input type="hidden" name="sort" value=(word(params.sort)); }
             button type="submit" { "Filter" }
             @if !params.q.is_empty() { a href=(href("", params.sort, 1)) { "All" } }
         }
@@ -103,8 +95,8 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
                     }
                     (header(params))
                     tbody role="rowgroup" {
-                        @for row in &found[slice.first..slice.end] {
-                            (render_row(row, root, overview.stopped_ms()))
+                        @for place in &found[slice.first..slice.end] {
+                            (render_row(&rows[*place], root, overview.stopped_ms()))
                         }
                     }
                 }
@@ -118,7 +110,7 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
 pub(super) fn render_unread(overview: &Overview) -> Markup {
     html! {
         @match &overview.trouble {
-            Some(failure) => p.alert.bad role="alert" { (failure) },
+            Some(failure) => p.alert.bad role="alert" { (render_failure(failure)) },
             None => p #summary role="status" { "Reading the locks for the first time…" },
         }
         p.noscript { a href="" { "Look again" } }
@@ -138,21 +130,19 @@ pub(super) fn render_read_time(overview: &Overview) -> Markup {
         }
         @if let Some(failure) = &overview.trouble {
             p.alert.bad role="alert" {
-                (failure) ". The locks may have changed since " (render_time(overview.seen_ms)) "."
+                (render_failure(failure)) ". The locks may have changed since " (render_time(overview.seen_ms)) "."
             }
         }
     }
 }
 
 /// Renders a banner with the locks of each deadlock. Without a deadlock, says if some waiters were not searched.
-/// Says nothing if no wait-for graph was built.
-fn render_deadlocks(overview: &Overview, root: &str) -> Markup {
-    let deadlocks = overview.waits.as_ref().map_or(&[][..], |waits| &waits.deadlocks[..]);
+fn render_deadlocks(overview: &Overview, deadlocks: &[Deadlock], root: &str) -> Markup {
     html! {
         @if !deadlocks.is_empty() {
             div.alert.bad role="alert" data-key="deadlocks" {
-                @for (at, seen) in deadlocks.iter().take(MAX_DEADLOCKS).enumerate() {
-                    p { (render_deadlock(at + 1, seen, root)) }
+                @for (at, deadlock) in deadlocks.iter().take(MAX_DEADLOCKS).enumerate() {
+                    p { (render_deadlock(at + 1, deadlock, root)) }
                 }
                 @if deadlocks.len() > MAX_DEADLOCKS {
                     p {
@@ -160,7 +150,7 @@ fn render_deadlocks(overview: &Overview, root: &str) -> Markup {
                     }
                 }
             }
-        } @else if let (Some(_), Some(read)) = (&overview.waits, overview.cut_at()) {
+        } @else if let Some(read) = overview.cut_at() {
             p.quiet data-key="deadlocks" {
                 "No deadlock among the first " (format_count(read)) " waiters of each lock. "
                 a href="/deadlocks" { "Search all waiters" }
@@ -169,21 +159,19 @@ fn render_deadlocks(overview: &Overview, root: &str) -> Markup {
     }
 }
 
-/// Renders one deadlock of the banner, with a link to its description.
-fn render_deadlock(number: usize, seen: &SeenDeadlock, root: &str) -> Markup {
-    let mut locks: Vec<&str> = seen.deadlock.edges.iter().map(|edge| edge.waits_for.lock.as_str()).collect();
-    locks.dedup();
+/// Renders one deadlock in a line, with a link to its description.
+pub(super) fn render_deadlock(number: usize, deadlock: &Deadlock, root: &str) -> Markup {
+    let (locks, more) = circle(deadlock);
     html! {
-        strong { "⚠ " a href={ "/deadlocks#deadlock-" (number) } { (capitalize(&describe_deadlock(&seen.deadlock))) } }
+        strong { "⚠ " a href={ "/deadlocks#deadlock-" (number) } { (capitalize(&describe_deadlock(deadlock))) } }
         ": "
-        @for (at, path) in locks.iter().take(MAX_NAMED).enumerate() {
+        @for (at, path) in locks.iter().enumerate() {
             @if at > 0 { " → " }
             a href=(lock_href(path)) { (escape_unprintable(lock_name(path, root))) }
         }
-        @if locks.len() > MAX_NAMED { " and " (format_count(locks.len() - MAX_NAMED)) " more" }
-        @for other in describe_others(&seen.deadlock) { " · " (other) }
-        @if !seen.seen_twice { " · seen in one read only, so it may not exist" }
-        @if !is_certain(&seen.deadlock) {
+        @if more > 0 { " and " (format_count(more)) " more" }
+        @for other in describe_others(deadlock) { " · " (other) }
+        @if !is_certain(deadlock) {
             " · through sessions of other client libraries, so it may not exist"
         }
     }
@@ -197,57 +185,24 @@ pub(super) fn format_read_time(cost: Duration) -> String {
     }
 }
 
-impl LockListSort {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Waiting => "waiting",
-            Self::Longest => "longest",
-            Self::Rate => "rate",
-            Self::Held => "held",
-        }
-    }
-
-    /// Compares two rows. Rows that are equal are ordered by name.
-    fn compare(self, a: &LockListRow<'_>, b: &LockListRow<'_>) -> Ordering {
-        let none_last = |at: Option<u64>| at.unwrap_or(u64::MAX);
-        let waiting = || Reverse(a.lock.waiting).cmp(&Reverse(b.lock.waiting));
-        match self {
-            Self::Name => Ordering::Equal,
-            Self::Waiting => waiting(),
-            Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)).then_with(waiting),
-            Self::Rate => b.rate.unwrap_or(-1.0).total_cmp(&a.rate.unwrap_or(-1.0)),
-            Self::Held => none_last(held_since(a.lock)).cmp(&none_last(held_since(b.lock))),
-        }
+/// Returns the word for an order in the query.
+fn word(order: ListOrder) -> &'static str {
+    match order {
+        ListOrder::Name => "name",
+        ListOrder::Waiting => "waiting",
+        ListOrder::Longest => "longest",
+        ListOrder::Rate => "rate",
+        ListOrder::Held => "held",
     }
 }
 
-fn filter_and_sort<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<LockListRow<'a>> {
-    let wanted = params.q.trim().to_lowercase();
-    let mut found: Vec<LockListRow<'_>> =
-        lock_list.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
-    found.sort_by(|a, b| {
-        let by_name = || natural_order(&a.lock.path, &b.lock.path);
-        params.sort.compare(a, b).then_with(by_name)
-    });
-    found
-}
-
-fn matches(lock: &Snapshot, wanted: &str) -> bool {
-    let has = |text: &String| text.to_lowercase().contains(wanted);
-    let has_text = |entry: &Entry| {
-        [&entry.host, &entry.program, &entry.note, &entry.identifier].into_iter().flatten().any(has)
-    };
-    has(&lock.path) || lock.holders().any(has_text)
-}
-
-fn href(q: &str, sort: LockListSort, page: usize) -> String {
+fn href(q: &str, sort: ListOrder, page: usize) -> String {
     let mut parts = Vec::new();
     if !q.is_empty() {
         parts.push(format!("q={}", percent_encode(q)));
     }
-    if sort != LockListSort::default() {
-        parts.push(format!("sort={}", sort.word()));
+    if sort != DEFAULT_ORDER {
+        parts.push(format!("sort={}", word(sort)));
     }
     if page > 1 {
         parts.push(format!("page={page}"));
@@ -256,7 +211,7 @@ fn href(q: &str, sort: LockListSort, page: usize) -> String {
 }
 
 fn header(params: &LocksParams) -> Markup {
-    let head = |word: &str, sort: Option<LockListSort>, direction: &str| {
+    let head = |word: &str, sort: Option<ListOrder>, direction: &str| {
         let sorted = sort == Some(params.sort);
         html! {
             th.number[direction == "descending"] scope="col" role="columnheader" aria-sort=[sorted.then_some(direction)] {
@@ -270,22 +225,21 @@ fn header(params: &LocksParams) -> Markup {
     html! {
         thead role="rowgroup" {
             tr role="row" {
-                (head("Lock", Some(LockListSort::Name), "ascending"))
+                (head("Lock", Some(ListOrder::Name), "ascending"))
                 (head("Holder", None, ""))
                 (head("Host · process", None, ""))
-                (head("Held", Some(LockListSort::Held), "descending"))
-                (head("Waiting", Some(LockListSort::Waiting), "descending"))
-                (head("Longest", Some(LockListSort::Longest), "descending"))
-                (head("Acquisitions/s", Some(LockListSort::Rate), "descending"))
+                (head("Held", Some(ListOrder::Held), "descending"))
+                (head("Waiting", Some(ListOrder::Waiting), "descending"))
+                (head("Longest", Some(ListOrder::Longest), "descending"))
+                (head("Acquisitions/s", Some(ListOrder::Rate), "descending"))
             }
         }
     }
 }
 
-fn render_row(row: &LockListRow<'_>, root: &str, stopped_ms: Option<u64>) -> Markup {
-    let lock = row.lock;
+fn render_row(ListedLock { lock, rate }: &ListedLock, root: &str, stopped_ms: Option<u64>) -> Markup {
     let name = lock_name(&lock.path, root);
-    let holder = lock.holder.as_ref();
+    let holder = longest_holder(lock);
     let unread = if lock.unread.contains(&lock.path) { "unreadable" } else { "partly unreadable" };
     html! {
         tr role="row" data-key=(escape_unprintable(&lock.path)) {
@@ -323,8 +277,8 @@ fn render_row(row: &LockListRow<'_>, root: &str, stopped_ms: Option<u64>) -> Mar
                 (render_count(lock.waiting))
                 (render_asked(lock.waiters.iter(), stopped_ms))
             }))
-            (number_cell("Longest", render_age(row.waits_since_ms, stopped_ms)))
-            (number_cell("Acquisitions/s", rate(row.rate)))
+            (number_cell("Longest", render_age(longest_wait(lock), stopped_ms)))
+            (number_cell("Acquisitions/s", format_rate(*rate)))
         }
     }
 }
@@ -333,25 +287,34 @@ fn render_row(row: &LockListRow<'_>, root: &str, stopped_ms: Option<u64>) -> Mar
 mod tests {
     use std::sync::Arc;
 
+    use zoolock::WaitGraph;
+
     use super::*;
     use crate::base::test_snapshots::{entry, least_cpu_time, lock};
-    use crate::ui::overview::WaitGraphRead;
-    use crate::ui::read_failure::ReadFailure;
+    use crate::observe::{LockList, ReadFailure};
 
-    fn row(path: &str, waiters: usize, rate: Option<f64>) -> (Snapshot, Option<f64>) {
+    fn row(path: &str, waiters: usize, rate: Option<f64>) -> ListedLock {
         let waiters = (0..waiters).map(|at| entry(&format!("lock-{at:010}"), "0.1.0")).collect();
-        (lock(path, Some(entry("lock-0000000000", "0.1.0")), waiters), rate)
+        ListedLock { lock: lock(path, Some(entry("lock-0000000000", "0.1.0")), waiters), rate }
     }
 
     /// Returns a row with a waiter that queued at `since_ms`.
-    fn waited_for_since(path: &str, since_ms: Option<u64>) -> (Snapshot, Option<f64>) {
+    fn waited_for_since(path: &str, since_ms: Option<u64>) -> ListedLock {
         let mut row = row(path, 1, None);
-        row.0.waiters[0].since_ms = since_ms;
+        row.lock.waiters[0].since_ms = since_ms;
         row
     }
 
-    fn overview(locks: Vec<(Snapshot, Option<f64>)>) -> Overview {
-        Overview { number: 1, locks: Some(Arc::new(LockList::of(locks))), ..Overview::default() }
+    fn overview(locks: Vec<ListedLock>) -> Overview {
+        overview_of(LockList { locks, deadlocks: Arc::default() })
+    }
+
+    fn overview_of(list: LockList) -> Overview {
+        Overview { number: 1, list: Some(Arc::new(list)), ..Overview::default() }
+    }
+
+    fn params(q: &str) -> LocksParams {
+        LocksParams { q: q.to_owned(), sort: DEFAULT_ORDER, page: None }
     }
 
     fn names(text: &str) -> Vec<&str> {
@@ -369,13 +332,13 @@ mod tests {
             let params = LocksParams { sort, q: q.to_owned(), page: None };
             list(&overview, &params, "/locks").into_string()
         };
-        assert_eq!(names(&shown(LockListSort::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
-        assert_eq!(names(&shown(LockListSort::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
+        assert_eq!(names(&shown(ListOrder::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
+        assert_eq!(names(&shown(ListOrder::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
         // The longest waits of `a` and `b` are equal, so the number of waiters decides.
-        assert_eq!(names(&shown(LockListSort::Longest, "")), ["/locks/b", "/locks/a", "/locks/c"]);
-        assert_eq!(names(&shown(LockListSort::Name, "S/B")), ["/locks/b"]);
-        assert_eq!(names(&shown(LockListSort::Name, "HOST")).len(), 3);
-        assert!(shown(LockListSort::Name, "<zzz>").contains("&lt;zzz&gt;"));
+        assert_eq!(names(&shown(ListOrder::Longest, "")), ["/locks/b", "/locks/a", "/locks/c"]);
+        assert_eq!(names(&shown(ListOrder::Name, "B")), ["/locks/b"]);
+        assert_eq!(names(&shown(ListOrder::Name, "HOST")).len(), 3);
+        assert!(shown(ListOrder::Name, "<zzz>").contains("&lt;zzz&gt;"));
     }
 
     #[test]
@@ -387,12 +350,12 @@ mod tests {
             row("/locks/d", 0, None),
             waited_for_since("/locks/e", Some(5_000)),
         ]);
-        let text = list(&overview, &LocksParams::default(), "/locks").into_string();
+        let text = list(&overview, &params(""), "/locks").into_string();
         assert_eq!(names(&text), ["/locks/e", "/locks/c", "/locks/b", "/locks/a", "/locks/d"]);
     }
 
-    /// Returns the list after one read of a deadlock of `/locks/a` and `/locks/b`, and the list after a second read.
-    fn lists_with_deadlock(owner_kind: &'static str) -> [String; 2] {
+    /// Returns the list with a deadlock of `/locks/a` and `/locks/b`.
+    fn list_with_deadlock(owner_kind: &'static str) -> String {
         let of = |owner: &str, number: u32| {
             let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}.0"));
             (entry.owner, entry.owner_kind) = (Some(owner.to_owned()), owner_kind);
@@ -402,38 +365,28 @@ mod tests {
             lock("/locks/a", Some(of("one", 1)), vec![of("two", 2), of("three", 3)]),
             lock("/locks/b", Some(of("two", 4)), vec![of("one", 5)]),
         ];
-        let first = WaitGraphRead::of(&locks, None);
-        let second = WaitGraphRead::of(&locks, Some(&first));
-        [first, second].map(|waits| {
-            let rows = locks.iter().map(|lock| (lock.clone(), None)).collect();
-            let overview = Overview { waits: Some(Arc::new(waits)), ..overview(rows) };
-            list(&overview, &LocksParams::default(), "/locks").into_string()
-        })
+        let deadlocks = WaitGraph::of(&locks).deadlocks().into();
+        let locks = locks.map(|lock| ListedLock { lock, rate: None }).into();
+        list(&overview_of(LockList { locks, deadlocks }), &params(""), "/locks").into_string()
     }
 
     #[test]
     fn banner_names_the_locks_of_a_deadlock() {
-        let [first, second] = lists_with_deadlock("owner");
-        for text in [&first, &second] {
-            assert!(text.contains("<a href=\"/deadlocks#deadlock-1\">Deadlock of 2 owners</a>"), "{text}");
-            assert!(text.contains(">b</a> → <a href=\"/lock?name=/locks/a\">a</a>"), "{text}");
-            assert!(text.contains(" · owners that wait behind it: 1"), "{text}");
-        }
-        let seen_once = "seen in one read only";
-        assert_eq!((first.contains(seen_once), second.contains(seen_once)), (true, false), "{second}");
-        let [_, of_sessions] = lists_with_deadlock("session");
+        let text = list_with_deadlock("owner");
+        assert!(text.contains("<a href=\"/deadlocks#deadlock-1\">Deadlock of 2 owners</a>"), "{text}");
+        assert!(text.contains(">b</a> → <a href=\"/lock?name=/locks/a\">a</a>"), "{text}");
+        assert!(text.contains(" · owners that wait behind it: 1"), "{text}");
+        let of_sessions = list_with_deadlock("session");
         assert!(of_sessions.contains(">Possible deadlock of 2 owners</a>"), "{of_sessions}");
     }
 
     #[test]
     fn unreadable_lock_is_not_called_free() {
         let mut hidden = row("/locks/a", 0, None);
-        hidden.0.holder = None;
-        let of = |row: &(Snapshot, Option<f64>)| {
-            list(&overview(vec![row.clone()]), &LocksParams::default(), "/locks").into_string()
-        };
+        hidden.lock.holder = None;
+        let of = |row: &ListedLock| list(&overview(vec![row.clone()]), &params(""), "/locks").into_string();
         assert!(of(&hidden).contains(">free<") && of(&hidden).contains(" · 0 held"), "{}", of(&hidden));
-        hidden.0.unread.push("/locks/a".to_owned());
+        hidden.lock.unread.push("/locks/a".to_owned());
         let text = of(&hidden);
         assert!(
             text.contains(">no holder in the part that can be read<") && !text.contains(">free<"),
@@ -445,17 +398,9 @@ mod tests {
     #[test]
     fn unsearched_waiters_are_reported() {
         let mut long = row("/locks/x", 4, None);
-        // An owner that waits behind itself would be a deadlock.
-        for (at, waiter) in long.0.waiters.iter_mut().enumerate() {
-            waiter.owner = Some(format!("waiter-{at}"));
-        }
-        let of = |row: &(Snapshot, Option<f64>)| {
-            let waits = Some(Arc::new(WaitGraphRead::of(std::slice::from_ref(&row.0), None)));
-            let overview = Overview { waits, ..overview(vec![row.clone()]) };
-            list(&overview, &LocksParams::default(), "/locks").into_string()
-        };
+        let of = |row: &ListedLock| list(&overview(vec![row.clone()]), &params(""), "/locks").into_string();
         assert!(!of(&long).contains("No deadlock among"), "{}", of(&long));
-        long.0.waiting = 5;
+        long.lock.waiting = 5;
         assert!(of(&long).contains("No deadlock among the first 4 waiters"), "{}", of(&long));
     }
 
@@ -466,7 +411,7 @@ mod tests {
             ..read
         };
         for read in [overview(vec![row("/locks/a", 0, None)]), Overview::default()] {
-            let text = list(&failed(read), &LocksParams::default(), "/locks").into_string();
+            let text = list(&failed(read), &params(""), "/locks").into_string();
             assert!(text.contains("<strong>The servers do not answer.</strong> timed out"), "{text}");
             assert!(!text.contains("data-since"), "no age grows while the locks are not read: {text}");
         }
@@ -475,21 +420,19 @@ mod tests {
     #[test]
     fn asked_holders_and_waiters_are_marked() {
         let mut asked = row("/locks/a", 2, None);
-        let of = |row: &(Snapshot, Option<f64>)| {
-            list(&overview(vec![row.clone()]), &LocksParams::default(), "/locks").into_string()
-        };
+        let of = |row: &ListedLock| list(&overview(vec![row.clone()]), &params(""), "/locks").into_string();
         assert!(!of(&asked).contains("asked to release"), "{}", of(&asked));
-        asked.0.waiters[1].revoked = true;
+        asked.lock.waiters[1].revoked = true;
         assert!(of(&asked).contains("1 asked to release"), "{}", of(&asked));
-        asked.0.beside.push(entry("lock-0000000009", "0.9.0"));
-        asked.0.beside[0].revoked = true;
+        asked.lock.beside.push(entry("lock-0000000009", "0.9.0"));
+        asked.lock.beside[0].revoked = true;
         assert_eq!(of(&asked).matches("1 asked to release").count(), 2, "{}", of(&asked));
     }
 
     #[test]
     fn page_has_hundred_rows() {
         let overview = overview((0..250).map(|at| row(&format!("/locks/{at:04}"), 0, None)).collect());
-        let params = LocksParams { page: Some(3), ..LocksParams::default() };
+        let params = LocksParams { page: Some(3), ..params("") };
         let text = list(&overview, &params, "/locks").into_string();
         assert_eq!(names(&text).len(), 50);
         assert!(text.contains("href=\"/?page=2\"") && text.contains("Page 3 of 3"), "{text}");
@@ -498,10 +441,10 @@ mod tests {
     #[test]
     fn foreign_text_is_escaped() {
         let mut hostile = row("/locks/<script>alert(1)</script>\"'\u{202e}", 0, None);
-        let holder = hostile.0.holder.as_mut().expect("the lock is held");
+        let holder = hostile.lock.holder.as_mut().expect("the lock is held");
         holder.note = Some("<img src=x onerror=alert(2)>\x1b]0;\u{202e}".to_owned());
         holder.host = Some("</td><b>".to_owned());
-        let text = list(&overview(vec![hostile]), &LocksParams::default(), "/locks").into_string();
+        let text = list(&overview(vec![hostile]), &params(""), "/locks").into_string();
         for bad in ["<script", "<img", "</td><b>", "\u{202e}<", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }
@@ -512,8 +455,7 @@ mod tests {
         let shown = |count: usize| {
             let row = |at: usize| row(&format!("/locks/{at:06}"), at % 3, Some(0.1));
             let overview = overview((0..count).map(row).collect());
-            let params =
-                LocksParams { sort: LockListSort::Waiting, q: String::new(), page: Some(count / 200) };
+            let params = LocksParams { sort: ListOrder::Waiting, q: String::new(), page: Some(count / 200) };
             least_cpu_time(5, || {
                 let text = list(&overview, &params, "/locks").into_string();
                 assert_eq!(names(&text).len(), 100);

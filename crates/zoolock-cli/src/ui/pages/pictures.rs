@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
-use super::elements::{describe_entry, describe_free, format_count, format_counted, role, short_title};
+use super::elements::{describe_entry, describe_free, format_count, format_counted, short_title};
 use crate::base::reporter::escape_unprintable;
+use crate::render::text::describe_role;
 
 /// Maximum number of holders and of waiters in the picture of a queue.
 const HOLDERS: usize = 4;
@@ -69,7 +70,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                     @for (at, waiter) in waiters.iter().enumerate() {
                         (arrow(x(at + 1), middle + HEIGHT / 2))
                         @let position = (at + 1).to_string();
-                        @let word = if is_semaphore { format!("{position} · {}", role(waiter)) } else { position };
+                        @let word = if is_semaphore { format!("{position} · {}", describe_role(waiter)) } else { position };
                         (draw_contender(x(at + 1), middle, waiter, "waits", &word))
                     }
                     @if more > 0 {
@@ -109,7 +110,7 @@ fn draw_semaphore(lock: &Snapshot, holders: &[&Entry], hidden: usize, height: us
                 text.name x="0" y="40" { (permits) }
                 @for (at, holder) in holders.iter().enumerate() {
                     text.host x="0" y=(line(at)) {
-                        title { (describe_entry(holder)) ", " (role(holder)) @if holder.revoked { ", asked to release" } }
+                        title { (describe_entry(holder)) ", " (describe_role(holder)) @if holder.revoked { ", asked to release" } }
                         (cut(&format!("{} × {}", holder.weight, short_title(holder)), LETTERS + 4))
                     }
                 }

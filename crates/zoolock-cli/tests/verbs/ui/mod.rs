@@ -53,6 +53,25 @@ fn ui_serves_pages_and_ends_on_term() {
 }
 
 #[test]
+fn lock_page_links_to_its_deadlock() {
+    let sandbox = Sandbox::new();
+    let nested = |outer: &str, inner: &str| {
+        let zoolock = env!("CARGO_BIN_EXE_zoolock");
+        let script = format!("until [ -e both ]; do sleep 0.02; done; {zoolock} run {inner} -- true");
+        sandbox.start(&["run", outer, "--", "sh", "-c", &script])
+    };
+    let _running = [nested("a", "b"), nested("b", "a")];
+    sandbox.wait_for_contenders("a", 1);
+    sandbox.wait_for_contenders("b", 1);
+    let (_ui, address) = start(&sandbox, &[]);
+    let links_to_deadlock =
+        || get(&address, "/lock?name=a", "").contains("<a href=\"/deadlocks#deadlock-1\">");
+    assert!(!links_to_deadlock());
+    sandbox.write_private("both", "");
+    wait_until("the page links to the deadlock", links_to_deadlock);
+}
+
+#[test]
 fn requests_change_no_lock() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "kept", "--", "sleep", "600"]);

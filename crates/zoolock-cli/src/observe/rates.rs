@@ -13,32 +13,13 @@ const MIN_RATE: f64 = 0.005;
 /// differ by this much, the lock directory was deleted and created again.
 const MAX_HAND_OVERS: u32 = 10_000_000;
 
-/// The holder of a lock, as one read of the lock showed it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HolderRead<'a> {
-    pub(crate) path: &'a str,
-    /// Token and sequence number of the first holder; `None` if the lock is free or cannot be read.
-    pub(crate) holder: Option<(&'a str, Option<u32>)>,
-}
-
-impl<'a> HolderRead<'a> {
-    /// Returns the holder in a snapshot.
-    pub(crate) fn of(lock: &'a Snapshot) -> Self {
-        let holder = lock.holder.as_ref();
-        Self {
-            path: &lock.path,
-            holder: holder.and_then(|holder| Some((holder.token.as_deref()?, holder.number()))),
-        }
-    }
-}
-
 /// Hand-over rates of many locks, estimated from consecutive reads.
 ///
 /// A new token shows that the lock was handed over. The sequence numbers of the old and the new
 /// holder show how often, because each contender takes the next number. So contenders that joined
 /// and left the queue between two reads count, too, even if they gave up.
 #[derive(Debug, Default)]
-pub(crate) struct HandOverRates {
+pub(super) struct HandOverRates {
     seen: HashMap<String, SeenHolder>,
 }
 
@@ -53,61 +34,63 @@ struct SeenHolder {
 }
 
 impl HandOverRates {
-    /// Records a read of all locks, and forgets the locks that are not in `reads`. `now` comes from
+    /// Records a read of all locks, and forgets the locks that are not in `locks`. `now` comes from
     /// a monotonic clock.
-    pub(crate) fn record_all<'a>(&mut self, now: Duration, reads: impl IntoIterator<Item = HolderRead<'a>>) {
+    pub(super) fn record_all<'a>(&mut self, now: Duration, locks: impl IntoIterator<Item = &'a Snapshot>) {
         let mut before = std::mem::take(&mut self.seen);
-        for read in reads {
+        for lock in locks {
             // The strings are reused: most locks have the same path and holder as in the last read.
-            let (path, mut seen) = match before.remove_entry(read.path) {
+            let (path, seen) = match before.remove_entry(&lock.path) {
                 Some((path, seen)) => (path, Some(seen)),
-                None => (read.path.to_owned(), None),
+                None => (lock.path.clone(), None),
             };
-            update_seen_holder(&mut seen, now, read);
-            self.seen.extend(seen.map(|seen| (path, seen)));
+            self.seen.insert(path, SeenHolder::after(seen, now, lock));
         }
     }
 
-    /// Records a read of one lock.
-    pub(crate) fn record(&mut self, now: Duration, read: HolderRead<'_>) {
-        let mut seen = self.seen.remove(read.path);
-        update_seen_holder(&mut seen, now, read);
-        self.seen.extend(seen.map(|seen| (read.path.to_owned(), seen)));
+    /// Records a read of one lock, and returns its hand-overs per second.
+    pub(super) fn record(&mut self, now: Duration, lock: &Snapshot) -> Option<f64> {
+        let seen = SeenHolder::after(self.seen.remove(&lock.path), now, lock);
+        let rate = seen.rate;
+        self.seen.insert(lock.path.clone(), seen);
+        rate
     }
 
     /// Returns the hand-overs per second of a lock, or `None` before its second read.
-    pub(crate) fn of(&self, path: &str) -> Option<f64> {
+    pub(super) fn of(&self, path: &str) -> Option<f64> {
         self.seen.get(path).and_then(|seen| seen.rate)
     }
 }
 
-fn update_seen_holder(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
-    let Some(seen) = seen else {
-        *seen = Some(SeenHolder {
-            token: read.holder.map(|(token, _)| token.to_owned()),
-            number: read.holder.and_then(|(_, number)| number),
-            at: now,
-            rate: None,
-        });
-        return;
-    };
-    let passed = now.saturating_sub(seen.at).as_secs_f64();
-    if passed <= 0.0 {
-        return;
+impl SeenHolder {
+    /// Returns the holder and the rate after a read of `lock`. `seen` is the result of the read before.
+    fn after(seen: Option<SeenHolder>, now: Duration, lock: &Snapshot) -> SeenHolder {
+        let holder =
+            lock.holder.as_ref().and_then(|holder| Some((holder.token.as_deref()?, holder.number())));
+        let Some(mut seen) = seen else {
+            let (token, number) =
+                holder.map_or((None, None), |(token, number)| (Some(token.to_owned()), number));
+            return SeenHolder { token, number, at: now, rate: None };
+        };
+        let passed = now.saturating_sub(seen.at).as_secs_f64();
+        if passed <= 0.0 {
+            return seen;
+        }
+        let mut count = 0;
+        if let Some((token, number)) = holder
+            && seen.token.as_deref() != Some(token)
+        {
+            count = hand_overs_between(seen.number, number);
+            seen.token = Some(token.to_owned());
+            seen.number = number;
+        }
+        let rate = f64::from(count) / passed;
+        let weight = 1.0 - (-passed / TIME_CONSTANT.as_secs_f64()).exp();
+        let rate = seen.rate.map_or(rate, |before| before + (rate - before) * weight);
+        seen.rate = Some(if rate < MIN_RATE { 0.0 } else { rate });
+        seen.at = now;
+        seen
     }
-    let mut count = 0;
-    if let Some((token, number)) = read.holder
-        && seen.token.as_deref() != Some(token)
-    {
-        count = hand_overs_between(seen.number, number);
-        seen.token = Some(token.to_owned());
-        seen.number = number;
-    }
-    let rate = f64::from(count) / passed;
-    let weight = 1.0 - (-passed / TIME_CONSTANT.as_secs_f64()).exp();
-    let rate = seen.rate.map_or(rate, |before| before + (rate - before) * weight);
-    seen.rate = Some(if rate < MIN_RATE { 0.0 } else { rate });
-    seen.at = now;
 }
 
 /// Returns the number of hand-overs between two holders with these sequence numbers.
@@ -121,15 +104,21 @@ fn hand_overs_between(before: Option<u32>, now: Option<u32>) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Display;
+
     use super::*;
+    use crate::base::test_snapshots::{entry, lock};
 
     const X: &str = "/locks/x";
 
-    fn held(token: &'static str, number: u32) -> HolderRead<'static> {
-        HolderRead { path: X, holder: Some((token, Some(number))) }
+    /// Returns a lock whose holder has this token. `number` is at the end of the name of its znode.
+    fn held(token: &str, number: impl Display) -> Snapshot {
+        lock(X, Some(entry(&format!("lock-{number:0>10}"), token)), vec![])
     }
 
-    const FREE: HolderRead<'static> = HolderRead { path: X, holder: None };
+    fn free() -> Snapshot {
+        lock(X, None, vec![])
+    }
 
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)
@@ -138,9 +127,9 @@ mod tests {
     #[test]
     fn rate_needs_two_reads() {
         let mut rates = HandOverRates::default();
-        rates.record_all(second(1), [held("0.1", 7)]);
+        rates.record_all(second(1), &[held("0.1", 7)]);
         assert_eq!(rates.of(X), None);
-        rates.record_all(second(3), [held("0.9", 12)]);
+        rates.record_all(second(3), &[held("0.9", 12)]);
         assert_eq!(rates.of(X), Some(2.5));
         assert_eq!(rates.of("/locks/y"), None);
     }
@@ -148,12 +137,12 @@ mod tests {
     #[test]
     fn rate_falls_to_zero_without_hand_overs() {
         let mut rates = HandOverRates::default();
-        rates.record(second(0), held("0.1", 7));
-        rates.record(second(1), held("0.2", 8));
+        rates.record(second(0), &held("0.1", 7));
+        rates.record(second(1), &held("0.2", 8));
         assert_eq!(rates.of(X), Some(1.0));
         let mut last = 1.0;
         for n in 2..60 {
-            rates.record(second(n), held("0.2", 8));
+            rates.record(second(n), &held("0.2", 8));
             let rate = rates.of(X).expect("the lock was read twice");
             assert!(rate < last || rate == 0.0, "{rate} after {last}");
             last = rate;
@@ -164,9 +153,9 @@ mod tests {
     #[test]
     fn steady_rate_is_exact() {
         let mut rates = HandOverRates::default();
-        for n in 0..50 {
+        for n in 0..50_u64 {
             let token = format!("0.{n}");
-            rates.record(second(n.into()), HolderRead { path: X, holder: Some((&token, Some(n * 4))) });
+            rates.record(second(n), &held(&token, n * 4));
         }
         let rate = rates.of(X).expect("the lock was read often");
         assert!((rate - 4.0).abs() < 1e-9, "{rate}");
@@ -175,39 +164,39 @@ mod tests {
     #[test]
     fn hand_over_counts_after_a_free_moment() {
         let mut rates = HandOverRates::default();
-        rates.record(second(0), held("0.1", 7));
-        rates.record(second(1), FREE);
+        rates.record(second(0), &held("0.1", 7));
+        rates.record(second(1), &free());
         assert_eq!(rates.of(X), Some(0.0));
-        rates.record(second(2), held("0.5", 8));
+        rates.record(second(2), &held("0.5", 8));
         assert!(rates.of(X).expect("the lock was read twice") > 0.0);
     }
 
     #[test]
     fn missing_or_restarted_numbers_count_once() {
         let mut rates = HandOverRates::default();
-        rates.record(second(0), HolderRead { path: X, holder: Some(("0.1", None)) });
-        rates.record(second(1), HolderRead { path: X, holder: Some(("0.2", None)) });
+        rates.record(second(0), &held("0.1", "x"));
+        rates.record(second(1), &held("0.2", "x"));
         assert_eq!(rates.of(X), Some(1.0));
         let mut rates = HandOverRates::default();
-        rates.record(second(0), held("0.1", 9000));
-        rates.record(second(2), held("0.2", 0));
+        rates.record(second(0), &held("0.1", 9000));
+        rates.record(second(2), &held("0.2", 0));
         assert_eq!(rates.of(X), Some(0.5));
     }
 
     #[test]
     fn missing_locks_are_forgotten() {
         let mut rates = HandOverRates::default();
-        rates.record_all(second(0), [held("0.1", 1)]);
-        rates.record_all(second(1), []);
-        rates.record_all(second(2), [held("0.2", 2)]);
+        rates.record_all(second(0), &[held("0.1", 1)]);
+        rates.record_all(second(1), &[]);
+        rates.record_all(second(2), &[held("0.2", 2)]);
         assert_eq!(rates.of(X), None);
     }
 
     #[test]
     fn reads_at_the_same_time_count_once() {
         let mut rates = HandOverRates::default();
-        rates.record(second(1), held("0.1", 1));
-        rates.record(second(1), held("0.2", 2));
+        rates.record(second(1), &held("0.1", 1));
+        rates.record(second(1), &held("0.2", 2));
         assert_eq!(rates.of(X), None);
     }
 }
