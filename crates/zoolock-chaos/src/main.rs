@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod any_guard;
 mod clock;
 mod commands;
 mod divergence;

@@ -11,11 +11,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::sleep;
-use zoolock::{Error, LossReason, Owner, SharedHold, Zoolock};
+use zoolock::{AnyGuard, Error, LossReason, Owner, SharedHold, Zoolock};
 use zoolock_tests::judge::Share;
 
 use crate::Outcome;
-use crate::any_guard::AnyGuard;
 use crate::clock::now;
 use crate::messages::{CriticalSection, TaskId, TaskMessage};
 
@@ -234,13 +233,13 @@ impl LockTask {
     }
 
     /// Works under the lock, if it was granted, and reports the end of the attempt.
-    async fn finish_attempt<G: AnyGuard>(
+    async fn finish_attempt(
         &mut self,
         mut section: CriticalSection,
-        got: Result<G, Error>,
+        got: Result<impl Into<AnyGuard>, Error>,
     ) -> Outcome<()> {
         match got {
-            Ok(guard) => self.work_under_guard(&mut section, guard).await?,
+            Ok(guard) => self.work_under_guard(&mut section, guard.into()).await?,
             Err(error) => {
                 section.end = format!("not granted: {error}");
                 sleep(Duration::from_millis(self.rng.u64(10..100))).await;
@@ -249,14 +248,10 @@ impl LockTask {
         self.send(&TaskMessage::Done(section)).await
     }
 
-    async fn work_under_guard<G: AnyGuard>(
-        &mut self,
-        section: &mut CriticalSection,
-        guard: G,
-    ) -> Outcome<()> {
+    async fn work_under_guard(&mut self, section: &mut CriticalSection, guard: AnyGuard) -> Outcome<()> {
         section.granted = Some(now());
-        section.ticket = Some(guard.ticket());
-        let token = guard.token();
+        section.ticket = Some(guard.ticket().to_string());
+        let token = guard.token().map(|token| token.to_string());
         for round in 0..2 {
             if !self.check_valid(section, &guard) {
                 section.note_loss(guard.loss());
@@ -311,7 +306,7 @@ impl LockTask {
 
     /// Checks whether the guard is valid. The clock is read before the check: even if the process is stopped in
     /// between, a valid guard was valid at the recorded time.
-    fn check_valid<G: AnyGuard>(&self, section: &mut CriticalSection, guard: &G) -> bool {
+    fn check_valid(&self, section: &mut CriticalSection, guard: &AnyGuard) -> bool {
         let at = now();
         let valid = guard.is_valid() || self.broken == Some(DeliberateBug::NoCheck);
         if valid {

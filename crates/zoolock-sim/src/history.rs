@@ -1,106 +1,79 @@
 //! The record of all holders, and the checks of each grant and each loss.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use zoolock::sim::enter;
-use zoolock::{
-    Deadline, Error, FencingToken, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard,
-    UpgradableReadGuard, WriteGuard,
-};
+use zoolock::{AnyGuard, FencingToken, Held, LossReason, ReadGuard, UpgradableReadGuard, WriteGuard};
 use zoolock_tests::judge::{Share, conflicting};
 
 use crate::world::{World, directory, longest_latency};
 use crate::{Grants, Sim, lock};
 
-/// A guard of any kind.
-pub(crate) enum AnyGuard {
-    Mutex(Guard),
-    SharedHold(Guard),
+/// A guard, with the kind of lock that a task acquired. The kind decides which checks apply. A guard that may become a
+/// guard of another kind keeps its type.
+pub(crate) enum SimGuard {
+    Mutex(AnyGuard),
+    SharedHold(AnyGuard),
+    Multi(AnyGuard),
+    Permits(AnyGuard, u32),
     Read(ReadGuard),
     Upgradable(UpgradableReadGuard),
     Write(WriteGuard),
-    Permits(PermitGuard, u32),
-    Multi(MultiGuard),
 }
 
-macro_rules! each {
-    ($self:expr, $guard:ident => $what:expr) => {
-        match $self {
-            AnyGuard::Mutex($guard) | AnyGuard::SharedHold($guard) => $what,
-            AnyGuard::Read($guard) => $what,
-            AnyGuard::Upgradable($guard) => $what,
-            AnyGuard::Write($guard) => $what,
-            AnyGuard::Permits($guard, _) => $what,
-            AnyGuard::Multi($guard) => $what,
+impl Deref for SimGuard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        match self {
+            SimGuard::Mutex(guard) | SimGuard::SharedHold(guard) => guard,
+            SimGuard::Multi(guard) | SimGuard::Permits(guard, _) => guard,
+            SimGuard::Read(guard) => guard,
+            SimGuard::Upgradable(guard) => guard,
+            SimGuard::Write(guard) => guard,
         }
-    };
+    }
 }
 
-impl AnyGuard {
-    pub(crate) fn is_valid(&self) -> bool {
-        each!(self, guard => guard.is_valid())
+impl From<SimGuard> for AnyGuard {
+    fn from(guard: SimGuard) -> AnyGuard {
+        match guard {
+            SimGuard::Mutex(guard) | SimGuard::SharedHold(guard) => guard,
+            SimGuard::Multi(guard) | SimGuard::Permits(guard, _) => guard,
+            SimGuard::Read(guard) => guard.into(),
+            SimGuard::Upgradable(guard) => guard.into(),
+            SimGuard::Write(guard) => guard.into(),
+        }
     }
+}
 
-    pub(crate) fn valid_until(&self) -> Deadline {
-        each!(self, guard => guard.valid_until())
-    }
-
-    pub(crate) fn loss(&self) -> Option<LossReason> {
-        each!(self, guard => guard.loss())
-    }
-
-    pub(crate) async fn lost(&self) -> LossReason {
-        each!(self, guard => guard.lost().await)
-    }
-
-    pub(crate) fn connection(&self) -> tokio::sync::watch::Receiver<zoolock::Connection> {
-        each!(self, guard => guard.connection())
-    }
-
-    pub(crate) async fn revoked(&self) {
-        each!(self, guard => guard.revoked().await)
-    }
-
-    pub(crate) async fn release(self) -> Result<(), Error> {
-        each!(self, guard => guard.release().await)
-    }
-
-    pub(crate) fn node_path(&self) -> String {
-        each!(self, guard => guard.node_path())
-    }
-
-    /// Returns the path of the holder's znode. For an upgraded reader, this is the znode of the
-    /// writer.
-    fn check_path(&self) -> String {
-        each!(self, guard => guard.check().path)
-    }
-
+impl SimGuard {
     /// Returns the zxid of the transaction that created the znode of the guard. For an upgraded
     /// reader, this is the znode of the reader.
     pub(crate) fn created(&self) -> i64 {
-        let ticket = each!(self, guard => guard.ticket());
-        ticket.to_string().parse::<FencingToken>().map_or(0, |ticket| ticket.czxid().0)
+        self.ticket().to_string().parse::<FencingToken>().map_or(0, |ticket| ticket.czxid().0)
     }
 
     fn token(&self) -> Option<FencingToken> {
         match self {
-            AnyGuard::Mutex(guard) | AnyGuard::SharedHold(guard) => Some(guard.token()),
-            AnyGuard::Write(guard) => Some(guard.token()),
-            AnyGuard::Multi(guard) => Some(guard.token()),
-            AnyGuard::Read(_) | AnyGuard::Upgradable(_) | AnyGuard::Permits(..) => None,
+            SimGuard::Mutex(guard) | SimGuard::SharedHold(guard) => guard.token(),
+            SimGuard::Multi(guard) | SimGuard::Permits(guard, _) => guard.token(),
+            SimGuard::Write(guard) => Some(guard.token()),
+            SimGuard::Read(_) | SimGuard::Upgradable(_) => None,
         }
     }
 
     /// Returns the share of the lock. `size` is the size of a semaphore.
     fn share(&self, size: u32) -> Share {
         match self {
-            AnyGuard::Mutex(_) | AnyGuard::SharedHold(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => {
+            SimGuard::Mutex(_) | SimGuard::SharedHold(_) | SimGuard::Write(_) | SimGuard::Multi(_) => {
                 Share::Exclusive
             }
-            AnyGuard::Read(_) => Share::Shared,
-            AnyGuard::Upgradable(_) => Share::Upgradable,
-            AnyGuard::Permits(_, count) => Share::Permits { count: *count, size },
+            SimGuard::Read(_) => Share::Shared,
+            SimGuard::Upgradable(_) => Share::Upgradable,
+            SimGuard::Permits(_, count) => Share::Permits { count: *count, size },
         }
     }
 }
@@ -116,7 +89,7 @@ pub(crate) enum GuardOrigin {
 struct Holding {
     host: usize,
     locks: Vec<usize>,
-    guard: Arc<AnyGuard>,
+    guard: Arc<SimGuard>,
     /// Set if another contender was granted the lock while this host was paused.
     overtaken: bool,
     /// The time at which a check first found the znode of the guard deleted.
@@ -172,7 +145,7 @@ impl RunHistory {
         self.working.remove(&host);
     }
 
-    pub(crate) fn take_all(&mut self) -> Vec<Arc<AnyGuard>> {
+    pub(crate) fn take_all(&mut self) -> Vec<Arc<SimGuard>> {
         std::mem::take(&mut self.holdings).into_values().map(|holding| holding.guard).collect()
     }
 }
@@ -184,7 +157,7 @@ impl Sim {
         &self,
         host: usize,
         locks: &[usize],
-        guard: &Arc<AnyGuard>,
+        guard: &Arc<SimGuard>,
         origin: GuardOrigin,
     ) -> u64 {
         let mut wrong = Vec::new();
@@ -259,7 +232,7 @@ impl Sim {
     }
 
     /// Returns whether a znode of the guard is missing, and an operator may have deleted it.
-    fn may_be_deleted_by_operator(&self, locks: &[usize], guard: &AnyGuard) -> bool {
+    fn may_be_deleted_by_operator(&self, locks: &[usize], guard: &SimGuard) -> bool {
         self.world(|world| world.count_operator_actions(locks) > 0 && !all_znodes_exist(world, locks, guard))
     }
 
@@ -274,7 +247,7 @@ impl Sim {
         &self,
         host: usize,
         locks: &[usize],
-        guard: &AnyGuard,
+        guard: &SimGuard,
         reason: LossReason,
         actions_before: u64,
     ) {
@@ -294,7 +267,7 @@ impl Sim {
                 _ => grants.broken += 1,
             }
         }
-        let is_shared = matches!(guard, AnyGuard::SharedHold(_));
+        let is_shared = matches!(guard, SimGuard::SharedHold(_));
         let true_reason = self.world(|world| {
             let exists = all_znodes_exist(world, locks, guard);
             match reason {
@@ -304,7 +277,7 @@ impl Sim {
                 // that path may now belong to another contender's znode. An operator's action from
                 // before a task requested the lock can end a shared hold, too. So all actions count
                 // for such a task.
-                LossReason::Broken if exists && !matches!(guard, AnyGuard::Write(_)) => false,
+                LossReason::Broken if exists && !matches!(guard, SimGuard::Write(_)) => false,
                 LossReason::Broken => {
                     world.count_operator_actions(locks) > if is_shared { 0 } else { actions_before }
                         || world.was_removed_or_restored(locks)
@@ -326,7 +299,7 @@ impl Sim {
 
     /// Checks that a lost lock could not have been kept: no server was usable for all of the sixth
     /// of a session timeout before the loss.
-    fn check_loss_was_needed(&self, host: usize, guard: &AnyGuard) {
+    fn check_loss_was_needed(&self, host: usize, guard: &SimGuard) {
         let timeout = self.plan.timeout;
         // On a slow network, a sixth of the timeout is too short for a reconnect to another server.
         if longest_latency(self.plan.latency) > timeout / 60 {
@@ -399,23 +372,23 @@ impl Sim {
 }
 
 impl RunHistory {
-    fn count_grant(&mut self, guard: &AnyGuard, origin: GuardOrigin) {
+    fn count_grant(&mut self, guard: &SimGuard, origin: GuardOrigin) {
         let grants = &mut self.grants;
         let count = match guard {
-            AnyGuard::Mutex(_) => &mut grants.mutex,
-            AnyGuard::SharedHold(_) => &mut grants.shared_hold,
-            AnyGuard::Read(_) | AnyGuard::Upgradable(_) => &mut grants.read,
-            AnyGuard::Write(_) if origin == GuardOrigin::Upgrade => &mut grants.upgraded,
-            AnyGuard::Write(_) => &mut grants.write,
-            AnyGuard::Permits(..) => &mut grants.permits,
-            AnyGuard::Multi(_) => &mut grants.multi,
+            SimGuard::Mutex(_) => &mut grants.mutex,
+            SimGuard::SharedHold(_) => &mut grants.shared_hold,
+            SimGuard::Read(_) | SimGuard::Upgradable(_) => &mut grants.read,
+            SimGuard::Write(_) if origin == GuardOrigin::Upgrade => &mut grants.upgraded,
+            SimGuard::Write(_) => &mut grants.write,
+            SimGuard::Permits(..) => &mut grants.permits,
+            SimGuard::Multi(_) => &mut grants.multi,
         };
         *count += 1;
     }
 }
 
 /// Returns whether all znodes of a guard exist at the leader.
-fn all_znodes_exist(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
+fn all_znodes_exist(world: &World, locks: &[usize], guard: &SimGuard) -> bool {
     let tree = &world.leader.state.tree;
     let created = guard.created();
     let exists = |lock: &usize| {
@@ -425,7 +398,7 @@ fn all_znodes_exist(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
             children.any(|name| world.znode_exists(&format!("{directory}/{name}"), created))
         })
     };
-    locks.iter().all(exists) && tree.get(&guard.check_path()).is_some()
+    locks.iter().all(exists) && tree.get(&guard.check().path).is_some()
 }
 
 /// Returns whether a znode was deleted so long ago that its watch, or the end of the lease, must
@@ -436,7 +409,7 @@ fn is_long_ago(deleted_at: &u64, now: u64, timeout: u64) -> bool {
 
 /// Returns a violation if the leader's tree has contenders that exclude the new holder and are
 /// queued before the new holder.
-fn find_passed_contenders(world: &World, lock: usize, guard: &AnyGuard, size: u32) -> Option<String> {
+fn find_passed_contenders(world: &World, lock: usize, guard: &SimGuard, size: u32) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
     let created = guard.created();

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zoolock::{Connection, Error, LossReason, Mutex, RwLock, Semaphore, SharedHold, Ticket, Zoolock};
+use zoolock::{
+    AnyGuard, Connection, Error, Guard, LossReason, MultiGuard, Mutex, PermitGuard, RwLock, Semaphore,
+    SharedHold, Ticket, Zoolock,
+};
 
 use crate::ensemble::TICK;
-use crate::history::{AnyGuard, GuardOrigin, RunStage};
+use crate::history::{GuardOrigin, RunStage, SimGuard};
 use crate::plan::{PlannedKind, PlannedLock};
 use crate::world::{longest_latency, name};
 use crate::{Sim, lock};
@@ -165,23 +168,24 @@ struct SimWorker {
     handles: Vec<Handles>,
 }
 
-/// Acquires a lock in the given mode. Returns `None` if the lock was not granted in time.
+/// Acquires a lock in the given mode, with one of three methods of its handle. Returns `None` if the lock was not granted
+/// in time. `$guard` makes the guard of the simulation.
 macro_rules! acquire {
-    ($mode:expr, $lock:expr, $try:expr, $within:expr) => {
-        match $mode {
-            AcquireMode::ForEver => $lock.await.map(Some),
-            AcquireMode::Try => $try.await,
-            AcquireMode::Within(patience) => match $within(patience).await {
+    ($mode:expr, $handle:expr, $wait:ident, $try:ident, $within:ident, ($($permits:expr),*), $guard:expr) => {{
+        let outcome: Result<_, Error> = match $mode {
+            AcquireMode::ForEver => $handle.$wait($($permits),*).await.map(Some),
+            AcquireMode::Try => $handle.$try($($permits),*).await,
+            AcquireMode::Within(patience) => match $handle.$within($($permits,)* patience).await {
                 // The server did not answer in time, or the lock was busy.
                 Err(Error::Timeout { .. } | Error::Unavailable { .. }) => Ok(None),
                 outcome => outcome.map(Some),
             },
-            AcquireMode::Cancel(after) => match tokio::time::timeout(after, $lock).await {
-                Ok(outcome) => outcome.map(Some),
-                Err(_) => Ok(None),
-            },
-        }
-    };
+            AcquireMode::Cancel(after) => {
+                tokio::time::timeout(after, $handle.$wait($($permits),*)).await.ok().transpose()
+            }
+        };
+        outcome.map(|guard| guard.map($guard))
+    }};
 }
 
 impl SimWorker {
@@ -244,76 +248,44 @@ impl SimWorker {
         locks: &[usize],
         mode: AcquireMode,
         rng: &mut Rng,
-    ) -> Result<Option<AnyGuard>, Error> {
+    ) -> Result<Option<SimGuard>, Error> {
         if locks.len() > 1 {
             let multi = self.zoolock.multi(locks.iter().map(|lock| name(*lock)));
-            let outcome: Result<_, Error> =
-                acquire!(mode, multi.lock(), multi.try_lock(), |patience| multi.lock_timeout(patience));
-            return Ok(outcome?.map(AnyGuard::Multi));
+            let of_kind = |guard: MultiGuard| SimGuard::Multi(guard.into());
+            return acquire!(mode, multi, lock, try_lock, lock_timeout, (), of_kind);
         }
-        let handles = &self.handles[locks[0]];
-        let outcome: Result<Option<AnyGuard>, Error> = match self.sim.plan.locks[locks[0]].family {
-            PlannedKind::Mutex => {
-                let mutex = &handles.mutex;
-                let guard: Result<_, Error> =
-                    acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
-                guard.map(|guard| guard.map(AnyGuard::Mutex))
+        let Handles { mutex, shared, rwlock, semaphore } = &self.handles[locks[0]];
+        let of_mutex = |guard: Guard| SimGuard::Mutex(guard.into());
+        match self.sim.plan.locks[locks[0]].family {
+            PlannedKind::Mutex => acquire!(mode, mutex, lock, try_lock, lock_timeout, (), of_mutex),
+            // A plain handle has a queue position of its own, beside that of the shared hold.
+            PlannedKind::SharedHold(_) if rng.u8(..6) == 0 => {
+                acquire!(mode, mutex, lock, try_lock, lock_timeout, (), of_mutex)
             }
             PlannedKind::SharedHold(_) => {
-                // A plain handle has a queue position of its own, beside that of the shared hold.
-                let alone = rng.u8(..6) == 0;
-                let (mutex, shared) = (&handles.mutex, &handles.shared);
-                let guard: Result<_, Error> = if alone {
-                    acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience))
-                } else {
-                    acquire!(mode, shared.lock(), shared.try_lock(), |patience| shared.lock_timeout(patience))
-                };
-                guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::SharedHold }))
+                let of_kind = |guard: Guard| SimGuard::SharedHold(guard.into());
+                acquire!(mode, shared, lock, try_lock, lock_timeout, (), of_kind)
             }
-            PlannedKind::ReadWrite => {
-                let rwlock = &handles.rwlock;
-                match rng.u8(..8) {
-                    0..3 => {
-                        let guard: Result<_, Error> =
-                            acquire!(mode, rwlock.read(), rwlock.try_read(), |patience| rwlock
-                                .read_timeout(patience));
-                        guard.map(|guard| guard.map(AnyGuard::Read))
-                    }
-                    3 => {
-                        let guard: Result<_, Error> = acquire!(
-                            mode,
-                            rwlock.upgradable_read(),
-                            rwlock.try_upgradable_read(),
-                            |patience| { rwlock.upgradable_read_timeout(patience) }
-                        );
-                        guard.map(|guard| guard.map(AnyGuard::Upgradable))
-                    }
-                    4 => {
-                        let mutex = &handles.mutex;
-                        let guard: Result<_, Error> =
-                            acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex
-                                .lock_timeout(patience));
-                        guard.map(|guard| guard.map(AnyGuard::Mutex))
-                    }
-                    _ => {
-                        let guard: Result<_, Error> =
-                            acquire!(mode, rwlock.write(), rwlock.try_write(), |patience| {
-                                rwlock.write_timeout(patience)
-                            });
-                        guard.map(|guard| guard.map(AnyGuard::Write))
-                    }
-                }
-            }
+            PlannedKind::ReadWrite => match rng.u8(..8) {
+                0..3 => acquire!(mode, rwlock, read, try_read, read_timeout, (), SimGuard::Read),
+                3 => acquire!(
+                    mode,
+                    rwlock,
+                    upgradable_read,
+                    try_upgradable_read,
+                    upgradable_read_timeout,
+                    (),
+                    SimGuard::Upgradable
+                ),
+                4 => acquire!(mode, mutex, lock, try_lock, lock_timeout, (), of_mutex),
+                _ => acquire!(mode, rwlock, write, try_write, write_timeout, (), SimGuard::Write),
+            },
             PlannedKind::Semaphore(size) => {
-                let (semaphore, take) = (&handles.semaphore, rng.u32(1..=size));
-                let guard: Result<_, Error> =
-                    acquire!(mode, semaphore.acquire_many(take), semaphore.try_acquire(take), |patience| {
-                        semaphore.acquire_timeout(take, patience)
-                    });
-                guard.map(|guard| guard.map(|guard| AnyGuard::Permits(guard, take)))
+                let take = rng.u32(1..=size);
+                let of_kind = |guard: PermitGuard| SimGuard::Permits(guard.into(), take);
+                acquire!(mode, semaphore, acquire_many, try_acquire, acquire_timeout, (take), of_kind)
             }
-        };
-        outcome
+        }
     }
 
     /// Upgrades a reader or downgrades a writer, at random. Returns `None` if the lock is lost, or
@@ -321,12 +293,12 @@ impl SimWorker {
     async fn upgrade_or_downgrade(
         &self,
         locks: &[usize],
-        guard: Arc<AnyGuard>,
+        guard: Arc<SimGuard>,
         entry: u64,
         actions_before: u64,
         rng: &mut Rng,
-    ) -> Option<(Arc<AnyGuard>, u64)> {
-        let may = matches!(*guard, AnyGuard::Read(_) | AnyGuard::Upgradable(_) | AnyGuard::Write(_));
+    ) -> Option<(Arc<SimGuard>, u64)> {
+        let may = matches!(*guard, SimGuard::Read(_) | SimGuard::Upgradable(_) | SimGuard::Write(_));
         if !may || rng.bool() {
             return Some((guard, entry));
         }
@@ -334,13 +306,13 @@ impl SimWorker {
         self.sim.remove_holding(entry);
         let guard = Arc::into_inner(guard)?;
         let (changed, origin) = match guard {
-            AnyGuard::Write(guard) => (guard.downgrade().await.map(AnyGuard::Read), GuardOrigin::Downgrade),
-            AnyGuard::Read(guard) => {
-                let upgraded = guard.upgrade().await.map(AnyGuard::Write);
+            SimGuard::Write(guard) => (guard.downgrade().await.map(SimGuard::Read), GuardOrigin::Downgrade),
+            SimGuard::Read(guard) => {
+                let upgraded = guard.upgrade().await.map(SimGuard::Write);
                 (upgraded.map_err(Error::from), GuardOrigin::Upgrade)
             }
-            AnyGuard::Upgradable(guard) => {
-                let upgraded = guard.upgrade().await.map(AnyGuard::Write);
+            SimGuard::Upgradable(guard) => {
+                let upgraded = guard.upgrade().await.map(SimGuard::Write);
                 (upgraded.map_err(Error::from), GuardOrigin::Upgrade)
             }
             other => (Ok(other), GuardOrigin::Asking),
@@ -360,7 +332,7 @@ impl SimWorker {
         }
     }
 
-    async fn hold(&self, locks: &[usize], guard: &AnyGuard, actions_before: u64, rng: &mut Rng) {
+    async fn hold(&self, locks: &[usize], guard: &SimGuard, actions_before: u64, rng: &mut Rng) {
         let time = Duration::from_millis(rng.u64(..=self.sim.plan.max_hold));
         let polite = rng.bool();
         let mut connection = guard.connection();
@@ -389,15 +361,15 @@ impl SimWorker {
         }
     }
 
-    async fn release(&self, locks: &[usize], guard: Arc<AnyGuard>, actions_before: u64, rng: &mut Rng) {
+    async fn release(&self, locks: &[usize], guard: Arc<SimGuard>, actions_before: u64, rng: &mut Rng) {
         let Some(guard) = Arc::into_inner(guard) else { return };
         let (path, created) = (guard.node_path(), guard.created());
         self.sim.note("lets go", &[self.host as u64, created as u64 & 0xffff_ffff], "");
         if rng.bool() {
             return drop(guard);
         }
-        let passes_on = matches!(guard, AnyGuard::SharedHold(_));
-        match guard.release().await {
+        let passes_on = matches!(guard, SimGuard::SharedHold(_));
+        match AnyGuard::from(guard).release().await {
             Ok(()) if passes_on => {}
             Ok(()) => self.sim.check_release(&path, created),
             Err(error) => self.check_error(&error, locks, actions_before),

@@ -87,7 +87,7 @@
 //! [`blocking`] has the same locks without async.
 //!
 //! # The promise of a guard
-//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that the
+//! While [`Held::is_valid`] returns `true`, no other client holds the lock. This assumes that the
 //! clock rates of the client and of the leader differ by less than a twelfth. It also assumes that
 //! the program is not stopped between the check and the work, and that no hypervisor pauses, moves
 //! or restores its virtual machine, whose clocks do not count that time. [`Guard::token`] protects a
@@ -121,9 +121,9 @@ const _: fn() = || {
         assert_send(&semaphore.acquire());
         assert_send(&multi.lock());
     }
-    fn guards(write: WriteGuard, read: UpgradableReadGuard, permits: &PermitGuard, multi: &MultiGuard) {
-        assert_send(permits);
-        assert_send(multi);
+    fn guards(write: WriteGuard, read: UpgradableReadGuard, any: &'static AnyGuard) {
+        assert_send(any);
+        assert_send(&any.lost());
         assert_send(&write.downgrade());
         assert_send(&read.upgrade());
     }
@@ -139,6 +139,7 @@ pub use admin::graph::{
     BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
 };
 pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
+pub use api::any_guard::AnyGuard;
 pub use api::blocking;
 pub use api::builder::Builder;
 #[cfg(feature = "embedded")]
@@ -165,6 +166,7 @@ pub use base::events::{LockEvent, LockEvents};
 pub use base::metrics;
 pub use base::path::{ConnectString, DEFAULT_ROOT, LockPath};
 pub use base::ticket::Ticket;
+pub use lock::held::Held;
 pub use lock::history::{HistoryEvent, Party};
 pub use session::Connection;
 #[cfg(feature = "sasl")]

@@ -50,7 +50,7 @@ pub(crate) struct Environment {
     /// The fencing token. `None` if the lock can have several holders at a time.
     pub(crate) token: Option<String>,
     pub(crate) ticket: String,
-    pub(crate) previous: &'static str,
+    pub(crate) previous: String,
     pub(crate) path: String,
     /// Ids of this acquisition, and of the acquisitions under which this zoolock process runs.
     /// zoolock processes that the command starts read them.
@@ -301,7 +301,7 @@ fn reaper_command(start: &CommandStart<'_>, socket: OwnedFd) -> Command {
     process
         .env("ZOOLOCK_NAME", &environment.name)
         .env("ZOOLOCK_TICKET", &environment.ticket)
-        .env("ZOOLOCK_PREVIOUS", environment.previous)
+        .env("ZOOLOCK_PREVIOUS", &environment.previous)
         .env("ZOOLOCK_PATH", &environment.path)
         .env(HELD_VARIABLE, &environment.held);
     if let Some(owner) = &environment.owner {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zoolock::{LossReason, Zoolock};
+use zoolock::{AnyGuard, LossReason, Zoolock};
 
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
@@ -12,9 +12,9 @@ use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
 use crate::plan::{AcquireTimeout, ConnectionSettings, Endpoint, WantedLocks};
 use crate::render::status;
-use crate::run::any_guard::AnyGuard;
 use crate::run::outer;
 use crate::run::release::release;
+use crate::run::wanted::acquire_wanted;
 use crate::service::connect::{close, connect};
 
 /// Pause between attempts to join the queue.
@@ -79,7 +79,7 @@ pub(crate) async fn acquire(
         let waited = tokio::select! {
             biased;
             signal = signals.next_end_signal() => Err(WaitEnd::Signal(signal)),
-            answer = AnyGuard::acquire(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
+            answer = acquire_wanted(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
             failure = outer::wait_for_conflict(&zoolock, wanted) => Err(WaitEnd::OuterConflict(failure)),
             // With --try, the end of the input is ignored, because there is no wait.
             () = async {

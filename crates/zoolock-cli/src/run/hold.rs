@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use serde::Serialize;
+use zoolock::AnyGuard;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::{InputEnd, has_end_of_input};
@@ -12,7 +13,6 @@ use crate::base::signals::{Signals, signal_name};
 use crate::local::ServerKeeper;
 use crate::plan::HoldPlan;
 use crate::run::acquire::{Acquired, acquire};
-use crate::run::any_guard::AnyGuard;
 use crate::run::release::{describe_loss, release};
 use crate::service::connect::{close, close_quickly};
 
@@ -28,7 +28,7 @@ struct HeldReport<'a> {
     /// True if no other client can hold the lock at the same time. Only then is the token a fencing
     /// token.
     alone: bool,
-    previous: &'static str,
+    previous: String,
 }
 
 /// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
@@ -82,7 +82,7 @@ pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exi
 }
 
 fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()> {
-    let token = holder.ticket();
+    let token = holder.ticket().to_string();
     let line = if json {
         let held = HeldReport {
             name,
@@ -91,7 +91,7 @@ fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()>
             node: holder.node_path(),
             token,
             alone: holder.token().is_some(),
-            previous: holder.previous(),
+            previous: holder.previous().to_string(),
         };
         escape_unprintable_json(&serde_json::to_string(&held).expect("strings serialize to JSON"))
     } else {

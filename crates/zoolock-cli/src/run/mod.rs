@@ -1,13 +1,13 @@
 //! `zoolock run`: runs a command under a lock.
 
 pub(crate) mod acquire;
-mod any_guard;
 pub(crate) mod hold;
 mod keep;
 mod outer;
 mod release;
 mod run_once;
 mod supervisor;
+mod wanted;
 
 use std::sync::Arc;
 

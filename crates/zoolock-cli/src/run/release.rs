@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use zoolock::{LossReason, Zoolock};
+use zoolock::{AnyGuard, LossReason, Zoolock};
 
 use crate::base::reporter::Reporter;
-use crate::run::any_guard::AnyGuard;
 use crate::service::connect::{close, close_quickly};
 
 /// Maximum time for the server to confirm a release.

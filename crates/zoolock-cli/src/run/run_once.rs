@@ -26,9 +26,9 @@ pub(crate) async fn run_once(
     }
     let environment = Environment {
         name: plan.wanted.names.join(" "),
-        token: holder.token(),
-        ticket: holder.ticket(),
-        previous: holder.previous(),
+        token: holder.token().map(|token| token.to_string()),
+        ticket: holder.ticket().to_string(),
+        previous: holder.previous().to_string(),
         path: holder.paths().join(" "),
         held: [&plan.wanted.outer[..], &[holder.acquisition_id()]].concat().join(" "),
         owner: plan.service.owner.clone(),

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_current_process_group};
-use zoolock::{Connection, LossReason, Zoolock};
+use zoolock::{Connection, Held, LossReason, Zoolock};
 use zoolock_core::lease::DRIFT_MARGIN;
 
 use crate::args::{OnLost, OnRevoke};
@@ -18,7 +18,6 @@ use crate::reaper::child::{CommandEvent, RunningCommand};
 use crate::reaper::ending::Ending;
 use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport, Scope};
 use crate::run::acquire::Acquired;
-use crate::run::any_guard::AnyGuard;
 use crate::run::release::describe_loss;
 
 /// Maximum time between two checks of the clock. A longer timer could miss the end of the lease,
@@ -73,7 +72,7 @@ pub(crate) struct Supervisor<'a> {
     grace: Duration,
     on_lost: OnLost,
     on_revoke: OnRevoke,
-    guard: &'a AnyGuard,
+    guard: &'a Held,
     reporter: &'a Reporter,
     child: RunningCommand,
     terminal: Option<&'a Terminal>,

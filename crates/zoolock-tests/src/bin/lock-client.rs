@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use zoolock::{Guard, Mutex, ReadGuard, RwLock, WriteGuard, Zoolock};
+use zoolock::{AnyGuard, Mutex, RwLock, Zoolock};
 use zoolock_tests::failure::Outcome;
 use zoolock_tests::{ServerOptions, TestFailure};
 
@@ -45,7 +45,7 @@ async fn work(connect: String, id: String, commands: UnboundedReceiver<String>) 
 
 async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String>) -> Outcome<()> {
     let mut lock: Option<OpenedLock> = None;
-    let mut held: Option<ClientGuard> = None;
+    let mut held: Option<AnyGuard> = None;
     while let Some(command) = commands.recv().await {
         let words: Vec<&str> = command.split(' ').collect();
         match words.as_slice() {
@@ -92,12 +92,6 @@ enum Handle {
     Write(RwLock),
 }
 
-enum ClientGuard {
-    Mutex(Guard),
-    Read(ReadGuard),
-    Write(WriteGuard),
-}
-
 impl OpenedLock {
     async fn open(connect: &str, kind: &str, path: &str) -> Outcome<OpenedLock> {
         let (kind, naming) = kind.split_once('@').ok_or("KIND has no @NAMING")?;
@@ -118,22 +112,11 @@ impl OpenedLock {
         Ok(OpenedLock { session, handle })
     }
 
-    async fn acquire(&self) -> Outcome<ClientGuard> {
+    async fn acquire(&self) -> Outcome<AnyGuard> {
         Ok(match &self.handle {
-            Handle::Mutex(lock) => ClientGuard::Mutex(lock.lock().await?),
-            Handle::Read(lock) => ClientGuard::Read(lock.read().await?),
-            Handle::Write(lock) => ClientGuard::Write(lock.write().await?),
+            Handle::Mutex(lock) => lock.lock().await?.into(),
+            Handle::Read(lock) => lock.read().await?.into(),
+            Handle::Write(lock) => lock.write().await?.into(),
         })
-    }
-}
-
-impl ClientGuard {
-    async fn release(self) -> Outcome<()> {
-        match self {
-            ClientGuard::Mutex(guard) => guard.release().await?,
-            ClientGuard::Read(guard) => guard.release().await?,
-            ClientGuard::Write(guard) => guard.release().await?,
-        }
-        Ok(())
     }
 }

@@ -203,7 +203,7 @@ pub struct Entry {
     /// deletes the znode.
     pub persistent: bool,
     /// Identifier of the acquisition, from the data of the znode, see
-    /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries.
+    /// [`Held::acquisition_id`](crate::Held::acquisition_id). `None` for other client libraries.
     /// Do not trust the identifier: every client with permission to queue can write any identifier.
     #[serde(skip)]
     pub id: Option<String>,

@@ -106,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// Declares how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops
+    /// Declares how long before [`Held::valid_until`](crate::Held::valid_until) the caller stops
     /// its work; zero unless set. The library only checks this value. Connecting fails if the grace
     /// is so long that it could begin before the server has been silent for a third of the session
     /// timeout.

@@ -143,7 +143,7 @@ impl<M: OneLock> Handle<M> {
         LockPoller::new(self.lock.clone(), waiters)
     }
 
-    /// Asks a holder to release the lock. Then [`revoked`](crate::Guard::revoked) of its guard
+    /// Asks a holder to release the lock. Then [`revoked`](crate::Held::revoked) of its guard
     /// resolves. A waiter keeps its queue position, and gets the request after its grant. A
     /// revocable lock of Curator gets Curator's request. Contenders of other libraries cannot be
     /// asked, and nothing is written for them.
@@ -255,7 +255,7 @@ impl<M: HasPrevious> Handle<M> {
     ///
     /// Without this option, the deletion of the predecessor's znode grants a
     /// [`Mutex`](crate::Mutex) to a waiter, one round trip earlier. The waiter then reads some
-    /// milliseconds later how the predecessor left. Until then [`previous`](crate::Guard::previous)
+    /// milliseconds later how the predecessor left. Until then [`previous`](crate::Held::previous)
     /// is [`Unknown`](crate::Previous::Unknown), even if the predecessor released the lock. If any
     /// holder uses [`crash_detection`](Self::crash_detection), or this handle uses
     /// [`lock_delay`](Self::lock_delay), the waiter reads this before the grant in any case.

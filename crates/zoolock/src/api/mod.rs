@@ -1,5 +1,6 @@
 //! The public types.
 
+pub(crate) mod any_guard;
 pub mod blocking;
 pub(crate) mod builder;
 #[cfg(feature = "embedded")]

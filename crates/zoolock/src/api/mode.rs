@@ -38,8 +38,8 @@ pub enum Exclusive {}
 /// The modes of a single lock: all except those of multi-locks.
 pub trait OneLock: sealed::Mode {}
 
-/// The modes of locks that can have an exclusive holder: all except those of semaphores. A guard of
-/// such a lock has a method that returns how the previous exclusive holder left.
+/// The modes of handles whose locks can have an exclusive holder: all except those of semaphores. Such a handle has
+/// options for the case that an exclusive holder crashes.
 pub trait HasPrevious: sealed::Mode {}
 
 /// The modes with a fencing token: those of exclusive holders.

@@ -44,7 +44,6 @@ pub(super) mod modes {
     pub enum MultiRead {}
 
     impl Mode for MultiRead {}
-    impl HasPrevious for MultiRead {}
 }
 
 impl MultiLock {

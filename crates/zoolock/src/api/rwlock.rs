@@ -61,7 +61,6 @@ pub(super) mod modes {
 
     impl Mode for Read {}
     impl OneLock for Read {}
-    impl HasPrevious for Read {}
     impl CanUpgrade for Read {}
 
     /// The mode of a writer, which holds alone.
@@ -78,7 +77,6 @@ pub(super) mod modes {
 
     impl Mode for Upgradable {}
     impl OneLock for Upgradable {}
-    impl HasPrevious for Upgradable {}
     impl CanUpgrade for Upgradable {}
 }
 

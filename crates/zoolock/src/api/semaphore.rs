@@ -38,7 +38,7 @@ use crate::lock::acquire::{Lock, WaitLimit};
 pub type Semaphore = Handle<Permits>;
 
 /// A guard that holds some permits of a semaphore. It has no fencing token, since concurrent holders have no
-/// order; see [`ticket`](PermitGuard::ticket).
+/// order; see [`ticket`](crate::Held::ticket).
 pub type PermitGuard = Guard<Permits>;
 
 /// The mode of semaphores.

@@ -86,7 +86,7 @@ impl Zoolock {
         Fut: Future<Output = T>,
     {
         let guard = self.mutex(name).lock_timeout(timeout).await?;
-        let pending_release = guard.held.pending_release();
+        let pending_release = guard.pending_release();
         let work = work(guard);
         if pending_release.has_begun() {
             return Err(guard_dropped_early(pending_release.path()));

@@ -6,7 +6,7 @@ use futures_util::future::{join_all, select_all};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Refusal, ReleaseOutcome, RequestFailure};
-use zoolock_core::names::Prefix;
+use zoolock_core::names::{Prefix, Role};
 use zoolock_core::record::HolderState;
 use zoolock_core::shared_hold::ReleaseKind;
 use zoolock_core::{Event, FencingToken};
@@ -23,11 +23,30 @@ use crate::lock::context::Context;
 use crate::lock::shared_hold::{TaskHold, TaskHoldEnd};
 use crate::session::Connection;
 
-/// A lock that is held. Dropping it releases the lock in the background.
-pub(crate) struct Held {
+/// A lock that is held, with the methods that guards of all kinds have.
+///
+/// Every guard dereferences to it. So a function that only reads the state of a guard can take `&Held`, and then accepts
+/// a guard of any kind. [`AnyGuard`](crate::AnyGuard) owns a guard of any kind.
+///
+/// ```no_run
+/// use zoolock::{Held, Zoolock};
+///
+/// fn describe(held: &Held) -> String {
+///     format!("{:?} is held for {:?}", held.paths(), held.valid_until().remaining())
+/// }
+///
+/// # async fn example(zl: Zoolock) -> Result<(), zoolock::Error> {
+/// let job = zl.mutex("job").lock().await?;
+/// let config = zl.rwlock("config").read().await?;
+/// println!("{}, {}", describe(&job), describe(&config));
+/// # Ok(()) }
+/// ```
+pub struct Held {
     context: Context,
     acquisition: Arc<Acquisition>,
     grant: Grant,
+    /// The role in which the lock is held now. A downgrade and an upgrade change it.
+    role: Role,
     /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
     /// Set if another guard releases this acquisition.
@@ -49,6 +68,7 @@ impl Held {
             context,
             acquisition,
             grant,
+            role: grant.node.prefix.role(),
             upgrade: None,
             released_elsewhere: false,
             task_hold: None,
@@ -111,22 +131,34 @@ impl Held {
         FencingToken::new(self.context.epoch(), self.grant.node.czxid, pass)
     }
 
-    pub(crate) fn ticket(&self) -> Ticket {
+    /// Returns the token, or `None` if other contenders can hold the lock at the same time.
+    pub(crate) fn exclusive_token(&self) -> Option<FencingToken> {
+        (self.role == Role::Exclusive).then(|| self.token())
+    }
+
+    /// Returns the ticket that identifies this holder in [`revoke`](crate::Mutex::revoke) and
+    /// [`break_lock`](crate::Mutex::break_lock). It is no fencing token.
+    pub fn ticket(&self) -> Ticket {
         Ticket::new(self.context.epoch(), self.holding_node().czxid)
     }
 
-    pub(crate) fn acquisition_id(&self) -> String {
+    /// Returns the unique identifier of the acquisition, which observers see as [`Entry::id`](crate::Entry::id).
+    pub fn acquisition_id(&self) -> String {
         self.acquisition.id().to_string()
     }
 
-    pub(crate) fn valid_until(&self) -> Deadline {
+    /// Returns the lease deadline, until which the holder may rely on the lock. Each renewal extends it. Reads no clock
+    /// and sends nothing. After a loss, returns a deadline that has passed.
+    pub fn valid_until(&self) -> Deadline {
         match self.loss() {
             None => Deadline(self.acquisition.session().valid_until()),
             Some(_) => Deadline::PASSED,
         }
     }
 
-    pub(crate) fn is_valid(&self) -> bool {
+    /// Returns whether the holder may rely on the lock now. Reads the clock and sends nothing. Once it has
+    /// returned false, it always returns false.
+    pub fn is_valid(&self) -> bool {
         if self.loss().is_some() {
             return false;
         }
@@ -140,32 +172,52 @@ impl Held {
         false
     }
 
-    pub(crate) async fn lost(&self) -> LossReason {
+    /// Waits until the lock is lost, and returns the reason. After the loss, resolves at once, and always to the same
+    /// reason.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub async fn lost(&self) -> LossReason {
         if self.is_forked() {
             return LossReason::Forked;
         }
         wait_for_loss(self.acquisitions()).await
     }
 
-    pub(crate) fn loss(&self) -> Option<LossReason> {
+    /// Returns the reason of the loss, if the loss is already known. Does not wait.
+    pub fn loss(&self) -> Option<LossReason> {
         if self.is_forked() {
             return Some(LossReason::Forked);
         }
         self.acquisitions().find_map(|acquisition| acquisition.loss()).map(LossReason::from)
     }
 
-    pub(crate) async fn revoked(&self) {
+    /// Waits until this holder is asked to release the lock: by `zoolock revoke`, by Curator, or by
+    /// another client that follows ZooKeeper's recipe for revocable locks. The holder keeps the
+    /// lock until it releases the lock.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub async fn revoked(&self) {
         if self.is_forked() {
             return std::future::pending().await;
         }
         select_all(self.acquisitions().map(|acquisition| Box::pin(acquisition.revoked()))).await;
     }
 
-    pub(crate) fn is_revoked(&self) -> bool {
+    /// Returns whether this holder has been asked to release the lock, as far as this client knows.
+    /// Sends nothing.
+    pub fn is_revoked(&self) -> bool {
         !self.is_forked() && self.acquisitions().any(|acquisition| acquisition.is_revoked())
     }
 
-    pub(crate) async fn revoked_by_now(&self) -> bool {
+    /// Returns whether this holder has been asked to release the lock. A request that was made
+    /// while this holder was still a waiter counts, too. If this client has not read the holder's
+    /// znode yet, waits until it has read the znode or has lost the lock.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub async fn revoked_by_now(&self) -> bool {
         if self.is_forked() {
             return false;
         }
@@ -173,7 +225,13 @@ impl Held {
         self.is_revoked()
     }
 
-    pub(crate) fn previous(&self) -> Previous {
+    /// Returns how the last exclusive holder left, as far as this is known now. With
+    /// [`crash_detection`](crate::Mutex::crash_detection) or
+    /// [`tell_previous`](crate::Mutex::tell_previous), this is read before the grant. Without them,
+    /// a holder that had to wait for a [`Mutex`](crate::Mutex) may get
+    /// [`Unknown`](Previous::Unknown) in its first milliseconds. A result other than `Unknown` is
+    /// final. For permits, the result is always `Unknown`, because no holder of permits is exclusive.
+    pub fn previous(&self) -> Previous {
         match self.grant.previous {
             Previous::Unknown if !self.is_forked() => {
                 self.acquisition.previous().unwrap_or(self.grant.previous)
@@ -186,7 +244,9 @@ impl Held {
         self.context.without_chroot(self.acquisition.directories()[0].as_str())
     }
 
-    pub(crate) fn paths(&self) -> Vec<&str> {
+    /// Returns the paths of the lock directories, each once. A multi-lock has several directories, every other lock has
+    /// one.
+    pub fn paths(&self) -> Vec<&str> {
         let directories = self.acquisition.directories().iter();
         directories.map(|directory| self.context.without_chroot(directory.as_str())).collect()
     }
@@ -199,13 +259,15 @@ impl Held {
         }
     }
 
-    pub(crate) fn node_path(&self) -> String {
+    /// Returns the path of the znode that holds the lock; for a multi-lock, the path of the first znode.
+    pub fn node_path(&self) -> String {
         let path = self.acquisition.directories()[0].child(&self.holding_node().name());
         self.context.without_chroot(&path).to_owned()
     }
 
-    /// Returns a check of the holder's znode. For an upgraded reader, this is the znode of the writer.
-    pub(crate) fn check(&self) -> Check {
+    /// Returns a check that makes the caller's own ZooKeeper transaction fail if the lock is lost. It checks the
+    /// holder's znode. For an upgraded reader, this is the znode of the writer.
+    pub fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
         let node = self.node_of(acquisition);
         // The path includes the chroot, because the caller's own ZooKeeper client may not use this
@@ -213,11 +275,14 @@ impl Held {
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
 
-    pub(crate) fn session_id(&self) -> i64 {
+    /// Returns the id of the session that created the holder's znode.
+    #[doc(hidden)]
+    pub fn session_id(&self) -> i64 {
         self.acquisition.session().id().0
     }
 
-    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+    /// Returns the state of the session's connection: for messages to the user, not for decisions.
+    pub fn connection(&self) -> watch::Receiver<Connection> {
         if self.is_forked() {
             return watch::channel(Connection::Ended).1;
         }
@@ -303,6 +368,7 @@ impl Held {
         if let Some(upgrade) = self.upgrade.take() {
             // The reader still holds its own znode, so only the writer is released.
             self.release_upgrade(&upgrade);
+            self.role = Role::Shared;
             return match self.loss() {
                 None => Ok(()),
                 Some(reason) => Err(Error::Lost { path: self.path().to_owned(), reason }),
@@ -310,7 +376,9 @@ impl Held {
         }
         let outcome = self.acquisition.downgrade().await;
         let path = self.path().to_owned();
-        outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
+        outcome.map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })?;
+        self.role = Role::Shared;
+        Ok(())
     }
 
     /// Returns the znode in the first directory. A reader that upgrades passes it to the write acquisition.
@@ -322,6 +390,7 @@ impl Held {
     pub(crate) fn upgrade_with(&mut self, mut other: Held) {
         other.released_elsewhere = true;
         self.upgrade = Some(other.acquisition.clone());
+        self.role = Role::Exclusive;
     }
 
     /// Releases the writer of an upgraded reader. If the reader's lock is lost, the release marker records that the

@@ -38,7 +38,7 @@ pub enum Connection {
     /// The session has a connection, and no confirmation by the server is late.
     Connected,
     /// The connection is lost, or a confirmation by the server is late. The lock is not lost yet.
-    /// The holder may rely on it until [`Guard::valid_until`](crate::Guard::valid_until).
+    /// The holder may rely on it until [`Held::valid_until`](crate::Held::valid_until).
     Suspect,
     /// The session has ended.
     Ended,
@@ -61,7 +61,7 @@ pub(crate) struct LockSession {
     lease: Mutex<Lease>,
     /// The time at which the lease ends, in the nanoseconds of an
     /// [`Instant`](zoolock_core::Instant). Zero before the first confirmation. An atomic, because
-    /// every call of `Guard::is_valid` reads it.
+    /// every call of `Held::is_valid` reads it.
     valid_until: AtomicU64,
     lease_moved: Notify,
     connection: watch::Sender<Connection>,

@@ -1,79 +1,43 @@
-//! One type for the guards of all kinds of locks.
+//! The guards of a worker.
 
-use zoolock::{
-    Error, FencingToken, Guard, LossReason, MultiGuard, MultiReadGuard, PermitGuard, Previous, ReadGuard,
-    ReentrantGuard, Ticket, UpgradableReadGuard, WriteGuard,
-};
+use std::ops::Deref;
 
-/// A guard of any kind.
-pub(crate) enum Held {
-    Mutex(Guard),
-    Owner(ReentrantGuard),
+use zoolock::{AnyGuard, FencingToken, Held, ReadGuard, Ticket, UpgradableReadGuard, WriteGuard};
+
+/// A guard of any kind. A guard that may become a guard of another kind keeps its type.
+pub(crate) enum WorkerGuard {
     Write(WriteGuard),
     Read(ReadGuard),
     Upgradable(UpgradableReadGuard),
-    Multi(MultiGuard),
-    MultiRead(MultiReadGuard),
-    Permits(PermitGuard),
+    Other(AnyGuard),
 }
 
-macro_rules! each {
-    ($held:expr, $guard:ident => $what:expr) => {
-        match $held {
-            Held::Mutex($guard) => $what,
-            Held::Owner($guard) => $what,
-            Held::Write($guard) => $what,
-            Held::Read($guard) => $what,
-            Held::Upgradable($guard) => $what,
-            Held::Multi($guard) => $what,
-            Held::MultiRead($guard) => $what,
-            Held::Permits($guard) => $what,
-        }
-    };
+impl WorkerGuard {
+    pub(crate) fn other(guard: impl Into<AnyGuard>) -> WorkerGuard {
+        WorkerGuard::Other(guard.into())
+    }
 }
 
-impl Held {
-    pub(crate) fn is_valid(&self) -> bool {
-        each!(self, guard => guard.is_valid())
-    }
+impl Deref for WorkerGuard {
+    type Target = Held;
 
-    pub(crate) fn ticket(&self) -> FencingToken {
-        each!(self, guard => token(guard.ticket()))
-    }
-
-    pub(crate) fn is_revoked(&self) -> bool {
-        each!(self, guard => guard.is_revoked())
-    }
-
-    pub(crate) fn loss(&self) -> Option<LossReason> {
-        each!(self, guard => guard.loss())
-    }
-
-    pub(crate) async fn lost(&self) -> LossReason {
-        each!(self, guard => guard.lost().await)
-    }
-
-    pub(crate) async fn revoked(&self) {
-        each!(self, guard => guard.revoked().await)
-    }
-
-    pub(crate) async fn release(self) -> Result<(), Error> {
-        each!(self, guard => guard.release().await)
-    }
-
-    /// Returns how the previous exclusive holder released, or `None` for permits.
-    ///
-    /// An upgraded reader repeats the value from its read lock.
-    pub(crate) fn previous(&self) -> Option<Previous> {
+    fn deref(&self) -> &Held {
         match self {
-            Held::Mutex(guard) => Some(guard.previous()),
-            Held::Owner(guard) => Some(guard.previous()),
-            Held::Write(guard) => Some(guard.previous()),
-            Held::Read(guard) => Some(guard.previous()),
-            Held::Upgradable(guard) => Some(guard.previous()),
-            Held::Multi(guard) => Some(guard.previous()),
-            Held::MultiRead(guard) => Some(guard.previous()),
-            Held::Permits(_) => None,
+            WorkerGuard::Write(guard) => guard,
+            WorkerGuard::Read(guard) => guard,
+            WorkerGuard::Upgradable(guard) => guard,
+            WorkerGuard::Other(guard) => guard,
+        }
+    }
+}
+
+impl From<WorkerGuard> for AnyGuard {
+    fn from(guard: WorkerGuard) -> AnyGuard {
+        match guard {
+            WorkerGuard::Write(guard) => guard.into(),
+            WorkerGuard::Read(guard) => guard.into(),
+            WorkerGuard::Upgradable(guard) => guard.into(),
+            WorkerGuard::Other(guard) => guard,
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use zoolock::{Error, LossReason, MultiLock, Mutex, Owner, RwLock, Zoolock};
+use zoolock::{AnyGuard, Error, LossReason, MultiLock, Mutex, Owner, RwLock, Zoolock};
 
-use crate::histories::guards::{Held, token};
+use crate::histories::guards::{WorkerGuard, token};
 use crate::histories::referee::{Grant, Referee, Status};
 use crate::histories::rules::Role;
 use fastrand::Rng;
@@ -102,41 +102,42 @@ impl Worker {
         names: &[&'static str],
         role: Role,
         mode: WaitMode,
-    ) -> Result<Option<Held>, Error> {
+    ) -> Result<Option<WorkerGuard>, Error> {
         let name = names[0];
         Ok(match (choice, role) {
             (0, _) => return self.as_owner(name, mode).await,
             (1..3, _) => {
-                acquire!(self, mode, self.mutex(name), lock, try_lock, lock_timeout)?.map(Held::Mutex)
+                acquire!(self, mode, self.mutex(name), lock, try_lock, lock_timeout)?.map(WorkerGuard::other)
             }
             (10..12, _) => {
-                acquire!(self, mode, self.multi(names), lock, try_lock, lock_timeout)?.map(Held::Multi)
+                acquire!(self, mode, self.multi(names), lock, try_lock, lock_timeout)?.map(WorkerGuard::other)
             }
             (12, _) => {
-                acquire!(self, mode, self.multi(names), read, try_read, read_timeout)?.map(Held::MultiRead)
+                acquire!(self, mode, self.multi(names), read, try_read, read_timeout)?.map(WorkerGuard::other)
             }
             (_, Role::Reader) => {
-                acquire!(self, mode, self.rwlock(name), read, try_read, read_timeout)?.map(Held::Read)
+                acquire!(self, mode, self.rwlock(name), read, try_read, read_timeout)?.map(WorkerGuard::Read)
             }
             (_, Role::Upgradable) => {
                 let lock = self.rwlock(name);
                 acquire!(self, mode, lock, upgradable_read, try_upgradable_read, upgradable_read_timeout)?
-                    .map(Held::Upgradable)
+                    .map(WorkerGuard::Upgradable)
             }
             (_, Role::Permits(take)) => {
                 let size = SEMAPHORES.iter().find(|(other, _)| *other == name).expect("one of them").1;
                 let lock = self.zl.semaphore(name, size);
                 acquire!(self, mode, lock, acquire_many, try_acquire, acquire_timeout, take)?
-                    .map(Held::Permits)
+                    .map(WorkerGuard::other)
             }
-            _ => acquire!(self, mode, self.rwlock(name), write, try_write, write_timeout)?.map(Held::Write),
+            _ => acquire!(self, mode, self.rwlock(name), write, try_write, write_timeout)?
+                .map(WorkerGuard::Write),
         })
     }
 
     /// Acquires the lock twice at the same time as one owner. The two calls share a queue position,
     /// and the second is cancelled after a short time. If the owner then holds the lock, makes a
     /// third call, which must not wait.
-    async fn as_owner(&mut self, name: &'static str, mode: WaitMode) -> Result<Option<Held>, Error> {
+    async fn as_owner(&mut self, name: &'static str, mode: WaitMode) -> Result<Option<WorkerGuard>, Error> {
         let (mutex, owner) = (self.mutex(name), Owner::new());
         let short = Duration::from_millis(self.random.u64(..20));
         let (first, second) = tokio::join!(
@@ -169,11 +170,13 @@ impl Worker {
                 self.check_error(&error, WaitMode::Try, &format!("{} again for {name:?}", self.name)).await
             }
         }
-        Ok(Some(Held::Owner(guard)))
+        Ok(Some(WorkerGuard::other(guard)))
     }
 
-    async fn hold(&mut self, mut held: Held, names: Vec<&'static str>, role: Role) {
-        let (ticket, previous) = (held.ticket(), held.previous());
+    async fn hold(&mut self, mut held: WorkerGuard, names: Vec<&'static str>, role: Role) {
+        let ticket = token(held.ticket());
+        // An upgraded reader repeats the value from its read lock.
+        let previous = (!matches!(role, Role::Permits(_))).then(|| held.previous());
         let grant = Grant {
             worker: self.name.clone(),
             names: names.clone(),
@@ -192,15 +195,15 @@ impl Worker {
                 return self.handle_loss(id, held).await;
             }
             held = match held {
-                Held::Read(guard) if self.random.u8(..100) < 40 => {
+                WorkerGuard::Read(guard) if self.random.u8(..100) < 40 => {
                     let Some(next) = self.upgrade_reader(id, guard, &names).await else { return };
                     next
                 }
-                Held::Upgradable(guard) if self.random.u8(..100) < 60 => {
+                WorkerGuard::Upgradable(guard) if self.random.u8(..100) < 60 => {
                     let Some(next) = self.upgrade_upgradable(id, guard, &names).await else { return };
                     next
                 }
-                Held::Write(guard) if self.random.u8(..100) < 50 => {
+                WorkerGuard::Write(guard) if self.random.u8(..100) < 50 => {
                     let Some(next) = self.downgrade(id, guard, &names).await else { return };
                     next
                 }
@@ -210,7 +213,7 @@ impl Worker {
     }
 
     /// Works under the lock, and checks from time to time whether it is still held. Returns false after a loss.
-    async fn work(&mut self, id: u64, held: &Held) -> bool {
+    async fn work(&mut self, id: u64, held: &WorkerGuard) -> bool {
         for _ in 0..self.random.u64(..4) {
             let long = if self.random.u8(..100) < 5 { 30 } else { self.random.u64(..3) };
             sleep(Duration::from_millis(long)).await;
@@ -242,7 +245,7 @@ impl Worker {
         true
     }
 
-    async fn handle_loss(&mut self, id: u64, held: Held) {
+    async fn handle_loss(&mut self, id: u64, held: WorkerGuard) {
         let reason = held.lost().await;
         if held.is_valid() {
             self.referee.fail(&format!("#{id} lost the lock, {reason}, and its guard is valid again"));
@@ -251,7 +254,7 @@ impl Worker {
             self.referee.fail(&format!("#{id} lost the lock without a cause: {reason}"));
         }
         if self.random.u8(..100) < 50 {
-            match timeout(MAX_WAIT, held.release()).await {
+            match timeout(MAX_WAIT, AnyGuard::from(held).release()).await {
                 Ok(Err(Error::Lost { .. })) => {}
                 other => self
                     .referee
@@ -260,7 +263,7 @@ impl Worker {
         }
     }
 
-    async fn release_in_some_way(&mut self, id: u64, held: Held, names: &[&'static str]) {
+    async fn release_in_some_way(&mut self, id: u64, held: WorkerGuard, names: &[&'static str]) {
         let crash = self.random.u8(..100) < 10;
         self.referee.begin_release(id, crash, || held.is_valid());
         if crash {
@@ -274,7 +277,7 @@ impl Worker {
             drop(held);
             self.referee.end_release(id, false);
         } else {
-            match timeout(MAX_WAIT, held.release()).await {
+            match timeout(MAX_WAIT, AnyGuard::from(held).release()).await {
                 Ok(Ok(())) => {
                     self.referee.end_release(id, true);
                 }
@@ -294,7 +297,7 @@ impl Worker {
         id: u64,
         guard: zoolock::WriteGuard,
         names: &[&'static str],
-    ) -> Option<Held> {
+    ) -> Option<WorkerGuard> {
         self.referee.begin_downgrade(id, || guard.is_valid());
         let mut downgrading = Box::pin(guard.downgrade());
         if self.random.u8(..100) < 10 {
@@ -313,11 +316,11 @@ impl Worker {
         }
     }
 
-    fn downgraded(&mut self, id: u64, outcome: Result<zoolock::ReadGuard, Error>) -> Option<Held> {
+    fn downgraded(&mut self, id: u64, outcome: Result<zoolock::ReadGuard, Error>) -> Option<WorkerGuard> {
         match outcome {
             Ok(reader) => {
                 self.referee.record_downgrade(id, token(reader.ticket()));
-                Some(Held::Read(reader))
+                Some(WorkerGuard::Read(reader))
             }
             Err(error) => {
                 if !self.referee.record_loss(id) || !matches!(error, Error::Lost { .. }) {
@@ -412,7 +415,7 @@ impl Worker {
 macro_rules! upgrade {
     ($name:ident, $guard:ty, $back:expr) => {
         impl Worker {
-            async fn $name(&mut self, id: u64, guard: $guard, names: &[&'static str]) -> Option<Held> {
+            async fn $name(&mut self, id: u64, guard: $guard, names: &[&'static str]) -> Option<WorkerGuard> {
                 let mode = self.wait_mode();
                 self.referee.set_upgrading(id, true);
                 let outcome = match mode {
@@ -433,8 +436,8 @@ macro_rules! upgrade {
                 match outcome {
                     None => self.fail_as_stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
                     Some(Ok(writer)) => {
-                        let held = Held::Write(writer);
-                        let Held::Write(writer) = &held else { unreachable!("made above") };
+                        let held = WorkerGuard::Write(writer);
+                        let WorkerGuard::Write(writer) = &held else { unreachable!("made above") };
                         if !self.referee.record_upgrade(id, writer.token(), || writer.is_valid()) {
                             self.handle_loss(id, held).await;
                             return None;
@@ -461,5 +464,5 @@ macro_rules! upgrade {
     };
 }
 
-upgrade!(upgrade_reader, zoolock::ReadGuard, Held::Read);
-upgrade!(upgrade_upgradable, zoolock::UpgradableReadGuard, Held::Upgradable);
+upgrade!(upgrade_reader, zoolock::ReadGuard, WorkerGuard::Read);
+upgrade!(upgrade_upgradable, zoolock::UpgradableReadGuard, WorkerGuard::Upgradable);

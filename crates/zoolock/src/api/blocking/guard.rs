@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::block_on;
 use super::loss::{self, Callbacks};
-use crate::api::mode::Exclusive;
+use crate::api::any_guard::AnyGuard;
 use crate::base::error::{Error, LossReason};
+use crate::lock::held::Held;
 use crate::session::Connection;
 
 /// A wrapper around a guard of the async API. Its methods block.
@@ -14,12 +15,8 @@ use crate::session::Connection;
 /// Programs use its aliases, such as [`Guard`] and [`ReadGuard`]. A guard may move to another thread. Dropping it
 /// releases the lock in the background, as dropping a [`zoolock::Guard`](crate::Guard) does.
 ///
-/// It dereferences to the wrapped guard, and so has the methods of that guard that do not wait:
-/// [`is_valid`](crate::Guard::is_valid), [`valid_until`](crate::Guard::valid_until), [`loss`](crate::Guard::loss),
-/// [`token`](crate::Guard::token), [`ticket`](crate::Guard::ticket), [`previous`](crate::Guard::previous),
-/// [`path`](crate::Guard::path), [`paths`](crate::Guard::paths), [`node_path`](crate::Guard::node_path),
-/// [`acquisition_id`](crate::Guard::acquisition_id), [`check`](crate::Guard::check) and
-/// [`is_revoked`](crate::Guard::is_revoked).
+/// It dereferences to the wrapped guard, and so has the methods of that guard and of [`Held`] that do not wait, such as
+/// [`token`](crate::Guard::token) and [`is_valid`](Held::is_valid).
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct BlockingGuard<G> {
     // The first field is dropped first. So no callback reports the release as a lost lock.
@@ -54,42 +51,6 @@ pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
 /// A guard that holds every lock of a multi-lock for reading. If one lock is lost, all count as lost.
 pub type MultiReadGuard = BlockingGuard<crate::MultiReadGuard>;
 
-/// A guard of the async API: a [`zoolock::Guard`](crate::Guard) or a [`zoolock::ReentrantGuard`](crate::ReentrantGuard).
-pub trait AsyncGuard {
-    /// The mode in which the guard holds the lock.
-    type Mode;
-
-    /// Returns this guard, or the guard that the owner of a [`zoolock::ReentrantGuard`](crate::ReentrantGuard) holds.
-    fn as_guard(&self) -> &crate::Guard<Self::Mode>;
-
-    /// Releases the lock, and waits until the server has confirmed the release.
-    fn release_async(self) -> impl Future<Output = Result<(), Error>>;
-}
-
-impl<M> AsyncGuard for crate::Guard<M> {
-    type Mode = M;
-
-    fn as_guard(&self) -> &crate::Guard<M> {
-        self
-    }
-
-    fn release_async(self) -> impl Future<Output = Result<(), Error>> {
-        self.release()
-    }
-}
-
-impl AsyncGuard for crate::ReentrantGuard {
-    type Mode = Exclusive;
-
-    fn as_guard(&self) -> &crate::Guard {
-        self.guard()
-    }
-
-    fn release_async(self) -> impl Future<Output = Result<(), Error>> {
-        self.release()
-    }
-}
-
 impl<G> BlockingGuard<G> {
     /// Wraps a guard of the async API.
     pub fn from_async(guard: G) -> BlockingGuard<G> {
@@ -102,16 +63,16 @@ impl<G> BlockingGuard<G> {
     }
 }
 
-impl<G: AsyncGuard> BlockingGuard<G> {
+impl<G: AsRef<Held> + Into<AnyGuard>> BlockingGuard<G> {
     /// Blocks until the lock is lost, and returns the reason. After the loss, returns at once, and always the same
     /// reason. If the lock is never lost, this blocks for ever.
     pub fn lost(&self) -> LossReason {
-        block_on(self.inner.as_guard().lost())
+        block_on(self.inner.as_ref().lost())
     }
 
     /// Blocks until the lock is lost, for `timeout` at most. Returns `None` if the lock was not lost.
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
-        loss::block_on_timeout(timeout, self.inner.as_guard().lost())
+        loss::block_on_timeout(timeout, self.inner.as_ref().lost())
     }
 
     /// Calls `callback` when the lock is lost, at once if it is lost already. Never calls it if the guard is
@@ -121,24 +82,24 @@ impl<G: AsyncGuard> BlockingGuard<G> {
     /// still run after the guard was dropped.
     pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
         let tell = loss::on_its_own_thread(callback);
-        self.callbacks.keep(self.inner.as_guard().held.when_lost(tell));
+        self.callbacks.keep(self.inner.as_ref().when_lost(tell));
     }
 
     /// Blocks until this holder is asked to release the lock, for `timeout` at most. Returns whether it was asked.
     pub fn revoked_timeout(&self, timeout: Duration) -> bool {
-        loss::block_on_timeout(timeout, self.inner.as_guard().revoked()).is_some()
+        loss::block_on_timeout(timeout, self.inner.as_ref().revoked()).is_some()
     }
 
     /// Returns whether this holder has been asked to release the lock. A request that was made
     /// while this holder was still a waiter counts, too. If this client has not read the holder's
     /// znode yet, blocks until it has read the znode or has lost the lock.
     pub fn revoked_by_now(&self) -> bool {
-        block_on(self.inner.as_guard().revoked_by_now())
+        block_on(self.inner.as_ref().revoked_by_now())
     }
 
     /// Returns the state of the session's connection: for messages to the user, not for decisions.
     pub fn connection(&self) -> Connection {
-        *self.inner.as_guard().connection().borrow()
+        *self.inner.as_ref().connection().borrow()
     }
 
     /// Releases the lock and blocks until the server has confirmed the release. Dropping the guard instead releases the
@@ -150,7 +111,7 @@ impl<G: AsyncGuard> BlockingGuard<G> {
     pub fn release(self) -> Result<(), Error> {
         let BlockingGuard { callbacks, inner } = self;
         drop(callbacks);
-        block_on(inner.release_async())
+        block_on(inner.into().release())
     }
 }
 

@@ -26,7 +26,7 @@
 //! A lock can be lost while your thread is busy, and nothing interrupts the thread. There are three ways to notice the
 //! loss. Until your thread notices it, the fencing token protects the resource.
 //!
-//! * **Ask** [`Guard::is_valid`](crate::Guard::is_valid) before each important step. It reads a clock and sends
+//! * **Ask** [`Held::is_valid`](crate::Held::is_valid) before each important step. It reads a clock and sends
 //!   nothing, so ask often.
 //! * **Be called**: the callback that you pass to [`Guard::on_lost`] runs on a thread of its own when the lock is lost.
 //!   It can set a flag that the work checks, shut down a socket that blocks the work, or kill a child process.

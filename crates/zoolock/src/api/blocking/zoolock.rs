@@ -55,7 +55,7 @@ impl Zoolock {
         work: impl FnOnce(Guard) -> T,
     ) -> Result<T, Error> {
         let guard = self.mutex(name).lock_timeout(timeout)?;
-        let pending_release = guard.inner.held.pending_release();
+        let pending_release = guard.inner.pending_release();
         let value = work(guard);
         // If the work returned the guard with its value, the guard belongs to the caller.
         if pending_release.has_begun() {

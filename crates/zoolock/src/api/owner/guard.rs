@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::shared_acquire::MapEntry;
 use crate::api::guard::Guard;
 use crate::base::error::{Error, LossReason};
+use crate::lock::held::Held;
 
 /// A guard of an owner's lock. The lock is released when the owner's last guard is dropped.
 ///
-/// It has the methods of a [`Guard`]. All guards of an owner on one lock have the same token, the
+/// It has the methods of a [`Guard`] and of [`Held`]. All guards of an owner on one lock have the same token, the
 /// same lease and the same loss. A request to release the lock reaches all of them.
-/// [`Guard::previous`] returns how the holder before this owner left.
+/// [`Held::previous`] returns how the holder before this owner left.
 ///
 /// Dropping the last guard releases the lock as dropping a [`Guard`] does. If any of the owner's
 /// guards was dropped in a panic, the release is recorded as that of a holder that panicked.
@@ -38,7 +39,7 @@ impl ReentrantGuard {
     /// Dropping the future releases the lock in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let held = self.detach().expect("the guard was not released yet");
-        let (loss, pending_release) = (held.loss_error(), held.guard.held.pending_release());
+        let (loss, pending_release) = (held.loss_error(), held.guard.pending_release());
         match Arc::into_inner(held) {
             Some(last) => {
                 drop(last);
@@ -70,6 +71,12 @@ impl Deref for ReentrantGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
+        self.guard()
+    }
+}
+
+impl AsRef<Held> for ReentrantGuard {
+    fn as_ref(&self) -> &Held {
         self.guard()
     }
 }
@@ -143,9 +150,9 @@ impl OwnerHold {
 impl Drop for OwnerHold {
     fn drop(&mut self) {
         if self.panicked.load(Ordering::Acquire) {
-            self.guard.held.release_as_panicked();
+            self.guard.release_as_panicked();
         } else if !self.entered.load(Ordering::Acquire) {
-            self.guard.held.release_untouched();
+            self.guard.release_untouched();
         }
     }
 }

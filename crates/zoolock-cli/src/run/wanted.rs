@@ -1,0 +1,71 @@
+//! Acquires a lock of the kind that the command line names.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zoolock::mode::HasPrevious;
+use zoolock::{AnyGuard, Error, Handle, LockEvent, LockEvents, Zoolock};
+
+use crate::args::WantedKind;
+use crate::base::reporter::Reporter;
+use crate::plan::{AcquireTimeout, WantedLocks};
+
+/// Acquires a lock with one of three methods, which the time limit selects.
+macro_rules! acquire_with {
+    ($lock:expr, $try:ident, $deadline:ident, $wait:ident, ($($permits:expr),*), $limit:expr) => {{
+        let lock = $lock;
+        let (patience, until, reporter) = $limit;
+        tokio::spawn(warn_of_clashes(lock.events(), Arc::clone(reporter)));
+        Ok(match (patience, until) {
+            (AcquireTimeout::Try, _) => lock.$try($($permits),*).await?.map(AnyGuard::from),
+            (_, Some(until)) => Some(lock.$deadline($($permits,)* until).await?.into()),
+            (_, None) => Some(lock.$wait($($permits),*).await?.into()),
+        })
+    }};
+}
+
+/// Acquires the lock. Returns `None` if the lock is busy and `wanted` does not allow a wait.
+pub(crate) async fn acquire_wanted(
+    zoolock: &Zoolock,
+    wanted: &WantedLocks,
+    until: Option<Instant>,
+    reporter: &Arc<Reporter>,
+) -> Result<Option<AnyGuard>, Error> {
+    let limit = (wanted.patience, until, reporter);
+    let [name] = wanted.names.as_slice() else {
+        let lock = set_options(zoolock.multi(&wanted.names), wanted);
+        return match wanted.kind {
+            WantedKind::Shared => acquire_with!(lock, try_read, read_deadline, read, (), limit),
+            _ => acquire_with!(lock, try_lock, lock_deadline, lock, (), limit),
+        };
+    };
+    let rwlock = || set_options(zoolock.rwlock(name), wanted);
+    match wanted.kind {
+        WantedKind::Exclusive => {
+            let lock = set_options(zoolock.mutex(name), wanted).tell_previous();
+            acquire_with!(lock, try_lock, lock_deadline, lock, (), limit)
+        }
+        WantedKind::Write => acquire_with!(rwlock(), try_write, write_deadline, write, (), limit),
+        WantedKind::Shared => acquire_with!(rwlock(), try_read, read_deadline, read, (), limit),
+        WantedKind::Permits { size, take } => {
+            let lock = zoolock.semaphore(name, size);
+            acquire_with!(lock, try_acquire, acquire_deadline, acquire_many, (take), limit)
+        }
+    }
+}
+
+/// Returns the handle with the options of the command line.
+fn set_options<M: HasPrevious>(lock: Handle<M>, wanted: &WantedLocks) -> Handle<M> {
+    let lock = lock.lock_delay(wanted.lock_delay);
+    if wanted.crash_detection { lock.crash_detection() } else { lock }
+}
+
+/// Warns about contenders of other client libraries that ignore the znode of this contender.
+async fn warn_of_clashes(mut events: LockEvents, reporter: Arc<Reporter>) {
+    while let Some(event) = events.next().await {
+        if let LockEvent::ForeignContender(_, what) = event {
+            // Printed as an error and not as a note, because --quiet hides notes.
+            reporter.error(format_args!("lock {what}; two may hold the lock now"));
+        }
+    }
+}
