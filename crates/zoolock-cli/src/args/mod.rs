@@ -123,7 +123,7 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Explain why a lock is not free, and what its holder waits for
     Why(WhyArgs),
-    /// Find deadlocks, and name the lock to revoke, or else to break, in each
+    /// Find deadlocks, and name the commands that end them
     Deadlocks(DeadlocksArgs),
     /// Show what operators did, and the crashes that holders found
     History(HistoryArgs),
