@@ -118,7 +118,7 @@ impl Client {
         self.steps.set(self.steps.get().saturating_add(steps));
     }
 
-    /// Charges the current request for a piece of data, a name or a path of this length in its reply, or for a dropped list.
+    /// Charges the current request for a piece of data, a name or a path of this length in its reply.
     ///
     /// # Errors
     /// [`Code::QuotaExceeded`] above 6 MiB in all.

@@ -33,7 +33,7 @@
 //!   so Apache ZooKeeper, writes different parts of this kind as the same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
 //! - A request that takes too much work is answered "quota exceeded" (-125): a `multi` or `multiRead` of more than 16,384
-//!   operations, or one that drops about 130,000 entries of access lists; a reply with more than 6 MiB of data, names and
+//!   operations; a reply with more than 6 MiB of data, names and
 //!   paths, of which each counts 16 bytes more than its length; a path of more than 4,096 names. So is a write that creates
 //!   znodes when the memory for them is used up.
 //! - `getEphemerals` counts the paths of all ephemerals of the session, also of those outside of the prefix.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
-use crate::acl::AclList;
 use crate::caps::MAX_PATH_NAMES;
 use crate::client::{Client, path_steps};
 use crate::ids::SessionId;
@@ -37,7 +36,7 @@ pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change 
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
         Request::Multi(ops) => return prepare_multi(ops, state, asker),
         Request::CloseSession => Ok(decide_session_end(state, asker.session)),
-        request => decide(request, state, &mut PendingState::for_single(state), asker),
+        request => decide(request, &mut PendingState::for_single(state), asker),
     };
     decided.unwrap_or_else(|code| Change::Refused(WriteRefusal::One(code)))
 }
@@ -67,7 +66,7 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Chan
                 Some(create) => decide_create(create, &mut pending, asker),
                 None => return Change::Refused(WriteRefusal::One(Code::MarshallingError)),
             },
-            request => decide(request, state, &mut pending, asker),
+            request => decide(request, &mut pending, asker),
         };
         if let Ok(Change::Create(Create { acl, .. })) = &decided {
             acl_bytes += acl.bytes();
@@ -96,12 +95,7 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     Some(CreateRequest { op, ..create })
 }
 
-fn decide(
-    request: Request,
-    state: &State,
-    pending: &mut PendingState<'_>,
-    asker: Requester<'_>,
-) -> Result<Change, Code> {
+fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>) -> Result<Change, Code> {
     let charge = |path: &str| asker.client.add_steps(WRITE_STEPS + 2 * path_steps(path));
     match request {
         Request::Create(create) => decide_create(create, pending, asker),
@@ -119,7 +113,6 @@ fn decide(
             if node.children > 0 {
                 return Err(Code::NotEmpty);
             }
-            charge_old_list(&path, &node.acl, state, asker)?;
             parent.children = parent.children.saturating_sub(1);
             pending.record_change(parent_path, || Some(parent));
             pending.record_change(&path, || None);
@@ -143,7 +136,6 @@ fn decide(
             let mut node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::ADMIN)?;
             let version = check_version(node.aversion, version)?;
-            charge_old_list(&path, &node.acl, state, asker)?;
             (node.aversion, node.acl) = (version, acl.clone());
             pending.record_change(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
@@ -162,15 +154,6 @@ fn decide(
         Request::Reconfig => Err(Code::ReconfigDisabled),
         _ => Err(Code::Unimplemented),
     }
-}
-
-/// Charges the client for the drop of the list that a znode loses. A short list costs nothing more than the write.
-fn charge_old_list(path: &str, list: &AclList, state: &State, asker: Requester<'_>) -> Result<(), Code> {
-    if list.drop_steps() <= WRITE_STEPS {
-        return Ok(());
-    }
-    // A step of a drop counts like eight bytes of a reply, which take about as long.
-    asker.client.charge_bytes(8 * state.tree.list_steps(path))
 }
 
 fn decide_create(

@@ -3,6 +3,7 @@
 mod acls;
 mod arena;
 mod cursors;
+mod discarded;
 mod last_walk;
 mod load;
 mod meta;
@@ -23,6 +24,7 @@ use self::acls::Acls;
 use self::arena::Arena;
 pub use self::cursors::ChildCursor;
 use self::cursors::{CursorPosition, Cursors};
+use self::discarded::Discarded;
 pub use self::meta::NodeMeta;
 pub use self::owner::{CONTAINER, MAX_TTL_MS, ZnodeOwner, ttl_owner};
 use self::owner_index::{OwnerIndex, expiry_time};
@@ -47,6 +49,7 @@ pub struct Tree {
     size: usize,
     snapshot: SnapshotWalk,
     cursors: Cursors,
+    discarded: Discarded,
 }
 
 /// The properties of a new znode.
@@ -89,7 +92,15 @@ impl Tree {
 
     fn empty(arena: Arena) -> Self {
         let (acls, owner_index, snapshot) = (Acls::default(), OwnerIndex::default(), SnapshotWalk::default());
-        Tree { arena, acls, owner_index, size: 0, snapshot, cursors: Cursors::default() }
+        Tree {
+            arena,
+            acls,
+            owner_index,
+            size: 0,
+            snapshot,
+            cursors: Cursors::default(),
+            discarded: Discarded::default(),
+        }
     }
 
     /// Returns a znode. The empty path is the root.
@@ -132,10 +143,20 @@ impl Tree {
         self.size + ZNODE_MEMORY * self.len() + self.acls.bytes()
     }
 
-    /// Returns the number of steps for the drop of a znode's access list. Each znode with the list has an equal share of
-    /// them, because the last one that loses the list drops it.
-    pub fn list_steps(&self, path: &str) -> usize {
-        self.get(path).map_or(0, |znode| self.acls.drop_steps(znode.node.acl))
+    /// Frees some of the data and lists that deleted znodes have left, for about as long as `max` small znodes take. Returns
+    /// the number of such znodes.
+    pub fn free_discarded(&mut self, max: usize) -> usize {
+        self.discarded.free(max)
+    }
+
+    /// Returns whether [`Tree::free_discarded`] has something to do.
+    pub fn has_discarded(&self) -> bool {
+        self.discarded.has_some()
+    }
+
+    /// Frees an access list later that no znode may have any more.
+    pub(crate) fn discard_list(&mut self, list: &AclList) {
+        self.discarded.add_list(list.clone());
     }
 
     /// Returns the number of ephemerals.
@@ -158,9 +179,9 @@ impl Tree {
         self.owner_index.ephemerals(session).map(|id| self.arena.path(id))
     }
 
-    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, to which
-    /// [`Tree::list_steps`] are added. The costs of all but the last one are at most `budget` together. If there are more,
-    /// the choice depends on the history of this process.
+    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path. The costs of
+    /// all but the last one are at most `budget` together. If there are more, the choice depends on the history of this
+    /// process.
     pub fn some_ephemerals(
         &self,
         session: SessionId,
@@ -248,7 +269,7 @@ impl Tree {
                 break;
             }
             let path: Arc<str> = self.arena.path(id).into();
-            spent += cost(&path) + self.acls.drop_steps(self.arena.node(id).acl);
+            spent += cost(&path);
             paths.push(path);
         }
         paths.sort_unstable();
@@ -337,7 +358,8 @@ impl Tree {
             tree.arena.remove(id)
         });
         self.owner_index.remove(id, &node);
-        self.acls.remove_user(node.acl);
+        self.remove_list_user(node.acl);
+        self.discarded.add_data(node.large_data());
         self.size -= znode_size(path, node.data());
     }
 
@@ -355,6 +377,7 @@ impl Tree {
             let node = tree.arena.node_mut(id);
             tree.size -= node.data().map_or(0, <[u8]>::len);
             tree.size += data.map_or(0, <[u8]>::len);
+            tree.discarded.add_data(node.large_data());
             node.set_data(data);
             (node.meta.version, node.meta.mzxid, node.meta.mtime) = (version, zxid, time);
         });
@@ -369,9 +392,15 @@ impl Tree {
             let node = tree.arena.node_mut(id);
             node.meta.aversion = version;
             let old = std::mem::replace(&mut node.acl, acl);
-            tree.acls.remove_user(old);
+            tree.remove_list_user(old);
         });
         self.at(id).stat()
+    }
+
+    fn remove_list_user(&mut self, list: u32) {
+        if let Some(list) = self.acls.remove_user(list) {
+            self.discarded.add_list(list);
+        }
     }
 
     /// Sets a znode's count of created children. Returns false if there is no such znode.

@@ -108,16 +108,14 @@ impl Deliveries {
         self.parts.front().map_or(self.dropped, EventPart::end)
     }
 
-    /// Drops the first part, if all its events are before the event with the number `seen`. Returns the number of dropped
-    /// events.
-    pub(super) fn drop_before(&mut self, seen: u64) -> usize {
-        if self.parts.front().is_none_or(|part| part.end() > seen) {
-            return 0;
-        }
-        let Some(part) = self.parts.pop_front() else { return 0 };
+    /// Removes the first part, if all its events are before the event with the number `seen`. Returns its events, for their
+    /// access lists.
+    pub(super) fn drop_before(&mut self, seen: u64) -> Option<Vec<Arc<Event>>> {
+        self.parts.front().filter(|part| part.end() <= seen)?;
+        let part = self.parts.pop_front()?;
         self.bytes -= part.bytes;
         self.dropped = part.end();
-        part.events.len()
+        Some(part.events)
     }
 
     /// Finds the events that a connection may get, from the event with the number `seen`, in order and in one part.

@@ -33,6 +33,10 @@ const MAX_REMOVAL_STEPS: usize = 256 * 130;
 const FORGOTTEN: usize = 512;
 /// Number of steps for one forgotten watch. Its place in the maps is rarely in the cache of the processor.
 const FORGET_STEPS: usize = 80;
+/// Amount of data and lists that one portion frees, in small znodes that take as long to free.
+const FREED: usize = 512;
+/// Number of steps for the memory of one small znode.
+const FREE_STEPS: usize = 60;
 /// Maximum number of steps for the events of one connection in one portion.
 const DELIVERY_STEPS: usize = 2000;
 /// Maximum number of steps for the events of a connection in one of its own turns.
@@ -68,6 +72,7 @@ impl Core {
             || self.remove_until.is_some()
             || !self.ends.is_empty() && !self.ends_failed
             || self.watches.has_ended()
+            || self.state.tree.has_discarded()
             || !self.deliveries.is_empty() && !self.round.stalled
     }
 
@@ -95,12 +100,13 @@ impl Core {
 
     /// Continues long work, for at most [`CoreConfig::slice_steps`](super::CoreConfig::slice_steps) steps.
     pub fn continue_work(&mut self, now: Now) {
-        const KINDS: [fn(&mut Core, Now) -> bool; 5] = [
+        const KINDS: [fn(&mut Core, Now) -> bool; 6] = [
             Core::expire_one,
             Core::end_one_part,
             Core::remove_some,
             |core, _| core.forget_watches(FORGOTTEN),
             |core, _| core.deliver_to_one(),
+            |core, _| core.free_discarded(),
         ];
         let start = self.steps;
         let mut idle = 0;
@@ -148,8 +154,7 @@ impl Core {
         let max_steps = MAX_REMOVAL_STEPS.min(self.config.slice_steps);
         let ephemerals = self.state.tree.some_ephemerals(session, max_steps, removal_steps);
         let is_last = ephemerals.len() == self.state.tree.count_ephemerals(session);
-        let steps = |path: &Arc<str>| removal_steps(path) + self.state.tree.list_steps(path);
-        self.steps += ephemerals.iter().map(steps).sum::<usize>();
+        self.steps += ephemerals.iter().map(|path| removal_steps(path)).sum::<usize>();
         let change = match is_last {
             true => Change::CloseSession { ephemerals },
             false => Change::ClosePart { ephemerals },
@@ -203,7 +208,7 @@ impl Core {
         let paths = self.state.tree.expired_paths(until, max_steps, removal_steps);
         let is_last = paths.is_empty();
         let removed = paths.iter().filter(|path| {
-            self.steps += removal_steps(path) + self.state.tree.list_steps(path);
+            self.steps += removal_steps(path);
             let change = decide_removal(&self.state, path);
             change.is_some_and(|change| self.commit_change(SessionId::NONE, change, now).is_ok())
         });
@@ -212,6 +217,13 @@ impl Core {
             self.remove_until = None;
         }
         removed > 0
+    }
+
+    /// Frees some of the data and lists of deleted znodes. Returns whether there was something to free.
+    fn free_discarded(&mut self) -> bool {
+        let freed = self.state.tree.free_discarded(FREED);
+        self.steps += FREE_STEPS * freed;
+        freed > 0
     }
 
     /// Forgets about `max` watches of connections that have ended. Returns whether there was one.
@@ -247,9 +259,11 @@ impl Core {
         if self.deliveries.is_empty() || self.round.stalled {
             return false;
         }
-        let dropped = self.deliveries.drop_before(self.round.droppable);
-        if dropped > 0 {
-            self.steps += DROP_STEPS * dropped;
+        if let Some(dropped) = self.deliveries.drop_before(self.round.droppable) {
+            self.steps += DROP_STEPS * dropped.len();
+            for event in &dropped {
+                self.state.tree.discard_list(&event.acl);
+            }
             return true;
         }
         let after = self.round.last.map_or(Bound::Unbounded, Bound::Excluded);

@@ -84,12 +84,17 @@ impl TreeNode {
         })
     }
 
-    /// Returns the data, which is shared if it is large, and copied otherwise.
-    pub(super) fn record_data(&self) -> Option<Bytes> {
+    /// Returns the data if it has its own buffer, which is shared.
+    pub(super) fn large_data(&self) -> Option<Bytes> {
         match &self.text {
             Text::Large(large) => Some(large.1.clone()),
-            Text::Small(_) => self.data().map(Bytes::copy_from_slice),
+            Text::Small(_) => None,
         }
+    }
+
+    /// Returns the data, which is shared if it is large, and copied otherwise.
+    pub(super) fn record_data(&self) -> Option<Bytes> {
+        self.large_data().or_else(|| self.data().map(Bytes::copy_from_slice))
     }
 
     pub(super) fn child_count(&self) -> u32 {

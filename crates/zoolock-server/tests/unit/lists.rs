@@ -1,6 +1,7 @@
-//! The work of access lists is counted, and a request whose lists are too long is refused early.
+//! Long access lists: a request whose lists are too long is refused early, and lists are freed in parts.
 
-use zoolock_server::core::{ConnId, CoreConfig};
+use bytes::Bytes;
+use zoolock_server::core::ConnId;
 use zoolock_wire::{Acl, Code, CreateRequest, Hidden, Identity, Request, op, perms};
 
 use crate::work::{Measured, open, small_turns};
@@ -83,53 +84,21 @@ fn long_list_can_be_stored_and_read() {
 }
 
 #[test]
-fn drop_of_many_long_lists_is_refused() {
+fn large_data_and_long_lists_are_freed_in_parts() {
     let mut core = Measured::new(small_turns());
     let client = core.connect();
-    let all: Vec<String> = (0..150).map(|number| format!("/{number}")).collect();
-    for path in &all {
-        assert_eq!(core.call(client, &create(path, list(path, 1000, 1), 0)), 0);
-    }
-    let deletes = |paths: &[String]| Request::Multi(paths.iter().map(|path| delete(path)).collect());
+    let paths: Vec<String> = (0..100).map(|number| format!("/{number}")).collect();
     let before = core.core.stats().znodes;
-    core.call(client, &deletes(&all));
-    assert_eq!(core.core.stats().znodes, before, "150,000 entries are too many for one multi");
-    core.call(client, &deletes(&all[..100]));
-    assert_eq!(core.core.stats().znodes, before - 100);
-    let set = Request::SetAcl { path: all[100].clone(), acl: vec![Acl::anyone(perms::ALL)], version: -1 };
-    assert_eq!(core.call(client, &set), 0);
-}
-
-#[test]
-fn shared_list_is_counted_once() {
-    let mut core = Measured::new(small_turns());
-    let client = core.connect();
-    let paths: Vec<String> = (0..500).map(|number| format!("/{number}")).collect();
     for path in &paths {
-        assert_eq!(core.call(client, &create(path, list("same", 100, 1), 0)), 0);
+        assert_eq!(core.call(client, &create(path, list(path, 1000, 1), 0)), 0);
+        let data = Some(Bytes::from(vec![7; 100 << 10]));
+        assert_eq!(core.call(client, &Request::SetData { path: path.clone(), data, version: -1 }), 0);
     }
-    let deletes = |paths: &[String]| Request::Multi(paths.iter().map(|path| delete(path)).collect());
-    let (err, few) = steps(&mut core, client, &deletes(&paths[..400]));
-    assert_eq!(err, 0);
-    let (err, rest) = steps(&mut core, client, &deletes(&paths[400..]));
-    assert_eq!(err, 0);
-    assert!(few < 400 * 200 && rest > few / 4, "{few} and {rest} steps");
-}
-
-#[test]
-fn long_lists_end_a_portion_of_a_session() {
-    let mut core = Measured::new(CoreConfig { slice_steps: 1000, ..small_turns() });
-    let (owner, other) = (core.connect(), core.connect());
-    for number in 0..10 {
-        let path = format!("/{number}");
-        assert_eq!(core.call(owner, &create(&path, list(&path, 1000, 1), 1)), 0);
-    }
-    core.send(owner, &Request::CloseSession);
-    let left = core.core.state().tree.ephemerals_count();
-    assert_eq!(left, 9, "a portion ends after a znode with a long list");
-    core.work();
-    assert_eq!(core.core.state().tree.ephemerals_count(), 0);
-    assert_eq!(core.call(other, &Request::Ping), 0);
+    assert!(!core.core.has_work());
+    let deletes = paths.iter().map(|path| delete(path)).collect();
+    assert_eq!(core.call(client, &Request::Multi(deletes)), 0);
+    assert_eq!(core.core.stats().znodes, before);
+    assert!(core.work() > 5, "all is freed at once");
 }
 
 #[test]
