@@ -10,13 +10,12 @@
 //!   connect request to their end.
 //! * `output.rs`: output of connections; `events.rs`: watches and their events; `deliveries.rs`: events that are not
 //!   delivered yet; `connection.rs`: state of a connection; `report.rs`: data for four-letter words and metrics.
-//! * `work.rs`: long work in small portions; `listing.rs`: lists of many children; `jobs.rs`: the state of such work.
+//! * `work.rs`: long work in small portions; `jobs.rs`: the state of such work.
 
 mod connection;
 mod deliveries;
 mod events;
 mod jobs;
-mod listing;
 mod output;
 mod report;
 mod requests;
@@ -32,8 +31,7 @@ use zoolock_wire::{Code, Identity};
 use self::connection::{Conn, HandshakePhase};
 use self::deliveries::Deliveries;
 pub use self::jobs::Readiness;
-use self::jobs::{DeliveryRound, Job, SessionEnd};
-use self::listing::Listings;
+use self::jobs::{DeliveryRound, SessionEnd};
 pub use self::report::{ConnectionReport, DataWatchCounts};
 pub use self::requests::ReceivedRequest;
 
@@ -225,7 +223,6 @@ pub struct Core {
     remove_until: Option<i64>,
     deliveries: Deliveries,
     round: DeliveryRound,
-    listings: Listings,
     /// Last transaction that changed the state. Refused writes and checks change nothing but the zxid.
     last_change: Zxid,
     /// Last transaction that wrote an access list of an existing znode.
@@ -272,7 +269,6 @@ impl Core {
             remove_until: None,
             deliveries: Deliveries::default(),
             round: DeliveryRound::default(),
-            listings: Listings::default(),
             totals: ServerStats::default(),
         };
         core.resume_ends();
@@ -298,9 +294,6 @@ impl Core {
         self.end_if_never_admitted(conn, now);
         self.end_watches(conn);
         let Some(state) = self.conns.remove(&conn) else { return };
-        if let Some(Job::List(listing)) = &state.job {
-            self.forget_listing(conn, listing);
-        }
         self.totals.queued -= state.queued_bytes();
         if let HandshakePhase::Attached { session, .. } = state.phase
             && self.attached.get(&session) == Some(&conn)
@@ -357,7 +350,6 @@ impl Core {
     pub fn expire_due_sessions(&mut self, now: Now) {
         self.expire_until = Some(now.mono_ms);
         self.resume_ends();
-        self.give_turns_to_waiting_listings();
         self.continue_work(now);
     }
 

@@ -2,7 +2,6 @@
 
 mod acls;
 mod arena;
-mod cursors;
 mod discarded;
 mod last_walk;
 mod load;
@@ -22,8 +21,6 @@ use zoolock_wire::{Acl, Stat, path, perms};
 
 use self::acls::Acls;
 use self::arena::Arena;
-pub use self::cursors::ChildCursor;
-use self::cursors::{CursorPosition, Cursors};
 use self::discarded::Discarded;
 pub use self::meta::NodeMeta;
 pub use self::owner::{CONTAINER, MAX_TTL_MS, ZnodeOwner, ttl_owner};
@@ -48,7 +45,6 @@ pub struct Tree {
     owner_index: OwnerIndex,
     size: usize,
     snapshot: SnapshotWalk,
-    cursors: Cursors,
     discarded: Discarded,
 }
 
@@ -92,15 +88,7 @@ impl Tree {
 
     fn empty(arena: Arena) -> Self {
         let (acls, owner_index, snapshot) = (Acls::default(), OwnerIndex::default(), SnapshotWalk::default());
-        Tree {
-            arena,
-            acls,
-            owner_index,
-            size: 0,
-            snapshot,
-            cursors: Cursors::default(),
-            discarded: Discarded::default(),
-        }
+        Tree { arena, acls, owner_index, size: 0, snapshot, discarded: Discarded::default() }
     }
 
     /// Returns a znode. The empty path is the root.
@@ -220,42 +208,6 @@ impl Tree {
         paths
     }
 
-    /// Opens a cursor at the start of the children of a znode. Returns `None` if there is no such znode. The caller must
-    /// close the cursor.
-    pub fn open_cursor(&mut self, path: &str) -> Option<ChildCursor> {
-        self.arena.find(path::normalize(path)).map(|id| self.cursors.open(id))
-    }
-
-    /// Closes a cursor.
-    pub fn close_cursor(&mut self, cursor: ChildCursor) {
-        self.cursors.close(cursor);
-    }
-
-    /// Passes the names of some further children to `read`: at most `max`, and no more after a name for which `read`
-    /// returns false. Returns the number of names and whether these were the last ones, or `None` if the znode was deleted.
-    pub fn read_children(
-        &mut self,
-        cursor: ChildCursor,
-        max: usize,
-        mut read: impl FnMut(&str) -> bool,
-    ) -> Option<(usize, bool)> {
-        let CursorPosition { parent, last } = self.cursors.get_mut(cursor)?;
-        let mut count = 0;
-        let mut next = self.arena.child_ids(*parent, *last).next();
-        while let Some(id) = next {
-            if count == max {
-                return Some((count, false));
-            }
-            *last = Some(id);
-            count += 1;
-            if !read(self.arena.node(id).name()) {
-                return Some((count, false));
-            }
-            next = self.arena.child_ids(*parent, *last).next();
-        }
-        Some((count, true))
-    }
-
     fn some_paths(
         &self,
         ids: impl Iterator<Item = u32>,
@@ -351,7 +303,6 @@ impl Tree {
         let parent = self.find(parent_path);
         let id = self.arena.child(parent, name).expect("znode was checked by prepare");
         self.save_for_snapshot(id);
-        self.cursors.leave(id, self.arena.previous_sibling(id));
         let node = self.change_znode(parent, |tree| {
             let meta = &mut tree.arena.node_mut(parent).meta;
             meta.pzxid = meta.pzxid.max(zxid);

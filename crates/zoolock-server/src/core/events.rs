@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use zoolock_wire::EventKind;
-
 use super::Core;
 use super::deliveries::Event;
 use crate::client::path_steps;
@@ -22,9 +20,6 @@ impl Core {
     pub(super) fn fire_watches(&mut self, events: Vec<PathChange>) {
         let mut undelivered = Vec::new();
         for event in events {
-            if event.kind == EventKind::Deleted {
-                self.record_deletion(&event.path);
-            }
             self.steps += EVENT_STEPS + path_steps(&event.path);
             let send_steps = SEND_STEPS + event.path.len() / 16;
             let max_sends = self.config.slice_steps.saturating_sub(self.steps) / send_steps;

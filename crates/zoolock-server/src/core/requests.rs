@@ -1,11 +1,10 @@
 //! Requests of connections that have a session.
 
 use bytes::Bytes;
-use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
+use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op};
 
 use super::connection::{EVERYTHING, HandshakePhase, NOTHING};
 use super::jobs::WatchesToSet;
-use super::listing::LISTED;
 use super::output::encode_reply;
 use super::{Core, Now};
 use crate::acl::{self, stored_bytes};
@@ -168,9 +167,6 @@ impl Core {
             }
             request => {
                 let Some(requester) = self.requester(conn, session) else { return };
-                if let Some((path, with_stat, watch)) = self.long_listing(&request, requester) {
-                    return self.begin_listing(conn, path, (with_stat, watch), header.xid);
-                }
                 let result = query(&request, &self.state, requester);
                 self.steps += requester.client.steps();
                 if result == Err(Code::QuotaExceeded) {
@@ -293,23 +289,6 @@ impl Core {
             }
             _ => {}
         }
-    }
-
-    /// Returns the path of a list of children that is too long to be built at once, if the client may read it. Also
-    /// returns whether the reply contains the stat, and whether a watch is set.
-    fn long_listing<'r>(
-        &self,
-        request: &'r Request,
-        requester: Requester<'_>,
-    ) -> Option<(&'r str, bool, bool)> {
-        let (path, with_stat, watch) = match request {
-            Request::GetChildren { path, watch } => (path, false, *watch),
-            Request::GetChildren2 { path, watch } => (path, true, *watch),
-            _ => return None,
-        };
-        let node = self.state.tree.get(path).filter(|node| node.child_count() > LISTED)?;
-        requester.client.check_permission(node.acl(), perms::READ).ok()?;
-        Some((path, with_stat, watch))
     }
 
     fn watcher_result(number: i32, found: impl FnOnce(WatchKinds) -> bool) -> Result<Reply, Code> {

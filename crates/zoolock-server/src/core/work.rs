@@ -3,7 +3,7 @@
 //! Work is counted in steps ([`Client`](crate::Client)). The end of a session with many ephemerals, the expiry of many
 //! sessions or znodes, the events for many connections, and the watches of a connection that has ended are left for
 //! [`Core::continue_work`]. Long requests of a connection are continued by [`Core::advance`] before the next request of
-//! the same connection: the list of many children, and the watches that a client sets again after a reconnect.
+//! the same connection: the watches that a client sets again after a reconnect.
 //!
 //! Each portion leaves a consistent state. Portions of different kinds alternate, and other connections are served
 //! between calls.
@@ -381,7 +381,7 @@ impl Core {
     /// Returns whether a connection has a long request that is not finished.
     pub fn has_long_request(&self, conn: ConnId) -> bool {
         let job = self.conns.get(&conn).and_then(|state| state.job.as_ref());
-        matches!(job, Some(Job::List(_) | Job::SetWatches(_)))
+        matches!(job, Some(Job::SetWatches(_)))
     }
 
     /// Delivers the events that a connection misses, and continues its unfinished request for at most the steps that
@@ -395,7 +395,7 @@ impl Core {
             return Readiness::Blocked;
         }
         let start = self.steps;
-        if !state.has_complete_listing() && !self.catch_up(conn, TURN_DELIVERY_STEPS) {
+        if !self.catch_up(conn, TURN_DELIVERY_STEPS) {
             self.round.stalled = false;
             return if self.output_len(conn) >= MAX_QUEUED_EVENTS {
                 Readiness::Blocked
@@ -407,7 +407,6 @@ impl Core {
         match self.take_job(conn) {
             None => Readiness::Ready,
             Some(Job::SetWatches(watches)) => self.continue_set_watches(conn, watches, left),
-            Some(Job::List(listing)) => self.continue_listing(conn, listing, left),
             Some(Job::Reply(reply)) => {
                 self.send_waiting(conn, &reply);
                 Readiness::Ready

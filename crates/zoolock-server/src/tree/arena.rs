@@ -170,18 +170,6 @@ impl Arena {
         successors(node(self.node(id).first), move |child| node(child.next))
     }
 
-    /// Returns the slots of the children after the child `after`, or of all children without `after`, oldest first.
-    pub(super) fn child_ids(&self, parent: u32, after: Option<u32>) -> impl Iterator<Item = u32> {
-        let first = after.map_or_else(|| self.node(parent).first, |after| self.node(after).next);
-        successors(to_option(first), |id| to_option(self.node(*id).next))
-    }
-
-    /// Returns the slot of the sibling before a znode.
-    pub(super) fn previous_sibling(&self, id: u32) -> Option<u32> {
-        let node = self.node(id);
-        (self.parent(id).map(|parent| self.node(parent).first) != Some(id)).then_some(node.prev)
-    }
-
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         match path.strip_prefix('/')? {
             "" => Some(ROOT),
