@@ -61,11 +61,6 @@ impl AclList {
         subnets.iter().map(of_subnet).fold(granted, std::ops::BitOr::bitor)
     }
 
-    /// Returns the number of steps of [`AclList::granted`] for a client with this number of identities.
-    pub(crate) fn steps(&self, identities: usize) -> usize {
-        identities * (1 + self.0.by_key.len().checked_ilog2().unwrap_or(0) as usize) + self.0.subnets.len()
-    }
-
     /// Returns the approximate size of the list in the log, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
 use crate::caps::MAX_PATH_NAMES;
-use crate::client::{Client, path_steps};
+use crate::client::Client;
 use crate::ids::SessionId;
 use crate::pending::{PendingState, PendingZnode};
 use crate::sent_acl::{self, MAX_MULTI_BYTES};
@@ -16,15 +16,12 @@ use crate::state::State;
 use crate::tree::{CONTAINER, ZnodeOwner, ttl_owner};
 use crate::txn::{Change, Create, WriteRefusal};
 
-/// Number of steps for the decision of a write, without its path and its access list.
-const WRITE_STEPS: usize = 30;
-
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
     /// The session.
     pub session: SessionId,
-    /// Identities of the connection, and the count of its work.
+    /// Identities of the connection, and the size of the reply so far.
     pub client: &'a Client,
     /// Set if znodes may have a time to live.
     pub extended_types: bool,
@@ -96,11 +93,9 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
 }
 
 fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>) -> Result<Change, Code> {
-    let charge = |path: &str| asker.client.add_steps(WRITE_STEPS + 2 * path_steps(path));
     match request {
         Request::Create(create) => decide_create(create, pending, asker),
         Request::Delete { path, version } => {
-            charge(&path);
             let parent_path = path::parent(&path)?;
             check_not_quota(&path)?;
             if matches!(path.as_str(), "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config") {
@@ -119,7 +114,6 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             Ok(Change::Delete { path: path.into() })
         }
         Request::SetData { path, data, version } => {
-            charge(&path);
             path::validate(&path)?;
             check_not_quota(&path)?;
             let mut node = pending.get(&path)?;
@@ -130,7 +124,6 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             Ok(Change::SetData { path: path.into(), data, version })
         }
         Request::SetAcl { path, acl, version } => {
-            charge(&path);
             path::validate(&path)?;
             let acl = sent_acl::resolve(acl, asker.client)?;
             let mut node = pending.get(&path)?;
@@ -141,7 +134,6 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             Ok(Change::SetAcl { path: path.into(), acl, version })
         }
         Request::Check { path, version } => {
-            charge(&path);
             path::validate(&path)?;
             let node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::READ)?;
@@ -162,7 +154,6 @@ fn decide_create(
     asker: Requester<'_>,
 ) -> Result<Change, Code> {
     let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
-    asker.client.add_steps(WRITE_STEPS + 2 * path_steps(&path));
     let mode = CreateMode::from_flags(flags)?;
     let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),

@@ -28,6 +28,7 @@ use self::owner_index::{OwnerIndex, expiry_time};
 use self::snapshot::SnapshotWalk;
 pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
+use crate::caps::weight;
 use crate::ids::{SessionId, Zxid};
 
 /// A chunk of a snapshot ends when its records have at least this many data bytes. This limits the memory that old data takes
@@ -167,16 +168,10 @@ impl Tree {
         self.owner_index.ephemerals(session).map(|id| self.arena.path(id))
     }
 
-    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path. The costs of
-    /// all but the last one are at most `budget` together. If there are more, the choice depends on the history of this
-    /// process.
-    pub fn some_ephemerals(
-        &self,
-        session: SessionId,
-        budget: usize,
-        cost: impl Fn(&str) -> usize,
-    ) -> Vec<Arc<str>> {
-        self.some_paths(self.owner_index.ephemerals(session), budget, cost)
+    /// Returns some ephemerals of a session, in order of their paths: at least one, and at most `max`. A long path counts as
+    /// several. If there are more, the choice depends on the history of this process.
+    pub fn some_ephemerals(&self, session: SessionId, max: usize) -> Vec<Arc<str>> {
+        self.some_paths(self.owner_index.ephemerals(session), max)
     }
 
     /// Returns the number of ephemerals of a session.
@@ -191,13 +186,8 @@ impl Tree {
 
     /// Returns some of the znodes to remove at this time, like [`Tree::some_ephemerals`]. These are
     /// [`Tree::emptied_containers`], and znodes without children whose last write is longer ago than their time to live.
-    pub fn expired_paths(
-        &self,
-        now_wall_ms: i64,
-        budget: usize,
-        cost: impl Fn(&str) -> usize,
-    ) -> Vec<Arc<str>> {
-        self.some_paths(self.owner_index.expired(now_wall_ms), budget, cost)
+    pub fn expired_paths(&self, now_wall_ms: i64, max: usize) -> Vec<Arc<str>> {
+        self.some_paths(self.owner_index.expired(now_wall_ms), max)
     }
 
     /// Returns the paths of the znodes in these slots of the arena. The paths are sorted, because
@@ -208,20 +198,15 @@ impl Tree {
         paths
     }
 
-    fn some_paths(
-        &self,
-        ids: impl Iterator<Item = u32>,
-        budget: usize,
-        cost: impl Fn(&str) -> usize,
-    ) -> Vec<Arc<str>> {
-        let mut spent = 0;
-        let mut paths = Vec::new();
+    fn some_paths(&self, ids: impl Iterator<Item = u32>, max: usize) -> Vec<Arc<str>> {
+        let mut count = 0;
+        let mut paths: Vec<Arc<str>> = Vec::new();
         for id in ids {
-            if spent > budget {
+            if !paths.is_empty() && count >= max {
                 break;
             }
             let path: Arc<str> = self.arena.path(id).into();
-            spent += cost(&path);
+            count += weight(&path);
             paths.push(path);
         }
         paths.sort_unstable();

@@ -1,4 +1,4 @@
-//! The state of long work that the core continues later.
+//! The state of work that the core continues later.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use zoolock_wire::SetWatches;
@@ -45,6 +45,16 @@ pub(super) enum Job {
     Reply(BytesMut),
 }
 
+impl Job {
+    /// Returns the memory of the job that counts as queued, in bytes.
+    pub(super) fn queued_bytes(&self) -> usize {
+        match self {
+            Job::SetWatches(watches) => watches.bytes,
+            Job::Reply(_) => 0,
+        }
+    }
+}
+
 /// The watches that a client sets again after a reconnect.
 #[derive(Debug)]
 pub(super) struct WatchesToSet {
@@ -52,9 +62,25 @@ pub(super) struct WatchesToSet {
     pub(super) since: i64,
     /// The kind, the length and the bytes of each path that is left. A list of strings would take several times the
     /// memory of the request.
-    pub(super) paths: Bytes,
+    paths: Bytes,
     /// Memory of all paths in bytes.
-    pub(super) bytes: usize,
+    bytes: usize,
+}
+
+/// The kind of a watch in a `setWatches` request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SetWatch {
+    Data,
+    Exist,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl SetWatch {
+    /// All kinds, in the order of the lists in a request.
+    const ALL: [SetWatch; 5] =
+        [SetWatch::Data, SetWatch::Exist, SetWatch::Child, SetWatch::Persistent, SetWatch::Recursive];
 }
 
 impl WatchesToSet {
@@ -87,31 +113,5 @@ impl WatchesToSet {
         let len = self.paths.get_u32() as usize;
         let path = self.paths.split_to(len);
         Some((kind, String::from_utf8_lossy(&path).into_owned()))
-    }
-}
-
-/// The kind of a watch in a `setWatches` request.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum SetWatch {
-    Data,
-    Exist,
-    Child,
-    Persistent,
-    Recursive,
-}
-
-impl SetWatch {
-    /// All kinds, in the order of the lists in a request.
-    const ALL: [SetWatch; 5] =
-        [SetWatch::Data, SetWatch::Exist, SetWatch::Child, SetWatch::Persistent, SetWatch::Recursive];
-}
-
-impl Job {
-    /// Returns the memory of the job that counts as queued, in bytes.
-    pub(super) fn queued_bytes(&self) -> usize {
-        match self {
-            Job::SetWatches(watches) => watches.bytes,
-            Job::Reply(_) => 0,
-        }
     }
 }

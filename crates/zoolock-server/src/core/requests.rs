@@ -15,8 +15,6 @@ use crate::query::query;
 use crate::txn::{Change, WriteRefusal};
 use crate::watches::WatchKinds;
 
-/// Number of steps for a request, without the work that it causes.
-const REQUEST_STEPS: usize = 20;
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
 /// Maximum length of credentials in bytes. The length is limited, because each access list with an
@@ -59,7 +57,6 @@ impl Core {
     ) {
         let ReceivedRequest { len, decoded, watches } = received;
         self.record_received(conn, len);
-        self.steps += REQUEST_STEPS + len / 16;
         let (header, request) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -112,7 +109,10 @@ impl Core {
                     state.is_ending_session = true;
                 }
                 // The reply follows when all ephemerals are deleted.
-                if self.delete_ephemerals(session, Some((conn, header.xid)), now).is_err() {
+                if self
+                    .delete_ephemerals(session, Some((conn, header.xid)), self.config.max_part, now)
+                    .is_err()
+                {
                     // No transaction number is left for ending the session. The session expires
                     // after the next epoch has started.
                     self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
@@ -131,7 +131,6 @@ impl Core {
                     true => Change::Refused(WriteRefusal::One(Code::QuotaExceeded)),
                     false => prepare(request, &self.state, requester),
                 };
-                self.steps += requester.client.steps();
                 let result = self.commit_change(session, change, now);
                 self.answer_write(conn, header.xid, shown, result);
             }
@@ -144,7 +143,7 @@ impl Core {
             }
             Request::SetWatches(_) => {
                 if let Some(watches) = watches {
-                    self.continue_set_watches(conn, watches, self.turn_steps);
+                    self.continue_set_watches(conn, watches);
                 }
             }
             Request::AddWatch { path, mode } => {
@@ -168,7 +167,6 @@ impl Core {
             request => {
                 let Some(requester) = self.requester(conn, session) else { return };
                 let result = query(&request, &self.state, requester);
-                self.steps += requester.client.steps();
                 if result == Err(Code::QuotaExceeded) {
                     tracing::info!(
                         %conn,

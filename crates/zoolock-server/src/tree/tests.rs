@@ -250,7 +250,7 @@ impl TreeAndModel {
         prop_assert_eq!(tree.emptied_containers(), model.paths_where(|record| model.emptied(record)));
         for now in [0, *now, now + 7, now + 1000] {
             prop_assert_eq!(
-                tree.expired_paths(now, usize::MAX, |_| 0),
+                tree.expired_paths(now, usize::MAX),
                 model.paths_where(|record| model.expired(record, now))
             );
         }
