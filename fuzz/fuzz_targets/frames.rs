@@ -55,8 +55,8 @@ fn config(choice: u8) -> CoreConfig {
         max_output: if small { 256 } else { 1 << 20 },
         max_queued: if small { 400 } else { 0 },
         max_watches: if small { 3 } else { 0 },
-        // Long work in the smallest portions.
-        slice_steps: if choice & 32 != 0 { 1 } else { usize::MAX },
+        // The smallest parts of work.
+        max_part: if choice & 32 != 0 { 1 } else { usize::MAX },
         extended_types: choice & 128 == 0,
         journal: true,
         ..CoreConfig::default()
@@ -341,7 +341,7 @@ impl Server {
         for id in state.sessions.keys() {
             assert_eq!(again.ephemerals(*id), state.tree.ephemerals(*id));
         }
-        let expired = |tree: &Tree| tree.expired_paths(i64::MAX, usize::MAX, |_| 0);
+        let expired = |tree: &Tree| tree.expired_paths(i64::MAX, usize::MAX);
         assert_eq!(expired(&again), expired(&state.tree));
         let stats = self.core.stats();
         assert_eq!(

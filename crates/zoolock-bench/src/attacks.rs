@@ -76,8 +76,8 @@ const ATTACKS: [Attack; 13] = [
 /// Runs the attacks, each on a new server, and prints a table.
 pub(crate) fn run(settings: &AttackSettings) -> Outcome<()> {
     println!(
-        "| attack | server | requests of the other session | median wait | longest wait | longest turn | memory | expired sessions | |\n\
-         |-|-|-|-|-|-|-|-|-|"
+        "| attack | server | requests of the other session | median wait | longest wait | memory | expired sessions | |\n\
+         |-|-|-|-|-|-|-|-|"
     );
     let mut missed = 0;
     for attack in ATTACKS.iter().filter(|attack| attack.name.contains(&settings.only)) {
@@ -109,16 +109,14 @@ fn run_on(attack: &Attack, kind: ServerKind, settings: &AttackSettings) -> Outco
     waits.sort_unstable();
     let longest = waits.last().copied().unwrap_or_default();
     let expired = reported(server.addr, "zk_stale_sessions_expired")?.unwrap_or(0);
-    let steps = reported(server.addr, "zk_budget_turn_steps")?;
     let is_good = kind != ServerKind::Ours || longest <= attack.longest_wait;
     println!(
-        "| {} | {} | {} | {:.2} ms | {:.1} ms | {} | {} MiB | {expired} | {} |",
+        "| {} | {} | {} | {:.2} ms | {:.1} ms | {} MiB | {expired} | {} |",
         attack.name,
         kind.name(),
         waits.len(),
         waits.get(waits.len() / 2).map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
         longest.as_secs_f64() * 1e3,
-        steps.map_or_else(String::new, |steps| format!("{steps} steps")),
         memory >> 20,
         if is_good { "" } else { "missed" }
     );

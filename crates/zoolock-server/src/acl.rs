@@ -61,16 +61,6 @@ impl AclList {
         subnets.iter().map(of_subnet).fold(granted, std::ops::BitOr::bitor)
     }
 
-    /// Returns the number of steps of [`AclList::granted`] for a client with this number of identities.
-    pub(crate) fn steps(&self, identities: usize) -> usize {
-        identities * (1 + self.0.by_key.len().checked_ilog2().unwrap_or(0) as usize) + self.0.subnets.len()
-    }
-
-    /// Returns the number of steps for the drop of the list.
-    pub(crate) fn drop_steps(&self) -> usize {
-        DROP_ENTRY_STEPS * self.len() + self.0.bytes / 128
-    }
-
     /// Returns the approximate size of the list in the log, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
@@ -164,9 +154,6 @@ pub fn digest_identity(credentials: &[u8]) -> Identity {
 pub fn open_list() -> AclList {
     OPEN.clone()
 }
-
-/// Number of steps for an entry of a list that is dropped.
-const DROP_ENTRY_STEPS: usize = 6;
 
 /// Returns the approximate size of a list in the log, in bytes.
 pub(crate) fn stored_bytes(list: &[Acl]) -> usize {

@@ -477,7 +477,7 @@ impl Builder {
             max_undelivered: self.limits.max_queued / 4,
             max_znode_memory: self.limits.max_znode_memory,
             max_sessions: self.limits.max_sessions,
-            slice_steps: serve::background::SLICE_STEPS,
+            max_part: serve::background::PART,
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address,
         })

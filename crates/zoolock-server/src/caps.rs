@@ -1,4 +1,5 @@
-//! Caps on one request, so that none keeps the core from other connections for long. docs/design/work.md explains them.
+//! Caps on one request, so that none keeps the core from other connections for long, and the weight of a long path.
+//! docs/design/work.md explains them.
 
 /// Maximum number of operations of a `multi` and of a `multiRead`. Curator's tests send 10,001.
 pub(crate) const MAX_OPERATIONS: usize = 16_384;
@@ -12,3 +13,9 @@ pub(crate) const REPLY_ITEM_BYTES: usize = 16;
 
 /// Maximum number of names in the path of a znode.
 pub(crate) const MAX_PATH_NAMES: usize = 4096;
+
+/// Returns the number of short paths that take about as long to look up and to send as this path.
+pub(crate) fn weight(path: &str) -> usize {
+    let names = path.bytes().filter(|byte| *byte == b'/').count();
+    1 + names / 16 + path.len() / 4096
+}

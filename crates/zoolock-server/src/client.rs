@@ -1,4 +1,4 @@
-//! The identities of a client, and the work that its current request has caused.
+//! The identities of a client, and the size of the reply to its current request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,12 +12,7 @@ use crate::caps::{MAX_REPLY_BYTES, REPLY_ITEM_BYTES};
 /// Maximum number of verdicts that a client keeps. At this number all of them are dropped.
 const MAX_VERDICTS: usize = 256;
 
-/// Number of steps for each of them, without its length.
-const ITEM_STEPS: usize = 8;
-
-/// A client, as access lists and work limits see it.
-///
-/// Work is counted in steps. A step takes about eight nanoseconds of a release build.
+/// A client, as access lists and the cap on replies see it.
 #[derive(Debug)]
 pub struct Client {
     identities: Vec<Identity>,
@@ -28,17 +23,8 @@ pub struct Client {
     is_super: bool,
     /// Permissions that lists give to this client, by the numbers of the lists.
     verdicts: RefCell<HashMap<u64, i32>>,
-    /// Number of steps that the current request has taken.
-    steps: Cell<usize>,
     /// Number of bytes that the current request has charged.
     bytes: Cell<usize>,
-}
-
-/// Returns the number of steps that a walk along a path takes. The ancestors of a deep znode are rarely in the cache of
-/// the processor.
-pub(crate) fn path_steps(path: &str) -> usize {
-    let depth = path.bytes().filter(|byte| *byte == b'/').count();
-    4 * depth + 8 * depth.saturating_sub(16) + path.len() / 16
 }
 
 impl Client {
@@ -50,7 +36,6 @@ impl Client {
             addresses: Vec::new(),
             is_super: false,
             verdicts: RefCell::default(),
-            steps: Cell::new(0),
             bytes: Cell::new(0),
         };
         identities.into_iter().for_each(|identity| client.add_identity(identity));
@@ -96,7 +81,6 @@ impl Client {
         if verdicts.len() >= MAX_VERDICTS {
             verdicts.clear();
         }
-        self.add_steps(list.steps(self.keys.len()));
         let granted = list.granted(&self.keys, &self.addresses);
         verdicts.insert(list.number(), granted);
         granted
@@ -104,26 +88,14 @@ impl Client {
 
     /// Begins the count of a request.
     pub(crate) fn begin_request(&self) {
-        self.steps.set(0);
         self.bytes.set(0);
     }
 
-    /// Returns the number of steps that the current request has taken.
-    pub(crate) fn steps(&self) -> usize {
-        self.steps.get()
-    }
-
-    /// Adds steps to the current request.
-    pub(crate) fn add_steps(&self, steps: usize) {
-        self.steps.set(self.steps.get().saturating_add(steps));
-    }
-
-    /// Charges the current request for a piece of data, a name or a path of this length in its reply, or for a dropped list.
+    /// Charges the current request for a piece of data, a name or a path of this length in its reply.
     ///
     /// # Errors
     /// [`Code::QuotaExceeded`] above 6 MiB in all.
     pub(crate) fn charge_bytes(&self, len: usize) -> Result<(), Code> {
-        self.add_steps(ITEM_STEPS + len / 16);
         self.bytes.set(self.bytes.get() + len + REPLY_ITEM_BYTES);
         if self.bytes.get() <= MAX_REPLY_BYTES { Ok(()) } else { Err(Code::QuotaExceeded) }
     }

@@ -8,19 +8,22 @@
 //!
 //! * `requests.rs`: requests of connections that have a session; `sessions.rs`: sessions, from the
 //!   connect request to their end.
-//! * `output.rs`: output of connections; `events.rs`: watches and their events; `deliveries.rs`: events that are not
-//!   delivered yet; `connection.rs`: state of a connection; `report.rs`: data for four-letter words and metrics.
-//! * `work.rs`: long work in small portions; `listing.rs`: lists of many children; `jobs.rs`: the state of such work.
+//! * `output.rs`: output of connections; `connection.rs`: state of a connection; `report.rs`: data for four-letter words and
+//!   metrics.
+//! * `events.rs`: watches and their events; `deliveries.rs`: events that are not delivered yet; `event_turns.rs`: their
+//!   delivery; `set_watches.rs`: watches that are set again.
+//! * `work.rs`: expiry and other work in parts; `jobs.rs`: the state of work that goes on later.
 
 mod connection;
 mod deliveries;
+mod event_turns;
 mod events;
 mod jobs;
-mod listing;
 mod output;
 mod report;
 mod requests;
 mod sessions;
+mod set_watches;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -32,8 +35,7 @@ use zoolock_wire::{Code, Identity};
 use self::connection::{Conn, HandshakePhase};
 use self::deliveries::Deliveries;
 pub use self::jobs::Readiness;
-use self::jobs::{DeliveryRound, Job, SessionEnd};
-use self::listing::Listings;
+use self::jobs::{DeliveryRound, SessionEnd};
 pub use self::report::{ConnectionReport, DataWatchCounts};
 pub use self::requests::ReceivedRequest;
 
@@ -78,9 +80,10 @@ pub struct CoreConfig {
     pub max_znode_memory: usize,
     /// Maximum number of sessions; 0: no limit. Above the limit, new sessions are refused.
     pub max_sessions: usize,
-    /// Approximate maximum number of steps (see [`Client`](crate::Client)) that long work takes at once. The rest of the work is left for
-    /// [`Core::continue_work`] and [`Core::advance`].
-    pub slice_steps: usize,
+    /// Approximate maximum number of events that a turn sends at once, and of sessions, znodes and watches that one part of
+    /// longer work concerns. The rest is left for [`Core::continue_work`] and [`Core::advance`]. `usize::MAX`: all is done
+    /// at once.
+    pub max_part: usize,
     /// Maximum number of connections; 0: no limit. A new session is refused if all free connections
     /// are reserved for sessions that own ephemerals and have no connection. At most a quarter is reserved.
     pub max_connections: usize,
@@ -107,7 +110,7 @@ impl Default for CoreConfig {
             max_undelivered: 0,
             max_znode_memory: 0,
             max_sessions: 0,
-            slice_steps: usize::MAX,
+            max_part: usize::MAX,
             max_connections: 0,
             max_connections_per_address: 0,
             extended_types: true,
@@ -184,8 +187,6 @@ pub struct ServerStats {
     pub undelivered: usize,
     /// Connections that the server does not read from at present, because others are served first.
     pub waiting: usize,
-    /// Number of steps of the longest turn with the core.
-    pub longest_turn: usize,
     /// Connections closed because the client did not read its output or watched too many paths.
     pub cut_off: u64,
     /// New sessions refused because of a limit.
@@ -209,11 +210,9 @@ pub struct Core {
     next_conn: u64,
     woken: Vec<ConnId>,
     decided: Vec<Txn>,
-    /// Number of steps since the last call of [`Core::take_steps`].
-    steps: usize,
-    /// Maximum number of steps of a connection's long request in one turn ([`Core::limit_turns`]).
-    turn_steps: usize,
-    /// The kind of long work that [`Core::continue_work`] continues next.
+    /// Number of events that the present turn may still send at once.
+    sends_left: usize,
+    /// The kind of work that [`Core::continue_work`] continues next.
     next_work: usize,
     /// Sessions that have ended and still own ephemerals.
     ends: VecDeque<SessionEnd>,
@@ -225,7 +224,6 @@ pub struct Core {
     remove_until: Option<i64>,
     deliveries: Deliveries,
     round: DeliveryRound,
-    listings: Listings,
     /// Last transaction that changed the state. Refused writes and checks change nothing but the zxid.
     last_change: Zxid,
     /// Last transaction that wrote an access list of an existing znode.
@@ -251,7 +249,7 @@ impl Core {
         state.zxid = state.zxid.max(Zxid::start_of(epoch));
         let mut core = Core {
             expiry,
-            turn_steps: config.slice_steps,
+            sends_left: config.max_part,
             config,
             last_change,
             last_acl_change: last_change,
@@ -264,7 +262,6 @@ impl Core {
             next_conn: 1,
             woken: Vec::new(),
             decided: Vec::new(),
-            steps: 0,
             next_work: 0,
             ends: VecDeque::new(),
             ends_failed: false,
@@ -272,7 +269,6 @@ impl Core {
             remove_until: None,
             deliveries: Deliveries::default(),
             round: DeliveryRound::default(),
-            listings: Listings::default(),
             totals: ServerStats::default(),
         };
         core.resume_ends();
@@ -295,12 +291,10 @@ impl Core {
     /// Removes a connection that has ended. Its session remains until the session expires. But if
     /// the session was never admitted (see [`Core::is_admitted`]), the session ends now.
     pub fn remove_connection(&mut self, conn: ConnId, now: Now) {
+        self.begin_sends();
         self.end_if_never_admitted(conn, now);
         self.end_watches(conn);
         let Some(state) = self.conns.remove(&conn) else { return };
-        if let Some(Job::List(listing)) = &state.job {
-            self.forget_listing(conn, listing);
-        }
         self.totals.queued -= state.queued_bytes();
         if let HandshakePhase::Attached { session, .. } = state.phase
             && self.attached.get(&session) == Some(&conn)
@@ -335,9 +329,8 @@ impl Core {
                 self.record_received(conn, frame.len());
                 self.handle_connect_request(conn, frame, now, seed);
             }
-            HandshakePhase::Attached { session, timeout_ms, .. } => {
-                self.expiry.extend_session(session, timeout_ms, now.mono_ms);
-                self.handle_request(conn, session, ReceivedRequest::decode(frame), now);
+            HandshakePhase::Attached { .. } => {
+                return self.receive_decoded(conn, ReceivedRequest::decode(frame), now);
             }
         }
         self.finish_work(now);
@@ -348,6 +341,7 @@ impl Core {
         let Some(state) = self.conns.get_mut(&conn).filter(|state| !state.closing) else { return };
         let HandshakePhase::Attached { session, timeout_ms, .. } = state.phase else { return };
         self.expiry.extend_session(session, timeout_ms, now.mono_ms);
+        self.begin_sends();
         self.handle_request(conn, session, request, now);
         self.finish_work(now);
     }
@@ -357,7 +351,6 @@ impl Core {
     pub fn expire_due_sessions(&mut self, now: Now) {
         self.expire_until = Some(now.mono_ms);
         self.resume_ends();
-        self.give_turns_to_waiting_listings();
         self.continue_work(now);
     }
 
@@ -474,7 +467,8 @@ impl Core {
     pub fn expire_session(&mut self, session: SessionId, now: Now) -> bool {
         let known = self.state.sessions.contains_key(&session);
         if known {
-            self.end_session(session, now);
+            self.begin_sends();
+            self.end_session(session, self.config.max_part, now);
         }
         known
     }

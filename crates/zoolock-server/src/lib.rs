@@ -32,12 +32,12 @@
 //! - A part of a certificate's name is written in hexadecimal if the part is not UTF-8. Java, and
 //!   so Apache ZooKeeper, writes different parts of this kind as the same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
-//! - A request that takes too much work is answered "quota exceeded" (-125): a `multi` or `multiRead` of more than 16,384
-//!   operations, or one that drops about 130,000 entries of access lists; a reply with more than 6 MiB of data, names and
+//! - A request that is too large is answered "quota exceeded" (-125): a `multi` or `multiRead` of more than 16,384
+//!   operations; a reply with more than 6 MiB of data, names and
 //!   paths, of which each counts 16 bytes more than its length; a path of more than 4,096 names. So is a write that creates
 //!   znodes when the memory for them is used up.
 //! - `getEphemerals` counts the paths of all ephemerals of the session, also of those outside of the prefix.
-//! - A session with more than 256 ephemerals ends in several transactions.
+//! - A session with more than 1,000 ephemerals ends in several transactions.
 //!
 //! # Not supported
 //! Not supported are `reconfig`, SASL, quotas, and the four-letter words `cons`, `crst`, `dirs`, `dump`, `gtmk`, `hash`,

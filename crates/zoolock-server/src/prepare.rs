@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use zoolock_wire::{Code, CreateRequest, Request, op, path, perms};
 
-use crate::acl::AclList;
 use crate::caps::MAX_PATH_NAMES;
-use crate::client::{Client, path_steps};
+use crate::client::Client;
 use crate::ids::SessionId;
 use crate::pending::{PendingState, PendingZnode};
 use crate::sent_acl::{self, MAX_MULTI_BYTES};
@@ -17,15 +16,12 @@ use crate::state::State;
 use crate::tree::{CONTAINER, ZnodeOwner, ttl_owner};
 use crate::txn::{Change, Create, WriteRefusal};
 
-/// Number of steps for the decision of a write, without its path and its access list.
-const WRITE_STEPS: usize = 30;
-
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
     /// The session.
     pub session: SessionId,
-    /// Identities of the connection, and the count of its work.
+    /// Identities of the connection, and the size of the reply so far.
     pub client: &'a Client,
     /// Set if znodes may have a time to live.
     pub extended_types: bool,
@@ -37,7 +33,7 @@ pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change 
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
         Request::Multi(ops) => return prepare_multi(ops, state, asker),
         Request::CloseSession => Ok(decide_session_end(state, asker.session)),
-        request => decide(request, state, &mut PendingState::for_single(state), asker),
+        request => decide(request, &mut PendingState::for_single(state), asker),
     };
     decided.unwrap_or_else(|code| Change::Refused(WriteRefusal::One(code)))
 }
@@ -67,7 +63,7 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Chan
                 Some(create) => decide_create(create, &mut pending, asker),
                 None => return Change::Refused(WriteRefusal::One(Code::MarshallingError)),
             },
-            request => decide(request, state, &mut pending, asker),
+            request => decide(request, &mut pending, asker),
         };
         if let Ok(Change::Create(Create { acl, .. })) = &decided {
             acl_bytes += acl.bytes();
@@ -96,17 +92,10 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     Some(CreateRequest { op, ..create })
 }
 
-fn decide(
-    request: Request,
-    state: &State,
-    pending: &mut PendingState<'_>,
-    asker: Requester<'_>,
-) -> Result<Change, Code> {
-    let charge = |path: &str| asker.client.add_steps(WRITE_STEPS + 2 * path_steps(path));
+fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>) -> Result<Change, Code> {
     match request {
         Request::Create(create) => decide_create(create, pending, asker),
         Request::Delete { path, version } => {
-            charge(&path);
             let parent_path = path::parent(&path)?;
             check_not_quota(&path)?;
             if matches!(path.as_str(), "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config") {
@@ -119,14 +108,12 @@ fn decide(
             if node.children > 0 {
                 return Err(Code::NotEmpty);
             }
-            charge_old_list(&path, &node.acl, state, asker)?;
             parent.children = parent.children.saturating_sub(1);
             pending.record_change(parent_path, || Some(parent));
             pending.record_change(&path, || None);
             Ok(Change::Delete { path: path.into() })
         }
         Request::SetData { path, data, version } => {
-            charge(&path);
             path::validate(&path)?;
             check_not_quota(&path)?;
             let mut node = pending.get(&path)?;
@@ -137,19 +124,16 @@ fn decide(
             Ok(Change::SetData { path: path.into(), data, version })
         }
         Request::SetAcl { path, acl, version } => {
-            charge(&path);
             path::validate(&path)?;
             let acl = sent_acl::resolve(acl, asker.client)?;
             let mut node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::ADMIN)?;
             let version = check_version(node.aversion, version)?;
-            charge_old_list(&path, &node.acl, state, asker)?;
             (node.aversion, node.acl) = (version, acl.clone());
             pending.record_change(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
         }
         Request::Check { path, version } => {
-            charge(&path);
             path::validate(&path)?;
             let node = pending.get(&path)?;
             asker.client.check_permission(&node.acl, perms::READ)?;
@@ -164,22 +148,12 @@ fn decide(
     }
 }
 
-/// Charges the client for the drop of the list that a znode loses. A short list costs nothing more than the write.
-fn charge_old_list(path: &str, list: &AclList, state: &State, asker: Requester<'_>) -> Result<(), Code> {
-    if list.drop_steps() <= WRITE_STEPS {
-        return Ok(());
-    }
-    // A step of a drop counts like eight bytes of a reply, which take about as long.
-    asker.client.charge_bytes(8 * state.tree.list_steps(path))
-}
-
 fn decide_create(
     create: CreateRequest,
     pending: &mut PendingState<'_>,
     asker: Requester<'_>,
 ) -> Result<Change, Code> {
     let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
-    asker.client.add_steps(WRITE_STEPS + 2 * path_steps(&path));
     let mode = CreateMode::from_flags(flags)?;
     let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),

@@ -4,15 +4,9 @@ use bytes::Bytes;
 use zoolock_wire::{Code, OpResult, Reply, Request, perms};
 
 use crate::acl;
-use crate::client::path_steps;
 use crate::prepare::Requester;
 use crate::state::State;
 use crate::tree::Znode;
-
-/// Number of steps for a read, without its path and its answer.
-const READ_STEPS: usize = 20;
-/// Number of steps for the path of an ephemeral in a list.
-const EPHEMERAL_STEPS: usize = 20;
 
 /// Answers a request that changes nothing. The caller sets watches.
 ///
@@ -20,7 +14,6 @@ const EPHEMERAL_STEPS: usize = 20;
 /// Returns the code for the reply header.
 pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<Reply, Code> {
     let readable = |path: &str| -> Result<Znode<'_>, Code> {
-        asker.client.add_steps(READ_STEPS + path_steps(path));
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
         asker.client.check_permission(node.acl(), perms::READ)?;
         Ok(node)
@@ -53,7 +46,6 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             let all = matches!(prefix.trim(), "" | "/");
             let mut paths = Vec::new();
             for path in state.tree.ephemerals_unsorted(asker.session) {
-                asker.client.add_steps(EPHEMERAL_STEPS + path_steps(&path));
                 // Each path is built before it is compared, so each one counts.
                 asker.client.charge_bytes(path.len())?;
                 if all || path.starts_with(prefix.as_str()) {
@@ -64,7 +56,6 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
             Ok(Reply::Children(paths))
         }
         Request::GetAcl { path } => {
-            asker.client.add_steps(READ_STEPS + path_steps(path));
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
             asker.client.check_permission(node.acl(), perms::READ | perms::ADMIN)?;
             let acl = match asker.client.check_permission(node.acl(), perms::ADMIN) {

@@ -20,20 +20,14 @@ const MAX_BYTES: usize = 1 << 20;
 /// because the log stores each list separately.
 pub(crate) const MAX_MULTI_BYTES: usize = 2 << 20;
 
-/// Number of steps for an entry of a new list.
-const ENTRY_STEPS: usize = 40;
-
 /// Converts a list from a client to the list to store. Removes duplicates, and replaces an `auth`
-/// entry by entries for the client's authenticated identities. Counts the steps for each entry.
+/// entry by entries for the client's authenticated identities.
 ///
 /// # Errors
 /// Returns [`Code::InvalidAcl`] if the list is empty or too long, or an entry is invalid. An entry
 /// is invalid if its scheme is unknown or does not allow its id. An `auth` entry is also invalid if
 /// the client has not authenticated.
 pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
-    // The steps of an `auth` entry are counted when it is replaced.
-    let entries = sent.iter().filter(|acl| acl.identity.scheme != "auth");
-    client.add_steps(entries.map(|acl| entry_steps(&acl.identity)).sum());
     if let [only] = sent.as_slice()
         && only == &open_list()[0]
     {
@@ -61,7 +55,6 @@ pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
                 if added == 0 || added_bytes > MAX_BYTES {
                     return Err(Code::InvalidAcl);
                 }
-                client.add_steps(authenticated.clone().map(entry_steps).sum());
                 stored.extend(
                     authenticated.map(|identity| Acl { perms: acl.perms, identity: identity.clone() }),
                 );
@@ -77,11 +70,6 @@ pub fn resolve(sent: Vec<Acl>, client: &Client) -> Result<AclList, Code> {
     } else {
         Ok(stored.into())
     }
-}
-
-/// Returns the number of steps for an entry of a new list: its copy, its hashes, its place in the order and its drop.
-fn entry_steps(identity: &Identity) -> usize {
-    ENTRY_STEPS + identity_bytes(identity) / 16
 }
 
 /// Returns whether a client gets this identity by authentication. An entry with the scheme `auth`

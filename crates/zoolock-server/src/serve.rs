@@ -323,14 +323,13 @@ impl SharedServer {
     }
 
     /// Passes decided transactions to the journal, and wakes the tasks that have something to do. Skips `awake`, whose
-    /// task is running. Returns the number of steps of this turn with the core.
-    fn end_turn(&self, inner: &mut GuardedCore, awake: Option<ConnId>) -> usize {
+    /// task is running.
+    fn end_turn(&self, inner: &mut GuardedCore, awake: Option<ConnId>) {
         let _ = self.journal_decided(inner, false);
         inner.wake_connections(awake);
         if inner.core.has_work() {
             self.work.notify_one();
         }
-        inner.core.take_steps()
     }
 
     fn add_connection(

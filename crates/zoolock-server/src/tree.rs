@@ -2,7 +2,7 @@
 
 mod acls;
 mod arena;
-mod cursors;
+mod discarded;
 mod last_walk;
 mod load;
 mod meta;
@@ -21,14 +21,14 @@ use zoolock_wire::{Acl, Stat, path, perms};
 
 use self::acls::Acls;
 use self::arena::Arena;
-pub use self::cursors::ChildCursor;
-use self::cursors::{CursorPosition, Cursors};
+use self::discarded::Discarded;
 pub use self::meta::NodeMeta;
 pub use self::owner::{CONTAINER, MAX_TTL_MS, ZnodeOwner, ttl_owner};
 use self::owner_index::{OwnerIndex, expiry_time};
 use self::snapshot::SnapshotWalk;
 pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
+use crate::caps::weight;
 use crate::ids::{SessionId, Zxid};
 
 /// A chunk of a snapshot ends when its records have at least this many data bytes. This limits the memory that old data takes
@@ -46,7 +46,7 @@ pub struct Tree {
     owner_index: OwnerIndex,
     size: usize,
     snapshot: SnapshotWalk,
-    cursors: Cursors,
+    discarded: Discarded,
 }
 
 /// The properties of a new znode.
@@ -89,7 +89,7 @@ impl Tree {
 
     fn empty(arena: Arena) -> Self {
         let (acls, owner_index, snapshot) = (Acls::default(), OwnerIndex::default(), SnapshotWalk::default());
-        Tree { arena, acls, owner_index, size: 0, snapshot, cursors: Cursors::default() }
+        Tree { arena, acls, owner_index, size: 0, snapshot, discarded: Discarded::default() }
     }
 
     /// Returns a znode. The empty path is the root.
@@ -132,10 +132,20 @@ impl Tree {
         self.size + ZNODE_MEMORY * self.len() + self.acls.bytes()
     }
 
-    /// Returns the number of steps for the drop of a znode's access list. Each znode with the list has an equal share of
-    /// them, because the last one that loses the list drops it.
-    pub fn list_steps(&self, path: &str) -> usize {
-        self.get(path).map_or(0, |znode| self.acls.drop_steps(znode.node.acl))
+    /// Frees some of the data and lists that deleted znodes have left, for about as long as `max` small znodes take. Returns
+    /// the number of such znodes.
+    pub fn free_discarded(&mut self, max: usize) -> usize {
+        self.discarded.free(max)
+    }
+
+    /// Returns whether [`Tree::free_discarded`] has something to do.
+    pub fn has_discarded(&self) -> bool {
+        self.discarded.has_some()
+    }
+
+    /// Frees an access list later that no znode may have any more.
+    pub(crate) fn discard_list(&mut self, list: &AclList) {
+        self.discarded.add_list(list.clone());
     }
 
     /// Returns the number of ephemerals.
@@ -158,16 +168,10 @@ impl Tree {
         self.owner_index.ephemerals(session).map(|id| self.arena.path(id))
     }
 
-    /// Returns some ephemerals of a session, in order of their paths, at least one. `cost` is the cost of a path, to which
-    /// [`Tree::list_steps`] are added. The costs of all but the last one are at most `budget` together. If there are more,
-    /// the choice depends on the history of this process.
-    pub fn some_ephemerals(
-        &self,
-        session: SessionId,
-        budget: usize,
-        cost: impl Fn(&str) -> usize,
-    ) -> Vec<Arc<str>> {
-        self.some_paths(self.owner_index.ephemerals(session), budget, cost)
+    /// Returns some ephemerals of a session, in order of their paths: at least one, and at most `max`. A long path counts as
+    /// several. If there are more, the choice depends on the history of this process.
+    pub fn some_ephemerals(&self, session: SessionId, max: usize) -> Vec<Arc<str>> {
+        self.some_paths(self.owner_index.ephemerals(session), max)
     }
 
     /// Returns the number of ephemerals of a session.
@@ -182,13 +186,8 @@ impl Tree {
 
     /// Returns some of the znodes to remove at this time, like [`Tree::some_ephemerals`]. These are
     /// [`Tree::emptied_containers`], and znodes without children whose last write is longer ago than their time to live.
-    pub fn expired_paths(
-        &self,
-        now_wall_ms: i64,
-        budget: usize,
-        cost: impl Fn(&str) -> usize,
-    ) -> Vec<Arc<str>> {
-        self.some_paths(self.owner_index.expired(now_wall_ms), budget, cost)
+    pub fn expired_paths(&self, now_wall_ms: i64, max: usize) -> Vec<Arc<str>> {
+        self.some_paths(self.owner_index.expired(now_wall_ms), max)
     }
 
     /// Returns the paths of the znodes in these slots of the arena. The paths are sorted, because
@@ -199,56 +198,15 @@ impl Tree {
         paths
     }
 
-    /// Opens a cursor at the start of the children of a znode. Returns `None` if there is no such znode. The caller must
-    /// close the cursor.
-    pub fn open_cursor(&mut self, path: &str) -> Option<ChildCursor> {
-        self.arena.find(path::normalize(path)).map(|id| self.cursors.open(id))
-    }
-
-    /// Closes a cursor.
-    pub fn close_cursor(&mut self, cursor: ChildCursor) {
-        self.cursors.close(cursor);
-    }
-
-    /// Passes the names of some further children to `read`: at most `max`, and no more after a name for which `read`
-    /// returns false. Returns the number of names and whether these were the last ones, or `None` if the znode was deleted.
-    pub fn read_children(
-        &mut self,
-        cursor: ChildCursor,
-        max: usize,
-        mut read: impl FnMut(&str) -> bool,
-    ) -> Option<(usize, bool)> {
-        let CursorPosition { parent, last } = self.cursors.get_mut(cursor)?;
+    fn some_paths(&self, ids: impl Iterator<Item = u32>, max: usize) -> Vec<Arc<str>> {
         let mut count = 0;
-        let mut next = self.arena.child_ids(*parent, *last).next();
-        while let Some(id) = next {
-            if count == max {
-                return Some((count, false));
-            }
-            *last = Some(id);
-            count += 1;
-            if !read(self.arena.node(id).name()) {
-                return Some((count, false));
-            }
-            next = self.arena.child_ids(*parent, *last).next();
-        }
-        Some((count, true))
-    }
-
-    fn some_paths(
-        &self,
-        ids: impl Iterator<Item = u32>,
-        budget: usize,
-        cost: impl Fn(&str) -> usize,
-    ) -> Vec<Arc<str>> {
-        let mut spent = 0;
-        let mut paths = Vec::new();
+        let mut paths: Vec<Arc<str>> = Vec::new();
         for id in ids {
-            if spent > budget {
+            if !paths.is_empty() && count >= max {
                 break;
             }
             let path: Arc<str> = self.arena.path(id).into();
-            spent += cost(&path) + self.acls.drop_steps(self.arena.node(id).acl);
+            count += weight(&path);
             paths.push(path);
         }
         paths.sort_unstable();
@@ -330,14 +288,14 @@ impl Tree {
         let parent = self.find(parent_path);
         let id = self.arena.child(parent, name).expect("znode was checked by prepare");
         self.save_for_snapshot(id);
-        self.cursors.leave(id, self.arena.previous_sibling(id));
         let node = self.change_znode(parent, |tree| {
             let meta = &mut tree.arena.node_mut(parent).meta;
             meta.pzxid = meta.pzxid.max(zxid);
             tree.arena.remove(id)
         });
         self.owner_index.remove(id, &node);
-        self.acls.remove_user(node.acl);
+        self.remove_list_user(node.acl);
+        self.discarded.add_data(node.large_data());
         self.size -= znode_size(path, node.data());
     }
 
@@ -355,6 +313,7 @@ impl Tree {
             let node = tree.arena.node_mut(id);
             tree.size -= node.data().map_or(0, <[u8]>::len);
             tree.size += data.map_or(0, <[u8]>::len);
+            tree.discarded.add_data(node.large_data());
             node.set_data(data);
             (node.meta.version, node.meta.mzxid, node.meta.mtime) = (version, zxid, time);
         });
@@ -369,9 +328,15 @@ impl Tree {
             let node = tree.arena.node_mut(id);
             node.meta.aversion = version;
             let old = std::mem::replace(&mut node.acl, acl);
-            tree.acls.remove_user(old);
+            tree.remove_list_user(old);
         });
         self.at(id).stat()
+    }
+
+    fn remove_list_user(&mut self, list: u32) {
+        if let Some(list) = self.acls.remove_user(list) {
+            self.discarded.add_list(list);
+        }
     }
 
     /// Sets a znode's count of created children. Returns false if there is no such znode.

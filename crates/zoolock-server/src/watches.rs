@@ -382,7 +382,7 @@ fn wanted_kinds(kind: EventKind) -> WatchKinds {
 /// A hash of paths, keyed at random. The keys of all ancestors of a path take one pass over the path. A search by their
 /// names would take a time that grows with the square of the depth.
 #[derive(Debug)]
-pub(crate) struct PathHasher(SipHasher13);
+struct PathHasher(SipHasher13);
 
 impl Default for PathHasher {
     fn default() -> Self {
@@ -393,7 +393,7 @@ impl Default for PathHasher {
 
 impl PathHasher {
     /// Returns the key of a path. The hash has 128 bits, so no two paths have the same key.
-    pub(crate) fn key(&self, path: &str) -> u128 {
+    fn key(&self, path: &str) -> u128 {
         let mut hasher = self.0;
         hasher.write(path.as_bytes());
         hasher.finish128().as_u128()

@@ -93,9 +93,4 @@ impl Conn {
     pub(super) fn queued_bytes(&self) -> usize {
         self.output.len() + self.unwritten + self.job.as_ref().map_or(0, Job::queued_bytes)
     }
-
-    /// Returns whether a list of children is complete and not sent yet.
-    pub(super) fn has_complete_listing(&mut self) -> bool {
-        self.job.as_mut().is_some_and(|job| job.later_events().is_some())
-    }
 }

@@ -108,21 +108,19 @@ impl Deliveries {
         self.parts.front().map_or(self.dropped, EventPart::end)
     }
 
-    /// Drops the first part, if all its events are before the event with the number `seen`. Returns the number of dropped
-    /// events.
-    pub(super) fn drop_before(&mut self, seen: u64) -> usize {
-        if self.parts.front().is_none_or(|part| part.end() > seen) {
-            return 0;
-        }
-        let Some(part) = self.parts.pop_front() else { return 0 };
+    /// Removes the first part, if all its events are before the event with the number `seen`. Returns its events, for their
+    /// access lists.
+    pub(super) fn drop_before(&mut self, seen: u64) -> Option<Vec<Arc<Event>>> {
+        self.parts.front().filter(|part| part.end() <= seen)?;
+        let part = self.parts.pop_front()?;
         self.bytes -= part.bytes;
         self.dropped = part.end();
-        part.events.len()
+        Some(part.events)
     }
 
     /// Finds the events that a connection may get, from the event with the number `seen`, in order and in one part.
     /// Returns the events with the numbers after them, the number up to which all events are found, and the number of
-    /// steps that the search took.
+    /// paths that the search looked up.
     pub(super) fn find(
         &self,
         watches: &Watches,
@@ -130,7 +128,7 @@ impl Deliveries {
         seen: u64,
     ) -> (Vec<(u64, Arc<Event>)>, u64, usize) {
         let at = self.parts.partition_point(|part| part.end() <= seen);
-        let Some(part) = self.parts.get(at) else { return (Vec::new(), self.end(), 1) };
+        let Some(part) = self.parts.get(at) else { return (Vec::new(), self.end(), 0) };
         let from = seen.saturating_sub(part.first) as usize;
         let mut found: Vec<usize> = Vec::new();
         // Long paths take long to look up, so they count as several.
@@ -154,9 +152,8 @@ impl Deliveries {
             found.sort_unstable();
             found.dedup();
         }
-        let steps = 1 + 20 * looked_up + 4 * found.len();
         let number = |at: usize| (part.first + at as u64 + 1, Arc::clone(&part.events[at]));
-        (found.into_iter().map(number).collect(), part.end(), steps)
+        (found.into_iter().map(number).collect(), part.end(), looked_up)
     }
 }
 

@@ -2,19 +2,12 @@
 
 use std::sync::Arc;
 
-use zoolock_wire::EventKind;
-
 use super::Core;
 use super::deliveries::Event;
-use crate::client::path_steps;
+use crate::caps::weight;
 use crate::commit::PathChange;
 use crate::ids::ConnId;
 use crate::watches::WatchKinds;
-
-/// Number of steps for an event, without its deliveries.
-const EVENT_STEPS: usize = 30;
-/// Number of steps for the delivery of an event to one connection.
-const SEND_STEPS: usize = 10;
 
 impl Core {
     /// Fires the watches of events. As in ZooKeeper, a client gets no event if it has no permission to read the znode.
@@ -22,18 +15,16 @@ impl Core {
     pub(super) fn fire_watches(&mut self, events: Vec<PathChange>) {
         let mut undelivered = Vec::new();
         for event in events {
-            if event.kind == EventKind::Deleted {
-                self.record_deletion(&event.path);
-            }
-            self.steps += EVENT_STEPS + path_steps(&event.path);
-            let send_steps = SEND_STEPS + event.path.len() / 16;
-            let max_sends = self.config.slice_steps.saturating_sub(self.steps) / send_steps;
-            let audience = match self.deliveries.is_empty() && max_sends > 0 {
-                true => self.watches.audience(event.kind, &event.path, max_sends),
+            let weight = weight(&event.path);
+            // An event that nobody watches is dropped. Others wait behind those that are not delivered yet.
+            let max = if self.deliveries.is_empty() { self.sends_left / weight } else { 0 };
+            // The search for watches on the ancestors of a deep znode counts, even if there are none.
+            let audience = match weight == 1 || self.sends_left >= weight {
+                true => self.watches.audience(event.kind, &event.path, max),
                 false => None,
             };
             if let Some(conns) = audience {
-                self.steps += send_steps * conns.len();
+                self.sends_left = self.sends_left.saturating_sub(weight * conns.len() + weight / 2);
                 self.deliver_now(event, &conns);
             } else {
                 undelivered.push(Arc::clone(&event.path));
@@ -73,7 +64,7 @@ impl Core {
         }
         self.watches.add(path, conn, kinds);
         // Otherwise clients that watch, leave and come back could add watches faster than they are forgotten.
-        self.forget_watches(2 + path.len() / 512);
+        self.watches.forget_ended(2 + path.len() / 512);
         let (max, max_total) = (self.config.max_watches, self.config.max_total_watches);
         if max != 0 && self.watches.cost(conn) > max {
             tracing::warn!(

@@ -1,13 +1,9 @@
-//! The state of long work that the core continues later.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! The state of work that the core continues later.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use zoolock_wire::{SetWatches, Stat};
+use zoolock_wire::SetWatches;
 
 use crate::ids::{ConnId, SessionId};
-use crate::tree::ChildCursor;
 
 /// Whether the next request of a connection can be handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +41,18 @@ pub(super) struct DeliveryRound {
 pub(super) enum Job {
     /// Sets watches again after a reconnect.
     SetWatches(WatchesToSet),
-    /// Lists the children of a znode.
-    List(Box<Listing>),
     /// Sends this reply after the events of the write.
     Reply(BytesMut),
+}
+
+impl Job {
+    /// Returns the memory of the job that counts as queued, in bytes.
+    pub(super) fn queued_bytes(&self) -> usize {
+        match self {
+            Job::SetWatches(watches) => watches.bytes,
+            Job::Reply(_) => 0,
+        }
+    }
 }
 
 /// The watches that a client sets again after a reconnect.
@@ -58,9 +62,25 @@ pub(super) struct WatchesToSet {
     pub(super) since: i64,
     /// The kind, the length and the bytes of each path that is left. A list of strings would take several times the
     /// memory of the request.
-    pub(super) paths: Bytes,
+    paths: Bytes,
     /// Memory of all paths in bytes.
-    pub(super) bytes: usize,
+    bytes: usize,
+}
+
+/// The kind of a watch in a `setWatches` request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SetWatch {
+    Data,
+    Exist,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl SetWatch {
+    /// All kinds, in the order of the lists in a request.
+    const ALL: [SetWatch; 5] =
+        [SetWatch::Data, SetWatch::Exist, SetWatch::Child, SetWatch::Persistent, SetWatch::Recursive];
 }
 
 impl WatchesToSet {
@@ -93,81 +113,5 @@ impl WatchesToSet {
         let len = self.paths.get_u32() as usize;
         let path = self.paths.split_to(len);
         Some((kind, String::from_utf8_lossy(&path).into_owned()))
-    }
-}
-
-/// A list of children that is being built.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) xid: i32,
-    pub(super) path: Arc<str>,
-    pub(super) with_stat: bool,
-    pub(super) watch: bool,
-    /// Set while the list is being built.
-    pub(super) cursor: Option<ChildCursor>,
-    /// The encoded names.
-    pub(super) names: BytesMut,
-    pub(super) count: usize,
-    /// The portions of the list: the count of names at the end of each, and the number of recorded deletions before it.
-    pub(super) portions: Vec<(usize, u64)>,
-    /// Number of times that the record of deletions had been cleared when the listing began.
-    pub(super) cleared: usize,
-    /// Number of times that the listing started over.
-    pub(super) restarts: usize,
-    /// Set while the connection waits for its turn.
-    pub(super) waits: bool,
-    /// Set when all children are listed. The deleted children are then removed from the list.
-    pub(super) complete: Option<CompleteListing>,
-}
-
-/// The end of a listing: the state that the list shows.
-#[derive(Debug)]
-pub(super) struct CompleteListing {
-    pub(super) stat: Stat,
-    pub(super) zxid: i64,
-    /// The numbers of the last deletions of names, by the keys of the names.
-    pub(super) deleted: Arc<BTreeMap<u128, u64>>,
-    /// The portion of the name to check next.
-    pub(super) portion: usize,
-    /// The name to check next, and the offsets from which it is read and to which it is moved.
-    pub(super) checked: usize,
-    pub(super) read: usize,
-    pub(super) written: usize,
-    pub(super) kept: usize,
-    /// Events that follow the reply.
-    pub(super) events: BytesMut,
-}
-
-/// The kind of a watch in a `setWatches` request.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum SetWatch {
-    Data,
-    Exist,
-    Child,
-    Persistent,
-    Recursive,
-}
-
-impl SetWatch {
-    /// All kinds, in the order of the lists in a request.
-    const ALL: [SetWatch; 5] =
-        [SetWatch::Data, SetWatch::Exist, SetWatch::Child, SetWatch::Persistent, SetWatch::Recursive];
-}
-
-impl Job {
-    /// Returns the memory of the job that counts as queued, in bytes.
-    pub(super) fn queued_bytes(&self) -> usize {
-        match self {
-            Job::SetWatches(watches) => watches.bytes,
-            Job::List(_) | Job::Reply(_) => 0,
-        }
-    }
-
-    /// Returns the events that must follow the reply of this job, if the state that the reply shows is fixed.
-    pub(super) fn later_events(&mut self) -> Option<&mut BytesMut> {
-        match self {
-            Job::List(listing) => listing.complete.as_mut().map(|complete| &mut complete.events),
-            Job::SetWatches(_) | Job::Reply(_) => None,
-        }
     }
 }

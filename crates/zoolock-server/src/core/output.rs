@@ -9,9 +9,6 @@ use super::deliveries::encode_event_frame;
 use super::jobs::Job;
 use crate::ids::{ConnId, Zxid};
 
-/// Maximum number of bytes of the events that follow a list of children. Above it the connection is closed.
-const MAX_LATER_EVENTS: usize = 1 << 20;
-
 impl Core {
     pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {
         let mut frame = BytesMut::new();
@@ -25,18 +22,7 @@ impl Core {
         else {
             return;
         };
-        match state.job.as_mut().and_then(Job::later_events) {
-            // These bytes count as queued when they follow the reply.
-            Some(later) => {
-                later.extend_from_slice(frame);
-                if later.len() > MAX_LATER_EVENTS {
-                    tracing::warn!(%conn, "client does not read a list of children; closing the connection");
-                    self.cut_off(conn);
-                }
-                return;
-            }
-            None => state.output.extend_from_slice(frame),
-        }
+        state.output.extend_from_slice(frame);
         self.record_sent(conn, EVERYTHING, frame.len());
         if let Some(state) = self.conns.get_mut(&conn)
             && state.output.len() > self.config.max_output

@@ -1,11 +1,10 @@
 //! Requests of connections that have a session.
 
 use bytes::Bytes;
-use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op, perms};
+use zoolock_wire::{Acl, Code, Reader, Reply, ReplyHeader, Request, RequestHeader, WireError, op};
 
 use super::connection::{EVERYTHING, HandshakePhase, NOTHING};
 use super::jobs::WatchesToSet;
-use super::listing::LISTED;
 use super::output::encode_reply;
 use super::{Core, Now};
 use crate::acl::{self, stored_bytes};
@@ -16,8 +15,6 @@ use crate::query::query;
 use crate::txn::{Change, WriteRefusal};
 use crate::watches::WatchKinds;
 
-/// Number of steps for a request, without the work that it causes.
-const REQUEST_STEPS: usize = 20;
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
 /// Maximum length of credentials in bytes. The length is limited, because each access list with an
@@ -60,7 +57,6 @@ impl Core {
     ) {
         let ReceivedRequest { len, decoded, watches } = received;
         self.record_received(conn, len);
-        self.steps += REQUEST_STEPS + len / 16;
         let (header, request) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -113,7 +109,10 @@ impl Core {
                     state.is_ending_session = true;
                 }
                 // The reply follows when all ephemerals are deleted.
-                if self.delete_ephemerals(session, Some((conn, header.xid)), now).is_err() {
+                if self
+                    .delete_ephemerals(session, Some((conn, header.xid)), self.config.max_part, now)
+                    .is_err()
+                {
                     // No transaction number is left for ending the session. The session expires
                     // after the next epoch has started.
                     self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
@@ -132,7 +131,6 @@ impl Core {
                     true => Change::Refused(WriteRefusal::One(Code::QuotaExceeded)),
                     false => prepare(request, &self.state, requester),
                 };
-                self.steps += requester.client.steps();
                 let result = self.commit_change(session, change, now);
                 self.answer_write(conn, header.xid, shown, result);
             }
@@ -145,7 +143,7 @@ impl Core {
             }
             Request::SetWatches(_) => {
                 if let Some(watches) = watches {
-                    self.continue_set_watches(conn, watches, self.turn_steps);
+                    self.continue_set_watches(conn, watches);
                 }
             }
             Request::AddWatch { path, mode } => {
@@ -168,11 +166,7 @@ impl Core {
             }
             request => {
                 let Some(requester) = self.requester(conn, session) else { return };
-                if let Some((path, with_stat, watch)) = self.long_listing(&request, requester) {
-                    return self.begin_listing(conn, path, (with_stat, watch), header.xid);
-                }
                 let result = query(&request, &self.state, requester);
-                self.steps += requester.client.steps();
                 if result == Err(Code::QuotaExceeded) {
                     tracing::info!(
                         %conn,
@@ -293,23 +287,6 @@ impl Core {
             }
             _ => {}
         }
-    }
-
-    /// Returns the path of a list of children that is too long to be built at once, if the client may read it. Also
-    /// returns whether the reply contains the stat, and whether a watch is set.
-    fn long_listing<'r>(
-        &self,
-        request: &'r Request,
-        requester: Requester<'_>,
-    ) -> Option<(&'r str, bool, bool)> {
-        let (path, with_stat, watch) = match request {
-            Request::GetChildren { path, watch } => (path, false, *watch),
-            Request::GetChildren2 { path, watch } => (path, true, *watch),
-            _ => return None,
-        };
-        let node = self.state.tree.get(path).filter(|node| node.child_count() > LISTED)?;
-        requester.client.check_permission(node.acl(), perms::READ).ok()?;
-        Some((path, with_stat, watch))
     }
 
     fn watcher_result(number: i32, found: impl FnOnce(WatchKinds) -> bool) -> Result<Reply, Code> {

@@ -225,24 +225,30 @@ impl Core {
             // connection.
             && self.attached.get(&session) == Some(&conn)
         {
-            self.end_session(session, now);
+            self.end_session(session, self.config.max_part, now);
         }
     }
 
-    /// Ends a session and closes its connection. The connection gets no events for the deleted
-    /// ephemerals, because its client would take such an event for a deletion by another client.
-    pub(super) fn end_session(&mut self, session: SessionId, now: Now) {
+    /// Ends a session and closes its connection. Deletes about `max` of its ephemerals, and the others later. Returns the
+    /// number of short paths that would take as long. The connection gets no events for the deleted ephemerals, because
+    /// its client would take such an event for a deletion by another client.
+    pub(super) fn end_session(&mut self, session: SessionId, max: usize, now: Now) -> usize {
         self.expiry.remove(session);
         self.last_addresses.remove(&session);
         if let Some(&conn) = self.attached.get(&session) {
             self.end_watches(conn);
         }
-        if self.state.sessions.contains_key(&session) && self.delete_ephemerals(session, None, now).is_err() {
-            // No transaction number is left for ending the session. A later tick tries again.
-            self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
+        let mut deleted = 0;
+        if self.state.sessions.contains_key(&session) {
+            match self.delete_ephemerals(session, None, max, now) {
+                Ok(count) => deleted = count,
+                // No transaction number is left for ending the session. A later tick tries again.
+                Err(_) => self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms),
+            }
         }
         if let Some(conn) = self.attached.remove(&session) {
             self.close(conn);
         }
+        deleted
     }
 }

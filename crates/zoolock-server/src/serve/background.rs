@@ -1,7 +1,6 @@
-//! The continuation of long work, beside the requests of connections.
+//! Work that the core does in parts, beside the requests of connections: expiry, events, memory to free.
 //!
-//! The core counts work in steps ([`Client`](crate::Client)). A task continues long work in slices and pauses between
-//! them. `turns.rs` has the turns of connections.
+//! A task does one part after the other and pauses between them. `turns.rs` has the turns of connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +10,16 @@ use tokio::time::sleep;
 
 use super::{SharedServer, wait_until_stopped};
 
-/// Number of steps of long work in one turn with the core.
-pub(crate) const SLICE_STEPS: usize = 100_000;
+/// Approximate number of events, sessions, znodes and watches of one part. It takes about a millisecond.
+pub(crate) const PART: usize = 1000;
 
-/// The largest number of steps of a turn with the core: those of a request, with its transaction, and those of the events
-/// before it. Tests check that no request of a frame of 1 MiB takes more than 30,000,000.
-pub(crate) const MAX_TURN_STEPS: usize = 30_000_000 + SLICE_STEPS;
+/// A turn of a connection that takes longer is long. Only one connection at a time has turns that may be long.
+pub(super) const LONG_TURN: Duration = Duration::from_millis(2);
 
-/// Number of steps after which a connection's turn ends, even if it has more requests.
-pub(super) const TURN_STEPS: usize = 20_000;
-
-/// A turn of a connection with more steps is long. Only a request that takes more than [`TURN_STEPS`] alone makes a turn
-/// long. The turns of connections that miss events are treated like long ones, because thousands of connections may miss
-/// the same events.
-pub(super) const LONG_TURN_STEPS: usize = 2 * TURN_STEPS;
-
-/// The pause after a slice of long work, and after a long turn of a connection.
+/// The pause after a part of the work, and after a long turn of a connection.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Continues long work until `stop` is set.
+/// Continues the work of the core until `stop` is set.
 pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
     let room = Arc::new(Notify::new());
     // An earlier server may have left work.

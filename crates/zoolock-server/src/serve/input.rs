@@ -6,7 +6,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 use zoolock_wire::op;
 
-use super::background::{LONG_TURN_STEPS, SLICE_STEPS, TURN_STEPS, join_freed_blocks};
+use super::background::{LONG_TURN, join_freed_blocks};
 use super::outbox::OutputBuffer;
 use super::{HIGH_WATER, SharedServer};
 use crate::core::{ConnId, Readiness, ReceivedRequest, SessionSeed};
@@ -18,8 +18,7 @@ pub(super) const MAX_GREETING: usize = 8192;
 
 /// Maximum number of frames of a turn. After each turn the task goes to the end of the run queue.
 const BATCH: usize = 32;
-/// Time after which a task ends a batch of frames early, because some requests cost more than
-/// others.
+/// Time after which a turn ends early, because some requests cost more than others.
 const BATCH_TIME: Duration = Duration::from_millis(1);
 
 /// A longer frame is decoded before the core is locked. Its request may take long.
@@ -73,20 +72,14 @@ impl SharedServer {
         join_freed_blocks();
         let started_at = Instant::now();
         let mut inner = self.lock();
+        let turn_began = Instant::now();
         let now = self.now();
         inner.core.end_wait(conn, now);
         inner.core.set_unwritten(conn, output.len());
-        inner.core.limit_turns(if is_long_turn { SLICE_STEPS } else { TURN_STEPS });
         let (mut frames, mut broken, mut waits) = (0, false, false);
-        let max_steps_before = if inner.core.has_long_request(conn) { TURN_STEPS } else { SLICE_STEPS };
         let more = loop {
-            // Checked first, because `advance` continues a long request.
-            if frames > 0 && inner.core.steps() > TURN_STEPS {
-                break true;
-            }
+            let had_work = frames > 0 || inner.core.is_lagging(conn) || inner.core.has_long_request(conn);
             match inner.core.advance(conn) {
-                // The end of a long request, or missed events, have used up the turn.
-                Readiness::Ready if frames == 0 && inner.core.steps() > max_steps_before => break true,
                 Readiness::Ready => {}
                 Readiness::Busy => {
                     waits = true;
@@ -97,7 +90,8 @@ impl SharedServer {
                     break false;
                 }
             }
-            let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
+            // Events and the end of a long request may use up the turn, too.
+            let full = frames == BATCH || had_work && turn_began.elapsed() > BATCH_TIME;
             // A client that is not admitted must not make the server buffer a large frame.
             let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = max_len.min(self.timing.max_frame);
@@ -145,12 +139,12 @@ impl SharedServer {
         }
         let is_alone = self.timing.may_block && was_active && frames == 1 && input.is_empty();
         let must_write = self.journal_decided(&mut inner, is_alone);
-        let steps = self.end_turn(&mut inner, Some(conn));
+        self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
         inner.record_lagging(conn);
         let has_long_request = inner.core.has_long_request(conn);
         let is_unfinished = waits || has_long_request;
-        let took_long = steps > LONG_TURN_STEPS;
+        let took_long = turn_began.elapsed() > LONG_TURN;
         InputStatus {
             closing,
             more,

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use rustix::process::{Resource, getrlimit};
 
 use super::SharedServer;
-use super::background::MAX_TURN_STEPS;
 use crate::caps::{MAX_OPERATIONS, MAX_PATH_NAMES, MAX_REPLY_BYTES};
 use crate::core::CoreConfig;
 
@@ -65,8 +64,6 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
         gauge("local_sessions", 0),
         gauge("uptime", uptime),
         // The budgets, which ZooKeeper does not have. A limit of 0 means no limit.
-        gauge("budget_turn_steps", stats.longest_turn as u64),
-        gauge("budget_turn_steps_limit", MAX_TURN_STEPS as u64),
         gauge("budget_znode_bytes", stats.znode_memory as u64),
         gauge("budget_znode_bytes_limit", max_znode_memory as u64),
         gauge("budget_sessions", stats.sessions as u64),

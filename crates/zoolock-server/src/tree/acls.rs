@@ -35,25 +35,21 @@ impl Acls {
         new
     }
 
-    /// Counts one znode less with this list. Drops the list if no znode has it.
-    pub(super) fn remove_user(&mut self, id: u32) {
+    /// Counts one znode less with this list. Removes and returns the list if no znode has it.
+    pub(super) fn remove_user(&mut self, id: u32) -> Option<AclList> {
         let shared = &mut self.lists[id as usize];
         shared.users -= 1;
-        if shared.users == 0 {
-            let SharedAcl { list, .. } = self.lists.remove(id as usize);
-            self.bytes -= memory(&list);
-            self.index.remove(list.hash_number(), id);
+        if shared.users > 0 {
+            return None;
         }
+        let SharedAcl { list, .. } = self.lists.remove(id as usize);
+        self.bytes -= memory(&list);
+        self.index.remove(list.hash_number(), id);
+        Some(list)
     }
 
     pub(super) fn get(&self, id: u32) -> &AclList {
         &self.lists[id as usize].list
-    }
-
-    /// Returns the number of steps for the drop of a list, divided by the number of znodes with this list.
-    pub(super) fn drop_steps(&self, id: u32) -> usize {
-        let SharedAcl { list, users } = &self.lists[id as usize];
-        list.drop_steps() / *users as usize
     }
 
     /// Returns the approximate memory of the lists in bytes.

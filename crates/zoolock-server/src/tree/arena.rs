@@ -84,12 +84,17 @@ impl TreeNode {
         })
     }
 
-    /// Returns the data, which is shared if it is large, and copied otherwise.
-    pub(super) fn record_data(&self) -> Option<Bytes> {
+    /// Returns the data if it has its own buffer, which is shared.
+    pub(super) fn large_data(&self) -> Option<Bytes> {
         match &self.text {
             Text::Large(large) => Some(large.1.clone()),
-            Text::Small(_) => self.data().map(Bytes::copy_from_slice),
+            Text::Small(_) => None,
         }
+    }
+
+    /// Returns the data, which is shared if it is large, and copied otherwise.
+    pub(super) fn record_data(&self) -> Option<Bytes> {
+        self.large_data().or_else(|| self.data().map(Bytes::copy_from_slice))
     }
 
     pub(super) fn child_count(&self) -> u32 {
@@ -163,18 +168,6 @@ impl Arena {
     pub(super) fn children(&self, id: u32) -> impl Iterator<Item = &TreeNode> {
         let node = |id: u32| to_option(id).map(|id| self.node(id));
         successors(node(self.node(id).first), move |child| node(child.next))
-    }
-
-    /// Returns the slots of the children after the child `after`, or of all children without `after`, oldest first.
-    pub(super) fn child_ids(&self, parent: u32, after: Option<u32>) -> impl Iterator<Item = u32> {
-        let first = after.map_or_else(|| self.node(parent).first, |after| self.node(after).next);
-        successors(to_option(first), |id| to_option(self.node(*id).next))
-    }
-
-    /// Returns the slot of the sibling before a znode.
-    pub(super) fn previous_sibling(&self, id: u32) -> Option<u32> {
-        let node = self.node(id);
-        (self.parent(id).map(|parent| self.node(parent).first) != Some(id)).then_some(node.prev)
     }
 
     pub(super) fn find(&self, path: &str) -> Option<u32> {

@@ -71,8 +71,6 @@ enum Step {
     Begin,
     Chunk(usize),
     Abandon,
-    OpenCursor(Index),
-    ReadChildren(usize),
 }
 
 fn data() -> impl Strategy<Value = Option<Bytes>> {
@@ -105,27 +103,21 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Begin),
         6 => (0..5_usize).prop_map(Step::Chunk),
         1 => Just(Step::Abandon),
-        1 => any().prop_map(Step::OpenCursor),
-        6 => (1..3_usize).prop_map(Step::ReadChildren),
     ]
 }
-
-/// A cursor, its znode with the zxid of its creation, and the names that it has read, each with the zxid of its creation.
-type ReadCursor = (ChildCursor, String, Zxid, Vec<(String, Zxid)>);
 
 /// A tree, its model, and the expected and actual records of a snapshot.
 struct TreeAndModel {
     tree: Tree,
     model: Model,
     snapshot: Option<(Model, Vec<NodeRecord>)>,
-    cursor: Option<ReadCursor>,
     now: i64,
 }
 
 impl TreeAndModel {
     fn new() -> Self {
         let tree = Tree::new();
-        TreeAndModel { model: Model::of(&tree), tree, snapshot: None, cursor: None, now: 0 }
+        TreeAndModel { model: Model::of(&tree), tree, snapshot: None, now: 0 }
     }
 
     fn pick_path(&self, at: Index) -> String {
@@ -197,7 +189,6 @@ impl TreeAndModel {
                 }
                 self.tree = Tree::from_records(records).map_err(TestCaseError::fail)?;
                 self.snapshot = None;
-                self.cursor = None;
             }
             Step::Begin => {
                 self.tree.begin_snapshot();
@@ -208,50 +199,6 @@ impl TreeAndModel {
                 self.tree.abandon_snapshot();
                 self.snapshot = None;
             }
-            Step::OpenCursor(at) => {
-                let path = self.pick_path(at);
-                if let Some((cursor, ..)) = self.cursor.take() {
-                    self.tree.close_cursor(cursor);
-                }
-                let cursor = self.tree.open_cursor(&path).expect("znode exists in the model");
-                let czxid = self.model.0[&path].meta.czxid;
-                self.cursor = Some((cursor, path, czxid, Vec::new()));
-            }
-            Step::ReadChildren(max) => return self.read_children(max),
-        }
-        Ok(())
-    }
-
-    /// Reads children through the cursor. At the end, the names that were read and not deleted since are exactly the
-    /// children.
-    fn read_children(&mut self, max: usize) -> Result<(), TestCaseError> {
-        let Some((cursor, path, czxid, mut names)) = self.cursor.take() else { return Ok(()) };
-        let model = &self.model.0;
-        let child = |name: &str| format!("{}/{name}", path.trim_end_matches('/'));
-        let mut read = Vec::new();
-        let count = self.tree.read_children(cursor, max, |name| {
-            read.push(name.to_owned());
-            true
-        });
-        let exists = model.get(&path).is_some_and(|record| record.meta.czxid == czxid);
-        prop_assert_eq!(count.is_some(), exists);
-        let Some((count, is_complete)) = count else { return Ok(()) };
-        prop_assert_eq!(count, read.len());
-        names.extend(read.into_iter().map(|name| {
-            let created = model[&child(&name)].meta.czxid;
-            (name, created)
-        }));
-        if is_complete {
-            names.retain(|(name, created)| {
-                model.get(&child(name)).is_some_and(|record| record.meta.czxid == *created)
-            });
-            let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-            let mut sorted = names.clone();
-            sorted.sort_unstable();
-            prop_assert_eq!(sorted, self.model.children(&path).into_iter().collect::<Vec<_>>());
-            self.tree.close_cursor(cursor);
-        } else {
-            self.cursor = Some((cursor, path, czxid, names));
         }
         Ok(())
     }
@@ -303,7 +250,7 @@ impl TreeAndModel {
         prop_assert_eq!(tree.emptied_containers(), model.paths_where(|record| model.emptied(record)));
         for now in [0, *now, now + 7, now + 1000] {
             prop_assert_eq!(
-                tree.expired_paths(now, usize::MAX, |_| 0),
+                tree.expired_paths(now, usize::MAX),
                 model.paths_where(|record| model.expired(record, now))
             );
         }

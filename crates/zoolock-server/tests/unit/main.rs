@@ -6,7 +6,6 @@ mod sim_disk;
 mod core_client;
 mod core_connections;
 mod core_properties;
-mod cost;
 mod listing;
 mod lists;
 mod log;

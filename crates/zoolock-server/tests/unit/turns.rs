@@ -1,17 +1,13 @@
-//! The cost of one turn with the core, and connections that wait for their turns.
+//! Turns with the core, and connections that wait for their turns.
 
 use bytes::{Bytes, BytesMut};
-use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
 use zoolock_wire::{Acl, CreateRequest, Request, SetWatches, op, perms};
 
-use crate::work::{Measured, open, small_turns};
+use crate::work::{TestCore, open, small_parts};
 
 fn set(path: &str) -> Request {
     Request::SetData { path: path.into(), data: None, version: -1 }
-}
-
-fn watch(path: impl Into<String>) -> Request {
-    Request::Exists { path: path.into(), watch: true }
 }
 
 fn create_with_data(path: &str, len: usize) -> Request {
@@ -21,13 +17,13 @@ fn create_with_data(path: &str, len: usize) -> Request {
 }
 
 /// The time at which a session that began at the start expires, unless its client is heard of.
-fn after_timeout(core: &Measured) -> Now {
+fn after_timeout(core: &TestCore) -> Now {
     Now { mono_ms: core.now.mono_ms + 10_000, ..core.now }
 }
 
 #[test]
 fn session_lives_while_the_server_does_not_read() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let (holder, silent) = (core.connect(), core.connect());
     core.core.begin_wait(holder);
     core.now = after_timeout(&core);
@@ -50,23 +46,21 @@ fn session_lives_while_the_server_does_not_read() {
 
 #[test]
 fn sessions_without_ephemerals_expire_in_parts() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     for _ in 0..5000 {
         let conn = core.connect();
         core.core.remove_connection(conn, core.now);
     }
     core.now = after_timeout(&core);
     core.core.expire_due_sessions(core.now);
-    core.end_turn();
     assert!(core.core.session_count() > 1000, "{} sessions left", core.core.session_count());
     assert!(core.work() > 1);
     assert_eq!(core.core.session_count(), 0);
-    core.check_turns();
 }
 
 #[test]
 fn each_kind_of_work_ends_a_turn() {
-    let mut core = Measured::new(CoreConfig { slice_steps: 1, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_part: 1, ..small_parts() });
     let writer = core.connect();
     let ttl = CreateRequest {
         op: op::CREATE_TTL,
@@ -96,39 +90,29 @@ fn each_kind_of_work_ends_a_turn() {
 #[test]
 fn events_of_deep_znodes_are_delivered_in_parts() {
     const DEPTH: usize = 1000;
-    let mut core = Measured::new(small_turns());
+    const EVENTS: usize = 130;
+    let mut core = TestCore::new(small_parts());
     let (writer, watcher) = (core.connect(), core.connect());
     let mut path = String::new();
     for _ in 0..DEPTH {
         path.push_str("/a");
         core.call(writer, &open(path.clone()));
     }
-    core.call(writer, &create_with_data("/large", 100_000));
-    core.call(writer, &open("/x"));
-    for number in 0..1100 {
-        core.call(watcher, &watch(format!("/none/{number}")));
-    }
-    core.call(watcher, &watch("/x"));
-    // The watcher does not read. So events are kept for it.
-    core.send(watcher, &Request::GetData { path: "/large".into(), watch: false });
-    core.send(writer, &Request::Multi(vec![set("/x"); 2500]));
-    core.finish(writer);
-    for _ in 0..130 {
-        core.call(writer, &set(&path));
-    }
-    core.work();
-    assert!(core.core.is_lagging(watcher));
+    core.call(watcher, &Request::AddWatch { path: "/".into(), mode: 1 });
+    core.send(writer, &Request::Multi(vec![set(&path); EVENTS]));
+    let mut events = core.take(watcher).events.len();
     while core.core.is_lagging(watcher) {
-        core.take(watcher);
         core.core.advance(watcher);
-        core.end_turn();
+        let taken = core.take(watcher).events.len();
+        assert!(taken <= 20, "one turn delivered {taken} events");
+        events += taken;
     }
-    core.check_turns();
+    assert_eq!(events, EVENTS);
 }
 
 #[test]
 fn delivered_events_are_dropped_in_parts() {
-    let mut core = Measured::new(CoreConfig { slice_steps: 1, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_part: 1, ..small_parts() });
     let (writer, watcher) = (core.connect(), core.connect());
     core.call(writer, &open("/a"));
     core.call(watcher, &Request::AddWatch { path: "/a".into(), mode: 0 });
@@ -140,7 +124,6 @@ fn delivered_events_are_dropped_in_parts() {
         core.take(watcher);
         core.finish(watcher);
         core.core.continue_work(core.now);
-        core.end_turn();
         let now = core.core.stats().undelivered;
         assert!(before - now <= part, "one turn dropped {} bytes of events", before - now);
         before = now;
@@ -151,7 +134,7 @@ fn delivered_events_are_dropped_in_parts() {
 #[test]
 fn reply_is_not_sent_before_its_events_when_the_server_stops() {
     for changes in [1, 100, 4000] {
-        let mut core = Measured::new(small_turns());
+        let mut core = TestCore::new(small_parts());
         let client = core.connect();
         core.call(client, &open("/a"));
         core.call(client, &Request::AddWatch { path: "/a".into(), mode: 0 });
@@ -162,14 +145,12 @@ fn reply_is_not_sent_before_its_events_when_the_server_stops() {
             0 => assert!(changes > 100, "the reply to {changes} changes is missing"),
             _ => assert_eq!(output.events.len(), changes),
         }
-        core.end_turn();
-        core.check_turns();
     }
 }
 
 #[test]
 fn closing_connections_are_cut_off_before_others() {
-    let mut core = Measured::new(CoreConfig { max_queued: 1_000_000, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_queued: 1_000_000, ..small_parts() });
     let writer = core.connect();
     core.call(writer, &create_with_data("/large", 99_880));
     core.call(writer, &create_with_data("/small", 900));
@@ -199,7 +180,7 @@ fn closing_connections_are_cut_off_before_others() {
 
 #[test]
 fn watches_that_are_not_set_yet_count_as_queued() {
-    let mut core = Measured::new(CoreConfig { max_queued: 1_500_000, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_queued: 1_500_000, ..small_parts() });
     let paths: Vec<String> = (0..20_000).map(|number| format!("/{number:05}")).collect();
     let set = Request::SetWatches(SetWatches {
         relative_zxid: 1,
@@ -229,7 +210,6 @@ fn watches_that_are_not_set_yet_count_as_queued() {
     let (mut events, mut replies) = (0, 0);
     while replies == 0 {
         core.core.advance(reader);
-        core.end_turn();
         let output = core.take(reader);
         events += output.events.len();
         replies += output.replies.len();
@@ -240,14 +220,12 @@ fn watches_that_are_not_set_yet_count_as_queued() {
         core.core.remove_connection(conn, core.now);
     }
     assert_eq!(core.core.stats().queued, 0);
-    core.check_turns();
 }
 
-/// A transaction with as many steps as are allowed has eight deep events for each of several connections.
 #[test]
 fn events_of_a_long_transaction_are_delivered_later() {
     const DEPTH: usize = 1800;
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let clients: Vec<ConnId> = (0..4).map(|_| core.connect()).collect();
     let mut parent = String::new();
     for _ in 0..DEPTH {
@@ -258,43 +236,15 @@ fn events_of_a_long_transaction_are_delivered_later() {
         core.call(*client, &Request::AddWatch { path: "/".into(), mode: 1 });
         core.call(*client, &Request::AddWatch { path: parent.clone(), mode: 0 });
     }
-    core.longest = 0;
     let creates = (0..4).map(|number| open(format!("{parent}/{number}"))).collect();
     core.send(clients[0], &Request::Multi(creates));
-    assert!((300_000..=400_000).contains(&core.longest), "a turn took {} steps", core.longest);
     core.finish(clients[0]);
     core.work();
-    core.check_turns();
     for client in &clients {
         let output = core.take(*client);
         assert!(output.events.len() >= 4, "{} events", output.events.len());
         assert_eq!(output.replies.len(), usize::from(client == &clients[0]));
         assert!(output.replies.iter().all(|(error, _)| *error == 0));
         assert!(output.events.iter().all(|(replies, _)| *replies == 0), "the reply came before its events");
-    }
-}
-
-/// A connection whose turn should be short begins a long request with few steps.
-#[test]
-fn long_request_in_a_short_turn_begins_with_few_steps() {
-    const SHORT: usize = 20_000;
-    for request in [
-        Request::SetWatches(SetWatches { exist: vec!["/x".into(); 1500], ..SetWatches::default() }),
-        Request::GetChildren { path: "/many".into(), watch: false },
-    ] {
-        let mut core = Measured::new(small_turns());
-        let client = core.connect();
-        core.call(client, &open("/many"));
-        for number in 0..20_000 {
-            core.call(client, &open(format!("/many/{number}")));
-        }
-        core.core.limit_turns(SHORT);
-        core.longest = 0;
-        core.send(client, &request);
-        assert!(core.longest < 2 * SHORT, "the turn took {} steps", core.longest);
-        assert_eq!(core.core.advance(client), Readiness::Busy);
-        core.core.limit_turns(usize::MAX);
-        core.finish(client);
-        assert_eq!(core.take(client).replies.len(), 1);
     }
 }

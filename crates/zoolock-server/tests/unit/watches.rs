@@ -3,7 +3,7 @@
 use zoolock_server::core::CoreConfig;
 use zoolock_wire::{Request, SetWatches};
 
-use crate::work::{Measured, open, small_turns};
+use crate::work::{TestCore, open, small_parts};
 
 /// Returns paths of a megabyte with a common beginning.
 fn long_paths(count: usize) -> Vec<String> {
@@ -19,7 +19,7 @@ fn set(path: &str) -> Request {
 fn watches_on_long_paths_are_forgotten_in_parts() {
     const WATCHES: usize = 60;
     for mode in [None, Some(1)] {
-        let mut core = Measured::new(small_turns());
+        let mut core = TestCore::new(small_parts());
         let client = core.connect();
         for path in long_paths(WATCHES) {
             let request = match mode {
@@ -30,17 +30,16 @@ fn watches_on_long_paths_are_forgotten_in_parts() {
         }
         assert_eq!(core.core.stats().watches, WATCHES);
         core.core.remove_connection(client, core.now);
-        let turns = core.work();
-        assert!(turns > 2, "all watches were forgotten in {turns} turns");
+        let parts = core.work();
+        assert!(parts > 2, "all watches were forgotten in {parts} parts");
         assert_eq!(core.core.stats().watched_paths, 0);
-        core.check_turns();
     }
 }
 
 #[test]
 fn watches_on_long_paths_get_their_events() {
-    // With so few steps, events are delivered later.
-    let mut core = Measured::new(CoreConfig { slice_steps: 1, ..small_turns() });
+    // With such small parts, events are delivered later.
+    let mut core = TestCore::new(CoreConfig { max_part: 1, ..small_parts() });
     let (watcher, writer) = (core.connect(), core.connect());
     core.call(writer, &open("/x"));
     let paths = long_paths(10);
@@ -59,13 +58,12 @@ fn watches_on_long_paths_get_their_events() {
     events += core.take(watcher).events.len();
     assert_eq!(events, 2);
     assert_eq!(core.core.stats().watches, 8);
-    core.check_turns();
 }
 
 #[test]
 fn watches_on_all_ancestors_get_each_event_once() {
     const EVENTS: usize = 50;
-    let mut core = Measured::new(CoreConfig { slice_steps: 1, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_part: 1, ..small_parts() });
     let (watcher, writer) = (core.connect(), core.connect());
     let mut path = String::new();
     for _ in 0..20 {
@@ -87,7 +85,7 @@ fn watches_on_all_ancestors_get_each_event_once() {
 #[test]
 fn ended_watches_do_not_accumulate() {
     const WATCHES: usize = 300;
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     for round in 0..20 {
         let client = core.connect();
         let exist = (0..WATCHES).map(|number| format!("/{round}-{number}")).collect();
@@ -97,5 +95,4 @@ fn ended_watches_do_not_accumulate() {
         let kept = core.core.stats().watch_sides;
         assert!(kept <= 2 * WATCHES, "{kept} watches are in memory");
     }
-    core.check_turns();
 }

@@ -1,65 +1,33 @@
-//! Long work in small portions: no turn with the core takes more than its share of steps, and the portions have the same
-//! effects as the whole.
-
-use std::time::{Duration, Instant};
+//! Work in parts: no part is larger than its share, and the parts have the same effects as the whole.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now, Readiness, ReceivedRequest};
-use zoolock_wire::{
-    Acl, Code, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
-};
+use zoolock_wire::{Acl, Code, CreateRequest, Reader, ReplyHeader, Request, SetWatches, op, perms};
 
 use crate::core_client::{config, connect, frame};
 
 const NOW: Now = Now { mono_ms: 0, wall_ms: 1_000_000 };
-/// Maximum number of steps of a slice of work, as in the server.
-const SLICE: usize = 100_000;
-/// Maximum number of steps of one request of 1 MiB or one slice.
-pub(crate) const TURN: usize = 30_000_000;
-
-pub(crate) fn small_turns() -> CoreConfig {
-    CoreConfig { slice_steps: SLICE, max_output: 64 << 20, ..config() }
+pub(crate) fn small_parts() -> CoreConfig {
+    CoreConfig { max_part: 1000, max_output: 64 << 20, ..config() }
 }
 
-/// A core whose turns are measured.
-pub(crate) struct Measured {
+/// A core with its clients. Work is continued only when the test asks for it.
+pub(crate) struct TestCore {
     pub(crate) core: Core,
     pub(crate) now: Now,
     sessions: u64,
-    /// Number of steps of the longest turn.
-    pub(crate) longest: usize,
-    /// Time and number of steps of the turn that took the longest time.
-    pub(crate) slowest: Duration,
-    pub(crate) slowest_steps: usize,
-    began: Instant,
 }
 
-impl Measured {
+impl TestCore {
     pub(crate) fn new(config: CoreConfig) -> Self {
-        let (slowest, began) = (Duration::ZERO, Instant::now());
-        let core = Core::new(config, 1);
-        Measured { core, now: NOW, sessions: 0, longest: 0, slowest, slowest_steps: 0, began }
-    }
-
-    pub(crate) fn end_turn(&mut self) {
-        let (steps, time) = (self.core.take_steps(), self.began.elapsed());
-        self.longest = self.longest.max(steps);
-        if time > self.slowest {
-            (self.slowest, self.slowest_steps) = (time, steps);
-        }
-    }
-
-    pub(crate) fn begin_turn(&mut self) {
-        self.began = Instant::now();
+        TestCore { core: Core::new(config, 1), now: NOW, sessions: 0 }
     }
 
     pub(crate) fn connect(&mut self) -> ConnId {
-        self.begin_turn();
         self.sessions += 1;
         let conn = connect(&mut self.core, self.sessions, self.now);
-        self.end_turn();
         self.take(conn);
         conn
     }
@@ -72,32 +40,21 @@ impl Measured {
     }
 
     pub(crate) fn send(&mut self, conn: ConnId, request: &Request) {
-        // The server decodes large frames before a turn.
-        let request = ReceivedRequest::decode(&frame(request));
-        self.begin_turn();
-        self.core.receive_decoded(conn, request, self.now);
-        self.end_turn();
+        self.core.receive_decoded(conn, ReceivedRequest::decode(&frame(request)), self.now);
     }
 
     pub(crate) fn finish(&mut self, conn: ConnId) {
-        self.begin_turn();
-        while self.core.advance(conn) == Readiness::Busy {
-            self.end_turn();
-            self.begin_turn();
-        }
-        self.end_turn();
+        while self.core.advance(conn) == Readiness::Busy {}
     }
 
-    /// Continues the work of the core until nothing is left. Returns the number of turns.
+    /// Continues the work of the core until nothing is left. Returns the number of parts.
     pub(crate) fn work(&mut self) -> usize {
-        let mut turns = 0;
+        let mut parts = 0;
         while self.core.has_work() {
-            self.begin_turn();
             self.core.continue_work(self.now);
-            self.end_turn();
-            turns += 1;
+            parts += 1;
         }
-        turns
+        parts
     }
 
     pub(crate) fn take(&mut self, conn: ConnId) -> Output {
@@ -105,11 +62,6 @@ impl Measured {
         self.core.take_output(conn, &mut bytes);
         self.core.set_unwritten(conn, 0);
         Output::of(&bytes)
-    }
-
-    #[track_caller]
-    pub(crate) fn check_turns(&self) {
-        assert!(self.longest <= TURN, "a turn took {} steps", self.longest);
     }
 }
 
@@ -151,44 +103,11 @@ fn ephemeral(path: String) -> Request {
     create(path, vec![Acl::anyone(perms::ALL)], 1)
 }
 
-/// The number of small operations that fit into a frame of 1 MiB.
-fn in_one_frame(size: usize) -> usize {
-    (1 << 20) / size
-}
-
-#[test]
-fn long_access_lists_cost_little() {
-    let mut core = Measured::new(small_turns());
-    let attacker = core.connect();
-    for number in 0..63 {
-        let credentials = Hidden(format!("{}:{number}", "u".repeat(900)).into_bytes());
-        core.call(attacker, &Request::Auth { kind: 0, scheme: "digest".into(), credentials });
-    }
-    for list in 0..300 {
-        let digest = |number| Identity::new("digest", format!("{}{number}:{list}", "u".repeat(900)));
-        let mut acl: Vec<Acl> =
-            (0..1023).map(|number| Acl { perms: perms::READ, identity: digest(number) }).collect();
-        acl.push(Acl::anyone(perms::ALL));
-        assert_eq!(core.call(attacker, &create(format!("/{list}"), acl, 0)), 0);
-    }
-    let mut refused = 0;
-    let paths = (0..in_one_frame(17)).map(|number| format!("/{}", number % 300));
-    let checks: Vec<Request> = paths.clone().map(|path| Request::Check { path, version: -1 }).collect();
-    let reads: Vec<Request> = paths.map(|path| Request::GetData { path, watch: false }).collect();
-    for len in [100, 1000, 10_000, checks.len()] {
-        let code = core.call(attacker, &Request::Multi(checks[..len].to_vec()));
-        refused += usize::from(code != 0);
-        core.call(attacker, &Request::MultiRead(reads[..len.min(reads.len())].to_vec()));
-    }
-    core.check_turns();
-    assert!(refused < 4, "a small multi is refused");
-}
-
 #[test]
 fn end_of_a_large_session_is_done_in_parts() {
     const EPHEMERALS: usize = 20_000;
     const WATCHERS: usize = 100;
-    let mut core = Measured::new(CoreConfig { max_undelivered: 128 << 20, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_undelivered: 128 << 20, ..small_parts() });
     let owner = core.connect();
     core.call(owner, &open("/locks"));
     for number in 0..EPHEMERALS {
@@ -201,6 +120,7 @@ fn end_of_a_large_session_is_done_in_parts() {
     let witness = core.connect();
     core.call(witness, &Request::GetData { path: format!("/locks/{}", EPHEMERALS - 1), watch: true });
     core.send(owner, &Request::CloseSession);
+    assert!(core.core.state().tree.ephemerals_count() >= EPHEMERALS - 1000, "one part deletes more");
     assert!(core.take(owner).replies.is_empty(), "the session is closed before its ephemerals are deleted");
     assert_eq!(core.core.advance(owner), Readiness::Blocked);
     // Other sessions are served at once. A connection with watches gets the events that it watches before its reply.
@@ -208,7 +128,6 @@ fn end_of_a_large_session_is_done_in_parts() {
     let mut got = vec![0; WATCHERS];
     loop {
         core.core.continue_work(core.now);
-        core.end_turn();
         let mut taken = 0;
         for (watcher, got) in watchers.iter().zip(&mut got) {
             let events = core.take(*watcher).events.len();
@@ -224,12 +143,11 @@ fn end_of_a_large_session_is_done_in_parts() {
     assert_eq!(core.take(owner).replies.len(), 1, "the reply follows the last deletion");
     assert_eq!(core.take(witness).events.len(), 1);
     assert_eq!(core.core.state().tree.ephemerals_count(), 0);
-    core.check_turns();
 }
 
 #[test]
 fn slow_watcher_is_closed_and_others_get_all_events() {
-    let mut core = Measured::new(CoreConfig { max_undelivered: 4 << 20, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_undelivered: 4 << 20, ..small_parts() });
     let (writer, slow, quick) = (core.connect(), core.connect(), core.connect());
     core.call(writer, &open("/a"));
     for conn in [slow, quick] {
@@ -248,67 +166,47 @@ fn slow_watcher_is_closed_and_others_get_all_events() {
                 break;
             }
             core.core.continue_work(core.now);
-            core.end_turn();
         }
     }
     assert_eq!(events, 100_000);
     assert!(core.core.is_cut_off(slow) && !core.core.is_cut_off(quick));
-    core.check_turns();
 }
 
 #[test]
-fn deep_znodes_cost_little() {
-    let mut core = Measured::new(small_turns());
+fn path_of_a_znode_has_4096_names() {
+    let mut core = TestCore::new(small_parts());
     let client = core.connect();
     let mut path = String::new();
-    let mut refused = None;
-    for depth in 1..6000 {
+    for _ in 0..4096 {
         path.push_str("/a");
-        core.call(client, &Request::AddWatch { path: path.clone(), mode: 1 });
-        if core.call(client, &open(path.clone())) != 0 {
-            refused = Some(depth);
-            break;
-        }
+        assert_eq!(core.call(client, &open(path.clone())), 0);
     }
-    assert_eq!(refused, Some(4097), "the depth of a znode is limited");
-    path.truncate(path.len() - 2);
-    let sets: Vec<Request> = (0..in_one_frame(path.len()))
-        .map(|_| Request::SetData { path: path.clone(), data: None, version: -1 })
-        .collect();
-    core.call(client, &Request::Multi(sets));
-    core.call(client, &Request::SetData { path, data: None, version: -1 });
-    core.work();
-    core.check_turns();
+    assert_eq!(core.call(client, &open(format!("{path}/a"))), Code::QuotaExceeded.number());
+    assert_eq!(core.call(client, &Request::Delete { path, version: -1 }), 0);
 }
 
 #[test]
 fn watches_are_set_and_forgotten_in_parts() {
-    let mut core = Measured::new(small_turns());
+    const WATCHES: usize = 20_000;
+    let mut core = TestCore::new(small_parts());
     let (client, witness) = (core.connect(), core.connect());
-    for round in 0..4 {
-        let paths = (0..100_000).map(|number| format!("/{round}.{number}")).collect();
-        let set = SetWatches {
-            relative_zxid: 1,
-            data: Vec::new(),
-            exist: paths,
-            child: Vec::new(),
-            persistent: None,
-            recursive: None,
-        };
-        assert_eq!(core.call(client, &Request::SetWatches(set)), 0);
+    let exist = (0..WATCHES).map(|number| format!("/{number}")).collect();
+    core.send(client, &Request::SetWatches(SetWatches { exist, ..SetWatches::default() }));
+    let mut set = core.core.stats().watches;
+    while core.core.advance(client) == Readiness::Busy {
+        let before = std::mem::replace(&mut set, core.core.stats().watches);
+        assert!(set - before <= 1024, "one turn set {} watches", set - before);
     }
-    assert_eq!(core.core.stats().watches, 400_000);
+    assert_eq!((core.core.stats().watches, core.take(client).replies.len()), (WATCHES, 1));
     core.core.remove_connection(client, core.now);
-    core.end_turn();
-    assert_eq!(core.call(witness, &open("/0.0")), 0);
-    core.work();
+    assert_eq!(core.call(witness, &open("/0")), 0);
+    assert!(core.work() >= WATCHES / 1000, "the watches were forgotten in fewer parts");
     assert_eq!(core.core.stats().watch_sides, 0);
-    core.check_turns();
 }
 
 #[test]
 fn watches_of_all_connections_have_a_limit() {
-    let mut core = Measured::new(CoreConfig { max_total_watches: 1000, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_total_watches: 1000, ..small_parts() });
     let small = core.connect();
     core.call(small, &Request::Exists { path: "/mine".into(), watch: true });
     let greedy = core.connect();
@@ -323,7 +221,7 @@ fn watches_of_all_connections_have_a_limit() {
 
 #[test]
 fn expiry_of_many_sessions_and_znodes_is_done_in_parts() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let first = core.connect();
     core.call(first, &open("/locks"));
     for number in 0..2000 {
@@ -346,31 +244,28 @@ fn expiry_of_many_sessions_and_znodes_is_done_in_parts() {
     core.call(first, &Request::Ping);
     core.now.mono_ms = 6000;
     core.core.expire_due_sessions(core.now);
-    core.end_turn();
     core.core.remove_empty_containers(core.now);
-    core.end_turn();
-    assert!(core.core.session_count() > 1, "all sessions expired in one turn");
+    assert!(core.core.session_count() > 1, "all sessions expired in one part");
     assert!(core.work() > 1);
     assert_eq!(
         (core.core.session_count(), core.core.state().tree.get("/locks").map(|node| node.child_count())),
         (1, Some(0))
     );
-    core.check_turns();
 }
 
 #[test]
 fn ended_session_is_deleted_after_a_restart() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let (owner, other) = (core.connect(), core.connect());
     core.call(owner, &open("/locks"));
-    for number in 0..1000 {
+    for number in 0..2500 {
         core.call(owner, &ephemeral(format!("/locks/{number}")));
     }
     core.send(owner, &Request::CloseSession);
     let state = core.core.state().clone();
     assert_eq!((state.sessions.len(), state.ending.len()), (1, 1), "the session has ended at once");
     assert!(state.tree.ephemerals_count() > 0);
-    let mut restarted = Core::restore(small_turns(), state, 2, NOW);
+    let mut restarted = Core::restore(small_parts(), state, 2, NOW);
     while restarted.has_work() {
         restarted.continue_work(NOW);
     }
@@ -378,7 +273,7 @@ fn ended_session_is_deleted_after_a_restart() {
     assert_eq!(core.call(other, &Request::Ping), 0);
 }
 
-/// A request of one of three clients in the comparison of turns.
+/// A request of one of three clients in the comparison of parts.
 fn request() -> impl Strategy<Value = Request> {
     let path = || prop_oneof!["(/[ab]){1,3}", Just("/".to_owned())];
     let paths = move || vec(path(), 0..4);
@@ -397,10 +292,10 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    /// A core with the smallest turns sends the same replies and events in the same order as one without limits.
+    /// A core with the smallest parts sends the same replies and events in the same order as one without limits.
     #[test]
-    fn small_turns_change_no_output(steps in vec((0..3_usize, request()), 0..80)) {
-        let mut cores = [1, usize::MAX].map(|slice_steps| Measured::new(CoreConfig { slice_steps, ..config() }));
+    fn small_parts_change_no_output(steps in vec((0..3_usize, request()), 0..80)) {
+        let mut cores = [1, usize::MAX].map(|max_part| TestCore::new(CoreConfig { max_part, ..config() }));
         let conns = cores.each_mut().map(|core| [core.connect(), core.connect(), core.connect()]);
         for (client, request) in steps {
             for (core, conns) in cores.iter_mut().zip(&conns) {
@@ -422,7 +317,7 @@ proptest! {
 }
 
 /// Returns a multi of creates below a znode of this depth, which exists.
-fn creates(core: &mut Measured, client: ConnId, count: usize, depth: usize) -> Request {
+fn creates(core: &mut TestCore, client: ConnId, count: usize, depth: usize) -> Request {
     let mut path = String::new();
     for level in 1..depth {
         path.push_str("/a");
@@ -442,7 +337,7 @@ fn multi_is_limited_by_its_operations_alone() {
         (6000, 60, true),
         (500, 1000, true),
     ] {
-        let mut core = Measured::new(small_turns());
+        let mut core = TestCore::new(small_parts());
         let client = core.connect();
         let request = creates(&mut core, client, count, depth);
         let before = core.core.stats().znodes;
@@ -450,13 +345,12 @@ fn multi_is_limited_by_its_operations_alone() {
         let created = core.core.stats().znodes - before;
         let expected = if accepted { (0, count) } else { (Code::QuotaExceeded.number(), 0) };
         assert_eq!((err, created), expected, "{count} creates at depth {depth}");
-        core.check_turns();
     }
 }
 
 #[test]
 fn reads_are_limited_by_operations_and_size_of_reply() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let client = core.connect();
     for (path, len) in [("/small", 10), ("/large", 400 << 10)] {
         core.call(client, &open(path));
@@ -475,7 +369,7 @@ fn reads_are_limited_by_operations_and_size_of_reply() {
 
 #[test]
 fn list_of_ephemerals_is_limited_by_its_size() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let client = core.connect();
     let long = format!("/{}", "n".repeat(100_000));
     for parent in ["/locks", &long] {
@@ -497,12 +391,11 @@ fn list_of_ephemerals_is_limited_by_its_size() {
     }
     // Paths that do not match cost as much as others.
     assert_eq!(core.call(client, &list("/locks")), Code::QuotaExceeded.number());
-    core.check_turns();
 }
 
 #[test]
 fn watch_that_begins_during_a_round_misses_no_event() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let (early, writer) = (core.connect(), core.connect());
     let watchers: Vec<ConnId> = (0..3).map(|_| core.connect()).collect();
     core.call(writer, &open("/a"));
@@ -514,8 +407,7 @@ fn watch_that_begins_during_a_round_misses_no_event() {
     core.call(writer, &sets());
     // The round has visited the first connections, which watch nothing yet.
     core.core.continue_work(core.now);
-    core.end_turn();
-    assert!(core.core.has_work(), "one slice delivers everything");
+    assert!(core.core.has_work(), "one part delivers everything");
     core.call(early, &Request::AddWatch { path: "/".into(), mode: 1 });
     core.call(writer, &Request::SetData { path: "/a".into(), data: None, version: -1 });
     loop {
@@ -530,14 +422,13 @@ fn watch_that_begins_during_a_round_misses_no_event() {
             break;
         }
         core.core.continue_work(core.now);
-        core.end_turn();
     }
     assert_eq!(core.take(early).events.len(), 1);
 }
 
 #[test]
 fn events_reach_a_watcher_behind_many_idle_connections() {
-    let mut core = Measured::new(CoreConfig { slice_steps: 1000, ..small_turns() });
+    let mut core = TestCore::new(CoreConfig { max_part: 10, ..small_parts() });
     let writer = core.connect();
     core.call(writer, &open("/a"));
     for _ in 0..3000 {
@@ -549,7 +440,6 @@ fn events_reach_a_watcher_behind_many_idle_connections() {
     core.call(writer, &Request::Multi(sets));
     for _ in 0..1000 {
         core.core.continue_work(core.now);
-        core.end_turn();
     }
     assert!(!core.core.has_work(), "the work does not end");
     assert_eq!(core.take(watcher).events.len(), 200);
@@ -557,7 +447,7 @@ fn events_reach_a_watcher_behind_many_idle_connections() {
 
 #[test]
 fn watcher_of_many_paths_catches_up_in_few_turns() {
-    let mut core = Measured::new(small_turns());
+    let mut core = TestCore::new(small_parts());
     let (holder, owner) = (core.connect(), core.connect());
     core.call(owner, &open("/d"));
     for number in 0..900 {
@@ -578,8 +468,6 @@ fn watcher_of_many_paths_catches_up_in_few_turns() {
         assert!(turns < 200, "{events} events after {turns} turns");
         core.core.continue_work(core.now);
         core.core.advance(holder);
-        core.end_turn();
         events += core.take(holder).events.len();
     }
-    core.check_turns();
 }
