@@ -182,8 +182,8 @@ impl WaitGraph {
                     .clone()
                     .position(|other| other.id.as_ref() == Some(reader) && other.reader_id.is_none())
             };
-            // A contender of another client library shows only its session. Two contenders of one session at one lock
-            // are two threads, so each of them counts as an owner of its own.
+            // Each of several contenders of one session at one lock counts as an owner of its own, because they are
+            // threads: a contender of another client library shows only its session.
             let mut of_session: HashMap<&str, usize> = HashMap::new();
             for owner in entries.clone().filter_map(|entry| entry.owner.as_deref()) {
                 *of_session.entry(owner).or_default() += 1;
@@ -193,8 +193,8 @@ impl WaitGraph {
                 entry.owner_kind == "session" && count.is_some_and(|count| *count > 1)
             };
             let places = entries.clone().enumerate().map(|(at, entry)| graph::QueuePosition {
-                // The owner has mostly given up the session of this position, which then goes by itself. So the owner does not
-                // wait for itself.
+                // The owner does not wait for a position of an earlier session of its own, because it has mostly given up
+                // that session, and the position then goes by itself.
                 owner: number(entry, is_thread(entry) || entry.is_superseded),
                 role: parse_role(entry),
                 weight: entry.weight,

@@ -61,7 +61,8 @@ impl Lock {
             let request = match revoke_request(&found) {
                 RevokeRequest::Write(request) => request,
                 RevokeRequest::AlreadyAsked => {
-                    // The first request is recorded, with its time. A reason is recorded each time.
+                    // Records a repeated request only if it has a reason, because the first request is recorded
+                    // already, with its time.
                     if self.context.client_info().note.is_some() {
                         self.record_request(&zk, ticket, &found).await;
                     }
@@ -112,8 +113,8 @@ impl Lock {
             let before = record.marker_of(stat.czxid);
             if let Some(sequence) = found.exclusive_holder_sequence()
                 && record.is_writable(stat.czxid)
-                // Keeps the marker of another holder that has not released. If that holder crashed,
-                // only its marker shows the crash to the next holder.
+                // Keeps the marker of another holder that has not released, because only that marker shows a
+                // crash of that holder to the next one.
                 && before.is_none_or(|m| m.state != HolderState::Held || m.sequence == sequence)
             {
                 let tracked = before.is_some_and(|marker| marker.tracked);
@@ -142,8 +143,8 @@ impl Lock {
                         "belongs to a znode with children, perhaps another lock; rename one of the two",
                     ));
                 }
-                // The contender's znode or the audit directory is missing. Creates the audit
-                // directory, and tries again.
+                // Creates the audit directory and tries again, because that directory or the contender's
+                // znode is missing.
                 Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
                     let made = directory::create_with_parents(zk.clone(), audit, true).await;
                     made.map_err(|error| self.request_error(error))?;
@@ -225,7 +226,7 @@ impl Lock {
             number: entry.number(),
             token: Some(ticket.to_string()),
             held: match found.contender.name.role {
-                // It may also wait: for other locks, or for permits.
+                // Not known, because the contender may still wait: for other locks, or for permits.
                 _ if NodeData::parse(&found.data).is_some_and(|data| data.kind == SEVERAL_MUTEXES) => None,
                 Role::Permit => None,
                 _ if found.is_head => Some(true),

@@ -68,7 +68,7 @@ impl Alarm {
             return Ok(Alarm::Simulated(host));
         }
         let fd = timerfd_create(session_timer_clock(), TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        // Deprecated because of types that close the file too early, which `OwnedFd` does not.
+        // The function is deprecated because some types close the file too early. `OwnedFd` does not.
         #[allow(deprecated)]
         Ok(Alarm::Timer(AsyncFd::with_interest(fd, Interest::READABLE)?))
     }
@@ -92,7 +92,7 @@ async fn wait_for_timer(fd: &AsyncFd<OwnedFd>, at: Instant) -> io::Result<()> {
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
     timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
     let mut ready = fd.readable().await?;
-    // The caller reads the clock to see whether the time has come.
+    // Ignores the result, because the caller reads the clock to see whether the time has come.
     let _ = rustix::io::read(fd.get_ref(), &mut [0u8; 8]);
     ready.clear_ready();
     Ok(())

@@ -112,7 +112,7 @@ pub fn describe() {
             recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
         }
     });
-    // In a forked process, the thread that would have recorded them is missing.
+    // Records what is pending here, because in a forked process the thread that does it is missing.
     record_pending();
 }
 
@@ -253,8 +253,8 @@ pub(crate) fn count_renewal(confirmed: bool) {
 
 /// Counts a failed delete after which the znode exists or may exist.
 pub(crate) fn count_failed_cleanup(failure: RequestFailure) {
-    // The other failures mean that the znode is deleted, or that only the lock directory's record
-    // has another version than expected.
+    // Does not count the other failures, because they mean that the znode is deleted, or that only the
+    // lock directory's record has another version than expected.
     if matches!(failure, RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::Refused(_)) {
         RETRIED.record(0, &None, 1.0);
     }

@@ -88,7 +88,7 @@ fn thread_number() -> u64 {
     thread_local! {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    // A thread that is ending has lost its number. All such threads count as one.
+    // All threads that are ending count as one, because they have lost their numbers.
     NUMBER.try_with(|number| *number).unwrap_or(u64::MAX)
 }
 

@@ -65,7 +65,7 @@ impl LockPath {
 
     /// Refuses a lock whose directory would look like a contender of the lock above it.
     pub(crate) fn check_new(name: &str, root: &str) -> Result<(), Error> {
-        // `/` is no lock. So a name directly below `/` is in no queue.
+        // Does not check a name directly below `/`, because `/` is no lock, and has no queue.
         let is_below_root = name.starts_with('/') || root == "/";
         let mut below_a_lock = name.trim_start_matches('/').split('/').skip(usize::from(is_below_root));
         match below_a_lock.find(|name| looks_like_contender(name)) {
@@ -258,7 +258,7 @@ fn parse_host(text: &str) -> Result<Host, String> {
     } else {
         match text.split_once(':') {
             Some(_) if text.parse::<std::net::Ipv6Addr>().is_ok() => {
-                // The last part of `::1:2181` may be meant as a port.
+                // The message also proposes a port, because the last part of `::1:2181` may be meant as one.
                 let is_port = |(address, port): &(&str, &str)| {
                     port.parse::<u16>().is_ok() && address.parse::<std::net::Ipv6Addr>().is_ok()
                 };

@@ -70,8 +70,7 @@ impl Acquisition {
     async fn check_directory(self: &Arc<Self>, lock_index: usize, last: &mut LastCheck) -> u32 {
         let Some(zk) = self.session.zk() else { return 0 };
         let directory = self.directories[lock_index].as_str();
-        // Most checks find that the directory has not changed. Such checks do not list its
-        // children.
+        // Does not list the children if the directory has not changed, as most checks find.
         let Ok((data, stat)) = zk.read(directory).await else { return 0 };
         if last.changed == Some((stat.pzxid, stat.version)) {
             return 0;

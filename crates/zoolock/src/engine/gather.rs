@@ -189,8 +189,8 @@ impl LockDirectory {
         if waiting.is_none() && (!has_size || leases.is_empty()) {
             return Ok(());
         }
-        // Another program may also store a number in a directory, with children whose names look
-        // like kazoo's leases. But kazoo's leases are ephemeral, and such children are not.
+        // Checks that a child is ephemeral, as kazoo's leases are, because another program may also store
+        // a number in a directory, with children whose names look like leases.
         if let Some(lease) = leases.first()
             && reader.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId::NONE)
         {

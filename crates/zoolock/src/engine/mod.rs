@@ -182,8 +182,8 @@ impl Acquisition {
         acquisition.session.register(acquisition.clone());
         acquisition.step(&mut lock(&acquisition.state), Event::Start);
         if let Some(end) = acquisition.session.end() {
-            // If the session ended before the acquisition was registered, the session has not
-            // reported its end to this acquisition.
+            // Reports the end here, because a session that ended before the acquisition was registered has
+            // not reported its end to it.
             acquisition.handle_event(Event::SessionOver(end));
         }
         acquisition
@@ -235,8 +235,8 @@ impl Acquisition {
     fn handle_event_in(self: &Arc<Self>, state: &mut AcquisitionState, event: Event) {
         let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
         if ends && !self.session.zk().is_some_and(|zk| zk.is_connected()) {
-            // Reports the disconnect now, in case the session has not reported it yet. The machine then checks its
-            // znode before it deletes the znode.
+            // Reports the disconnect now, because the session may not have reported it yet, and without a
+            // connection the machine must check its znode before it deletes the znode.
             self.step(state, Event::Disconnected);
         }
         let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
@@ -274,7 +274,8 @@ impl Acquisition {
     /// what is left of `answer_time` then; `None` if it has passed. The configured delay before a grant is added, because no
     /// answers are expected during the delay.
     async fn wait_until_known(&self, answer_time: Duration) -> Option<Duration> {
-        // An acquisition that does not wait in the queue fails by itself if the lock is busy.
+        // Looks for a busy lock only if the acquisition waits in the queue, because any other acquisition fails
+        // by itself then.
         let waits = self.config.mode == Mode::Wait;
         let is_known = |state: &AcquisitionState| {
             (waits && (state.is_busy || state.machine.is_waiting()))
@@ -362,7 +363,7 @@ impl Acquisition {
         if knows(&lock(&self.state)) {
             return;
         }
-        // After the grant, the only timers are those of this read and of retries.
+        // All timers may fire, because after the grant the only ones are those of this read and of retries.
         self.fire_timers_now();
         self.wait(|state| knows(state).then_some(())).await;
     }
@@ -420,11 +421,10 @@ impl Acquisition {
         match children {
             Some(children) => {
                 let own = u32::from(state.machine.node(0).is_some());
-                // This answer is about one directory. The lock of another directory may still be
-                // busy.
+                // With several locks, the acquisition stays busy, because this answer is about one directory.
                 let is_busy_elsewhere = self.directories.len() > 1 && state.is_busy;
-                // With a configured delay, the lock can still be busy, even without other
-                // contenders.
+                // With a configured delay, the lock counts as busy even without other contenders, because
+                // the acquisition may wait for the delay.
                 state.is_busy = children > own || self.config.delay > 0 || is_busy_elsewhere;
             }
             None if event == Event::Disconnected => state.is_busy = false,

@@ -144,15 +144,15 @@ impl Acquisition {
             }
             first.filter(|first| first.writes).and_then(|first| first.sent)
         };
-        // The client's server can refuse a write without the leader, so a refusal confirms nothing.
+        // A refusal confirms nothing, because the client's server can refuse a write without the leader.
         if let Some(sent) = sent.filter(|_| result.is_ok()) {
             self.session.record_confirmed_write(sent);
         }
         let state = &mut *lock(&self.state);
         let Some(sent) = state.in_flight.pop_front() else { return };
         if sent.id != id {
-            // The request was dropped when the session ended. The popped request is another one, so
-            // it is put back.
+            // Puts the popped request back, because it is another one: the request of this answer was
+            // dropped when the session ended.
             return state.in_flight.push_front(sent);
         }
         let result = result.map_err(|error| {
@@ -163,9 +163,8 @@ impl Acquisition {
         });
         let created = match &result {
             Ok(Reply::Joined(node)) => std::slice::from_ref(node),
-            // `Mine` lists the znodes of creates whose replies were lost. These znodes are
-            // registered, too. Then another acquisition that searches for its own znodes skips
-            // them.
+            // Also registers the znodes of `Mine`, which are those of creates whose replies were lost,
+            // because another acquisition that searches for its own znodes must skip them.
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
@@ -198,8 +197,8 @@ impl Acquisition {
             state.metrics.count_wakeup();
             self.step(state, Event::Fired { watch, deleted });
         } else if state.in_flight.iter().any(sets) {
-            // The reply to the request that set this watch has arrived. It is not handled yet,
-            // because an earlier request has no answer.
+            // Keeps the event, because the reply to the request that set this watch has arrived, but waits
+            // for the answer to an earlier request.
             state.watches.keep_early_event(number, deleted);
         }
     }

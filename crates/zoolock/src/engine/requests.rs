@@ -86,8 +86,8 @@ fn is_write(request: &Request) -> bool {
         | Request::WriteSize { .. }
         | Request::MarkGranted { .. }
         | Request::DeleteDirectory => true,
-        // `Downgrade` and `MakeDirectory` may succeed without a write, if a read shows that the
-        // downgrade is done, or if the directory exists. The other requests do not write.
+        // `Downgrade` and `MakeDirectory` do not count as writes, because they may succeed without one:
+        // a read may show that the downgrade is done, and the directory may exist.
         Request::Downgrade { .. }
         | Request::MakeDirectory
         | Request::ReadDirectory
@@ -105,7 +105,7 @@ fn is_write(request: &Request) -> bool {
 impl Acquisition {
     /// Sends a request of the machine, and adds it to the requests in flight.
     pub(super) fn send(self: &Arc<Self>, state: &mut AcquisitionState, id: RequestId, request: Request) {
-        // After the end of the session there are no answers. The session reports its end to the machine instead.
+        // Sends nothing after the end of the session, because the machine gets that end in place of answers.
         let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none()) else { return };
         let (writes, creates_own_znode) = (is_write(&request), creates_own_znode(&request));
         let deletes_own_znode = deletes_own_znode(&request);
@@ -298,8 +298,8 @@ impl Acquisition {
                     },
                     ExpectedReply::Transaction(parts) => match reply {
                         wire::Reply::Multi(results) => {
-                            // If the create of another acquisition has joined the transaction of
-                            // this release, the transaction has one more operation.
+                            // Counts one more operation if the create of another acquisition has
+                            // joined the transaction of this release.
                             let parts = if let TransactionPart::Before(at) = part { at + 1 } else { parts };
                             let done = session::created_znodes(results, parts);
                             done.map(|_| Reply::Done)
@@ -358,8 +358,7 @@ impl Acquisition {
         }
         let (read, session) = (zk.exists(&first.path), zk.session());
         InterpretedReply::Later(Box::pin(async move {
-            // The create has succeeded, so a failure of this read must not count as a failure of
-            // the create. The result is unknown instead.
+            // A failure of this read leaves the result unknown, because the create has succeeded.
             let stat = read.await.map_err(|error| zk_error(RequestFailure::Unknown, &error.message))?;
             let stat = stat.filter(|stat| stat.owner == session);
             let gone = || zk_error(RequestFailure::Unknown, "the new znode was deleted at once");
@@ -414,8 +413,8 @@ impl Acquisition {
             match (&answer, read) {
                 (Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }), Ok((data, stat)))
                     if stat.owner == session
-                        // A client that asked for a release may have overwritten the data, and so removed the UUID. The
-                        // sequence number still shows that the znode belongs to this acquisition.
+                        // Accepts data without a UUID, because a client that asked for a release may have
+                        // overwritten the data. The sequence number still shows whose znode it is.
                         && NodeData::parse(&data).is_none_or(|data| data.is_written_by(id)) =>
                 {
                     own.register_node(stat.czxid, id);
@@ -426,7 +425,8 @@ impl Acquisition {
                 (Ok(_), Err(error)) if error.failure == RequestFailure::NoNode => Err(error),
                 (Ok(_), Ok(_)) => Err(ZkError { failure: RequestFailure::NoNode, message: String::new() }),
                 (Ok(_), Err(error)) => Err(ZkError { failure: RequestFailure::Unknown, ..error }),
-                // Without the read, `NoNode` may mean that an earlier attempt has succeeded.
+                // Leaves the result unknown without the read, because `NoNode` may mean that an earlier attempt
+                // has succeeded.
                 (Err(error), Err(read)) if !read.failure.is_answer() => {
                     Err(ZkError { failure: RequestFailure::Unknown, ..error.clone() })
                 }
@@ -449,9 +449,9 @@ impl Acquisition {
         let start = directory.child(&prefix.to_string());
         let below = directory.child("");
         let listing = self.session.list_znodes(&zk, &start);
-        // An acquisition may end before its znode is looked at below. So its id is recorded here. The
-        // create of an acquisition that begins later is sent after the listing, which then does not
-        // show the znode.
+        // Records the ids of the pending acquisitions now, because an acquisition may end before its znode
+        // is looked at below. A later acquisition is not needed, because its create is sent after the
+        // listing, which does not show its znode.
         let mut pending = self.session.acquisition_ids();
         let names: Vec<Sequence> = match listing.await? {
             Some(paths) => {

@@ -195,8 +195,8 @@ impl Lock {
                     let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
                     let error = refused.err().unwrap_or_else(|| self.no_answer());
                     metrics.record_refusal(&error);
-                    // After its session has expired, a waiter tries again: the outage may end
-                    // before the wait ends.
+                    // Tries again for a waiter whose session has expired, because the outage may end before
+                    // the wait ends.
                     if !may_retry {
                         return Err(error);
                     }
@@ -337,7 +337,7 @@ impl Lock {
         let session = reservation.session().clone();
         let id = self.context.new_contender();
         let owner = match reader {
-            // The reader's guard may have moved to another task, but the owner stays the same.
+            // Keeps the owner of the reader, because its guard may have moved to another task.
             Some(reader) => reader.owner_id(),
             None => self.context.owner_ids().owner_id(&self.options.owner_mode),
         };
@@ -399,12 +399,12 @@ impl Lock {
                 if held.is_valid() {
                     return Ok(AttemptOutcome::Held(held));
                 }
-                // The caller polled this future only after the lease had ended.
+                // Fails, because the caller polled this future only after the lease had ended.
                 let reason = held.loss().unwrap_or(LossReason::Unreachable);
                 Err(Error::Lost { path: self.path(), reason })
             }
             Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(AttemptOutcome::SessionExpired),
-            // The wait has ended before the server has shown whether the lock is busy.
+            // Does not call the lock busy, because the wait has ended before the server has shown that.
             Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Err(self.no_answer()),
             Progress::Failed(reason) => {
                 self.failure_error(reason, kind, acquisition).map(|()| AttemptOutcome::Busy)

@@ -23,15 +23,15 @@ impl Lock {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
-            // The caller gets the reader's guard back with this error. `Lost` tells the caller not
-            // to rely on that guard.
+            // `Lost` in place of `Removed`, because the caller gets the reader's guard back with this error,
+            // and must not rely on it.
             Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
                 Err(Error::Lost { path, reason: LossReason::Broken })
             }
             Reason::Broken => Err(Error::Removed { path }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(Error::lock_denied(&path)),
             Reason::SessionOver(SessionEnd::Closed) => Err(Error::closed()),
-            // The caller handles this reason itself: a waiter joins the queue again on another session.
+            // The caller handles this reason itself, because a waiter joins the queue again on another session.
             Reason::SessionOver(SessionEnd::Expired) => {
                 Err(Error::Lost { path, reason: LossReason::SessionExpired })
             }

@@ -291,13 +291,12 @@ impl Drop for ContextState {
         };
         let server = self.server.take();
         if self.process.is_forked() {
-            // The runtime's threads exist only in the parent process. The epoll instance also
-            // belongs to the parent: if a socket were dropped here, the socket would no longer be
-            // registered in the parent's epoll instance. So nothing is dropped.
+            // Drops nothing, because the runtime's threads exist only in the parent process, and a dropped
+            // socket would no longer be registered in the epoll instance, which is the parent's.
             std::mem::forget((thread, sessions, server));
             return;
         }
-        // Without a connection, no release can be confirmed soon.
+        // Waits for no session without a connection, because no release can be confirmed there soon.
         let connected = sessions.all().into_iter().filter(|session| session.is_up());
         let releases = connected.flat_map(|session| session.acquisitions()).any(|it| it.is_leaving());
         let (released, confirmed) = mpsc::channel();

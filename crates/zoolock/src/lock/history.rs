@@ -143,7 +143,7 @@ pub(crate) fn audit_directory(context: &Context) -> String {
 
 /// Returns the part of a znode's name that shows the lock.
 pub(crate) fn lock_tag(lock: &str) -> String {
-    // Without a key, so that all clients compute the same tag.
+    // Uses no key, because all clients must compute the same tag.
     let mut hasher = SipHasher24::new();
     hasher.write(lock.as_bytes());
     format!("{:016x}", hasher.finish())
@@ -209,7 +209,7 @@ async fn delete_old_events(zk: &Arc<ZkSession>, directory: &str) -> Result<(), Z
     let old = &events[..events.len().saturating_sub(MAX_EVENTS)];
     let deletions = old.iter().map(|name| zk.commit(vec![Op::Delete(format!("{directory}/{name}"))]));
     for deletion in deletions.collect::<Vec<_>>() {
-        // Another client may delete it at the same time.
+        // Ignores a failure, because another client may delete the event at the same time.
         let _ = deletion.await;
     }
     Ok(())

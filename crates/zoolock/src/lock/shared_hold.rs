@@ -59,7 +59,8 @@ impl Hold {
     pub(crate) fn new(handle: &Lock, limits: HoldLimits) -> Hold {
         let options = Options {
             listeners: handle.options.listeners.without_outcome(),
-            // The owner is the shared hold, not a task: the hold passes from task to task without a request to the server.
+            // The owner is the shared hold and no task, because the hold passes from task to task without a request to
+            // the server.
             owner_mode: handle.context.owner_ids().new_shared_hold(),
             ..handle.options.clone()
         };
@@ -87,7 +88,7 @@ impl Hold {
         };
         match held {
             Some(held) if held.is_valid() => Ok(Some(held.mark_seen())),
-            // The task polled the grant only after the lease had ended.
+            // Fails, because the task polled the grant only after the lease had ended.
             Some(held) => {
                 let reason = held.loss().unwrap_or(LossReason::Unreachable);
                 Err(Error::Lost { path: self.lock.path(), reason })
@@ -164,7 +165,7 @@ impl Hold {
         };
         match task.granted_now() {
             Some(answer) => answer.map(Some),
-            // The lease has ended just now.
+            // The queue grants nothing, because the lease has ended just now.
             None => Err(Error::Lost { path: self.lock.path(), reason: LossReason::Unreachable }),
         }
     }
@@ -192,7 +193,7 @@ impl Hold {
                 let held = state.held.as_ref().expect("the queue grants only a lock that is held");
                 let held = held.share_with(TaskHold::new(self.clone(), task, pass), state.queue.has_worked());
                 self.listeners.tell(LockEvent::Acquired(held.ticket()));
-                // This cannot fail: a task that gives up leaves the queue first, under this mutex.
+                // Cannot fail, because a task that gives up leaves the queue first, under this mutex.
                 let _ = waiter.send(Ok(held));
             }
         }
@@ -222,14 +223,14 @@ impl Hold {
                     self.begin_hold(state, held);
                     acquisition
                 }
-                // This acquisition is not the current one any more. So no task wants its grant.
+                // Releases the grant, because this acquisition is not the current one any more, and no task wants it.
                 Ok(held) => return held.iter().for_each(Held::release_untouched),
                 Err(error) if state.number == number => return self.fail(state, &error),
                 Err(_) => return,
             }
         };
         let hold = Arc::downgrade(&self);
-        // The driver does not keep the hold alive.
+        // Drops the hold, because its driver must not keep it alive.
         drop(self);
         watch(hold, acquisition, number).await;
     }
@@ -285,11 +286,11 @@ impl Hold {
     fn end_task_hold(self: &Arc<Self>, task: TaskId, how: ReleaseKind) -> TaskHoldEnd {
         let state = &mut *lock(&self.state);
         let held = state.held.as_ref().filter(|_| state.queue.holder() == Some(task));
-        // Without the lock, the task has lost it.
+        // Does nothing for a task without the lock, because it has lost the lock.
         let Some(held) = held else { return TaskHoldEnd::Released };
         let (ticket, end) = (held.ticket(), held.acquisition().session().end());
-        // Handles the end of the session before it is reported. Otherwise a waiting task could cause a new acquisition on a
-        // new session.
+        // Handles the end of the session before it is reported, because otherwise a waiting task could cause a new
+        // acquisition on a new session.
         if let Some(error) = end.and_then(|end| self.session_error(end)) {
             self.fail(state, &error);
             return TaskHoldEnd::Released;
@@ -375,10 +376,11 @@ async fn watch(hold: Weak<Hold>, acquisition: Arc<Acquisition>, number: u64) {
         () = events => return,
     };
     if loss == Loss::Unreachable {
-        // The znode stays until the lock is released or the session has ended.
+        // Ends the hold soon, and then waits for the end of the session, because the znode stays until the lock is
+        // released or the session has ended.
         report(TaskQueue::end_soon);
         let mut connection = acquisition.session().connection();
-        // The wait fails if the session is dropped. The session has then ended, too.
+        // Ignores a failure of the wait, because the session is dropped then, and has ended, too.
         let _ = connection.wait_for(|connection| *connection == Connection::Ended).await;
     }
     if let Some(hold) = hold.upgrade() {
@@ -392,7 +394,7 @@ async fn wait_for_other_contender(acquisition: &Acquisition, find_alone: impl Fn
     let session = acquisition.session().clone();
     let Some(zk) = session.zk() else { return };
     let directory = acquisition.directories()[0].as_str();
-    // The number of children is cheap to read. The children are listed and watched only if there is one child.
+    // Lists and watches the children only if there is one child, because their number is cheaper to read.
     if !matches!(zk.exists(directory).await, Ok(Some(stat)) if stat.children == 1) {
         return;
     }

@@ -212,8 +212,8 @@ impl Tracker {
         if let (Some(last), Some(created)) = (self.created, created)
             && last != created
         {
-            // The directory is a new one. Contenders of the old directory have left, even if znodes of the new one have
-            // the same names. The release marker describes contenders of the new directory.
+            // Reports that all contenders of the old directory have left, even if znodes of the new one have the same
+            // names. Uses no release marker, because it describes contenders of the new directory.
             diffs.extend(departure_diffs(&known, &HashMap::new(), None, lock, now));
             known.clear();
             self.numbers = SequenceNumbers::default();
@@ -252,8 +252,8 @@ fn departure_diffs(
     let held = || known.iter().filter(|known| known.times.holds.is_some());
     let is_present = |known: &&KnownContender<'_>| present.contains_key(&key(known.entry));
     let holder_left = !held().all(|known| is_present(&known));
-    // An exclusive contender does not acquire while other contenders hold. The exception is an
-    // upgrade, whose owner also holds the read lock.
+    // An exclusive contender cannot have acquired while other contenders held, except for an upgrade,
+    // because its owner also holds the read lock.
     let is_alone = |entry: &Entry| {
         let is_own =
             |other: &KnownContender<'_>| other.entry.owner.is_some() && other.entry.owner == entry.owner;
@@ -323,7 +323,7 @@ fn arrival_diffs(
         let begins = Since { at: now.at, at_least: is_first };
         let held_since = known.and_then(|known| known.times.holds);
         let arrived = known.map_or(begins, |known| known.times.arrived);
-        // A contender that has held counts as a holder until it leaves. After a resize, a semaphore
+        // A contender that has held counts as a holder until it leaves, because after a resize a semaphore
         // may have fewer permits than are held.
         all_times.push(Times { arrived, holds: held_since.or_else(|| holds.then_some(begins)) });
         let is_asked = entry.revoked && known.is_some_and(|known| !known.entry.revoked);

@@ -78,7 +78,7 @@ impl Queue {
                         Ok(ReadOutcome::Read)
                     }
                     Err(error) => {
-                        // The next read does not wait for a watch event.
+                        // Does not wait for a watch event, because this change is still unread.
                         self.is_changed = true;
                         self.reads.fail(error)
                     }

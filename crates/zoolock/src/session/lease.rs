@@ -62,7 +62,7 @@ impl LockSession {
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
-            // The clock is read after the store: a waiter that saw an ended lease before the store waits for
+            // Reads the clock after the store, because a waiter that saw an ended lease before the store waits for
             // `LeaseRenewed`, and must get this event.
             (before <= clock::now(), lease.overdue_from())
         };
@@ -145,8 +145,8 @@ pub(super) async fn watch_lease(
         let shorter = session.timeout();
         if shorter < timeout {
             timeout = shorter;
-            // Wakes the receivers of the connection state. `zoolock run` must learn of the earlier end, to end its
-            // command in time.
+            // Wakes the receivers of the connection state, because `zoolock run` must learn of the earlier end, to
+            // end its command in time.
             session.connection.send_modify(|_| {});
         }
         let ring = async {

@@ -64,7 +64,7 @@ pub(super) async fn run_keep_alive(
                 false
             }
             _ = beats.tick() => true,
-            // This check is more frequent than the beats, because a holder may have to try several servers before its
+            // Checks more often than at the beats, because a holder may have to try several servers before its
             // lease ends.
             () = tokio::time::sleep(Pace::beat(session.timeout()) / 8), if session.ends_soon() => {
                 session.attach_again_if_needed();
@@ -78,13 +78,13 @@ pub(super) async fn run_keep_alive(
             session.search_strays_if_due();
         }
         if !session.is_up() {
-            // Without a connection, a renewal would be refused.
+            // Does not renew without a connection, because the request would be refused.
         } else if !session.is_idle() {
             idle_beats = 0;
             if is_beat {
                 session.attach_again_if_needed();
             }
-            // After a reconnect, a write renews the lease at once.
+            // Writes after a reconnect, because only a write renews the lease at once.
             renewer.renew(!is_beat || pace.next_beat(session.is_low()));
         } else if is_beat {
             idle_beats += 1;
@@ -144,7 +144,8 @@ impl Renewer {
         }
         let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
-        // An acquisition without a znode may have no directory yet. Its create is a write, which begins the lease.
+        // Sends no write while no acquisition has a znode, because the directory may not exist yet. The create of the
+        // znode is a write, which begins the lease.
         let Some(path) = self.session.znode_to_check(turn) else { return self.keep_alive() };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
@@ -157,7 +158,8 @@ impl Renewer {
                 Err(error) => {
                     // Makes the next renewal check another znode.
                     if matches!(error.failure, RequestFailure::NoNode | RequestFailure::Refused(_)) {
-                        // Counts one failure, even if several pending checks of this znode fail.
+                        // Counts one failure, even if several pending checks of this znode fail, because each
+                        // failure skips one znode.
                         let _ =
                             missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
                     }
@@ -180,7 +182,7 @@ impl Renewer {
         let sent = clock::now();
         let answer = if session.may_have_strays() { zk.check("/") } else { zk.sync_ahead() };
         self.session.tasks.spawn(async move {
-            // Only the leader refuses a check, so a refusal is an answer, too.
+            // A refusal is an answer, too, because only the leader refuses a check.
             if answer.await.map_or_else(|error| error.failure.is_answer(), |()| true) {
                 session.record_answer(sent);
             }

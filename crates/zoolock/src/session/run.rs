@@ -61,8 +61,8 @@ impl LockSession {
             }));
         }
         metrics::count_opened_session();
-        // These tasks end when the session ends. The session client reports the end of the session
-        // as the last connection state.
+        // These tasks end with the session, because the session client reports its end as the last
+        // connection state.
         tasks.spawn(run_session_task(session.clone()));
         tasks.spawn(watch_lease(session.clone(), alarm, connection_state.clone()));
         tasks.spawn(run_keep_alive(session.clone(), connection_state));

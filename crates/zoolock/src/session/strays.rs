@@ -82,7 +82,8 @@ impl LockSession {
     async fn delete_strays(&self, zk: &ZkSession) -> Result<bool, ZkError> {
         match zk.check("/").await {
             Err(error) if !matches!(error.failure, RequestFailure::Refused(_)) => return Err(error),
-            // The leader has answered, so it has handled all writes that it accepts from the earlier owner.
+            // Continues, because the answer of the leader proves that it has handled all writes that it
+            // accepts from the earlier owner.
             _ => {}
         }
         let directories = lock(&self.strays.directories).clone();
@@ -116,7 +117,8 @@ impl LockSession {
             if is_known() {
                 continue;
             }
-            // An acquisition registers its znode and then knows it. So this question comes before the next one.
+            // Asks whether an acquisition may still learn of the znode before asking again whether it is
+            // known, because an acquisition registers its znode first, and only then is no longer in doubt.
             let is_in_doubt =
                 self.acquisitions().iter().any(|acquisition| acquisition.may_learn_of_znode_in(&directory));
             if is_known() {

@@ -67,8 +67,8 @@ impl Drop for Subscription {
         *count -= 1;
         if *count == 0 {
             subscribed.remove(&self.path);
-            // Removes the watch while the mutex is locked. So a later subscription to the same path
-            // sets its watch after this removal.
+            // Removes the watch while the mutex is locked, because a later subscription to the same path must
+            // set its watch after this removal.
             self.session.requests.remove_watches(&self.path);
         }
     }

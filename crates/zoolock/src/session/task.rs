@@ -42,8 +42,8 @@ struct RequestTimer {
 
 impl SessionTask {
     pub(crate) fn new(arrivals: Arc<Arrivals>) -> SessionTask {
-        // The inbox reports the first connection of the session as `Reconnected`, too. This message
-        // is dropped, because no acquisition exists yet.
+        // Drops the `Reconnected` that the inbox reports for the first connection of the session, because
+        // no acquisition exists yet.
         drop(arrivals.take());
         SessionTask { arrivals, timers: Mutex::default() }
     }
@@ -92,8 +92,8 @@ impl SessionTask {
         let now = Instant::now();
         let Timers { heap: timers, .. } = &mut *lock(&self.timers);
         let mut due = Vec::new();
-        // If the acquisition of the first timer was dropped, the timer is removed before it is due.
-        // Otherwise it would wake the task for nothing.
+        // Removes the first timer before it is due if its acquisition was dropped, because it would wake the
+        // task for nothing.
         while due.len() < MAX_EVENTS_PER_TURN
             && let Some(Reverse(first)) = timers.peek()
             && (first.until <= now || first.member.strong_count() == 0)

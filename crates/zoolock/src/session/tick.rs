@@ -68,7 +68,7 @@ impl ServerTick {
                     log_event!(DEBUG, ?shortest, "the shortest session timeout that the server grants");
                     let _ = tick.learned.set(shortest / 2);
                 }
-                // Leases stay shorter until a later attempt succeeds.
+                // Only logs the failure, because leases are valid without the tick, and only shorter.
                 Err(error) => {
                     let servers: Vec<String> =
                         tick.parameters.hosts.iter().map(ToString::to_string).collect();

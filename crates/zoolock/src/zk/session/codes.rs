@@ -24,10 +24,9 @@ impl FailedTransaction {
                 ZkError { failure: RequestFailure::NodeExistsAt(at), ..error }
             }
             // This transaction combined a release (the operations before `part`) with the create of
-            // another acquisition (the operation `part`). The create failed, so the release was not
-            // carried out either. The acquisition that releases must not repeat its request without
-            // a check: the znode's name may belong to another contender by then. `Throttled` makes
-            // that acquisition pause and check.
+            // another acquisition (the operation `part`). The release was not carried out, because the
+            // create failed. `Throttled` makes the acquisition that releases pause and check its znode,
+            // because the name may belong to another contender by the time of a repeated request.
             TransactionPart::Before(part) if at >= part => {
                 ZkError { failure: RequestFailure::Throttled, ..error }
             }

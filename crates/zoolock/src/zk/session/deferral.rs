@@ -143,9 +143,8 @@ impl ZkSession {
                 let release = ReplyAddress { part: TransactionPart::Before(at), ..release };
                 let create = ReplyAddress { part: TransactionPart::Only(at), ..to };
                 self.send_now(&self.multi(ops), ReplyTo::Both(release, create));
-                // If the server does not return the czxid, a read of the znode at the guessed path
-                // is sent right after the transaction. The guess is right unless another contender
-                // has queued in between.
+                // If the server does not return the czxid, reads the znode at the guessed path right after
+                // the transaction. The guess is right unless another contender has queued in between.
                 let guess = joining.next.as_ref().filter(|_| !returns_zxids);
                 joining.guess_read = guess.map(|path| self.exists_now(path));
                 return joining;

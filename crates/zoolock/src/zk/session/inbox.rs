@@ -308,7 +308,7 @@ impl Handler for Inbox {
             (SessionState::Disconnected(reason), Some(server)) => {
                 self.log.record_disconnect(server, reason.clone());
             }
-            // With these reasons, a server has answered, which ends the outage.
+            // Ends the outage, because a server has answered if the session ends for these reasons.
             (
                 SessionState::Ended(end @ (End::Expired | End::Replaced | End::WentBack | End::AuthFailed)),
                 Some(server),
@@ -319,8 +319,8 @@ impl Handler for Inbox {
         let connection_state = match state {
             SessionState::Connected { .. } => {
                 self.arrivals.push(Arrival::Reconnected);
-                // The server has forgotten the watches of the last connection. All these watches
-                // fire now, because every watched znode may have changed.
+                // Fires all watches of the last connection, because the server has forgotten them, and every
+                // watched znode may have changed.
                 let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
                 lost.iter().for_each(|key| self.fire(key, false));
                 ConnectionState::Up

@@ -48,7 +48,7 @@ impl ZkSession {
     /// the session client, so it must not send requests.
     pub(crate) fn on_grant(&self, callback: OnGrant) {
         self.client.with(|session, inbox, _| {
-            // A server may have attached the session again since it was opened.
+            // Calls it now, because a server may have attached the session again since it was opened.
             callback(inbox.attached, session.timeout());
             inbox.on_grant = Some(callback);
         });
