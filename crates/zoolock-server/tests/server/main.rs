@@ -1,7 +1,6 @@
 //! Tests that start servers.
 
 mod backup;
-mod client;
 mod common;
 mod differential;
 mod durability;
