@@ -9,9 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use zookeeper_client::Client;
 use zoolock::{Error, Guard, LossReason, Previous, Zoolock};
-use zoolock_tests::locks::{
-    connect, connect_through, directory, lock_and_release, short_session_settings, until_queued,
-};
+use zoolock_tests::locks::{connect, connect_through, directory, lock_and_release, until_queued};
 use zoolock_tests::proxy::FrameCounts;
 use zoolock_tests::{Direction, Place, Proxy, on_both_servers, opcode, tree};
 
@@ -162,23 +160,6 @@ on_both_servers!(broken_holder_is_followed_in_queue_order, |place| async move {
     assert!(!after.is_finished());
     next.release().await.expect("release succeeds");
     ended(after).await.expect("lock granted").release().await.expect("release succeeds");
-});
-
-on_both_servers!(expired_holder_is_followed_by_its_successor, |place| async move {
-    let gate = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let theirs = short_session_settings()
-        .connect(&place.connect_string_through(&gate.addr()))
-        .await
-        .expect("session starts");
-    let ours = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
-    let held = theirs.mutex("expired").lock().await.expect("lock acquired");
-    let waiting = wait_for(&ours, "expired");
-    until_queued(&ours, "expired", 2).await;
-    gate.refuse(true).await;
-    gate.close_connections().await;
-    let guard = ended(waiting).await.expect("lock granted");
-    assert!(!held.is_valid(), "both guards are valid");
-    guard.release().await.expect("release succeeds");
 });
 
 on_both_servers!(downgraded_writer_still_blocks_waiters, |place| async move {
