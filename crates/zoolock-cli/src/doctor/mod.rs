@@ -7,7 +7,6 @@
 //! * `chroots.rs`: locks of clients with another chroot.
 //! * `tree.rs`, `locks.rs`: the lock directories, their sequence numbers and their queues.
 //! * `deadlocks.rs`: owners that wait for each other, and holders that do not react to a request to release.
-//! * `orphans.rs`: znodes of contenders whose session has ended.
 //! * `finding.rs`: the report.
 //!
 //! `zoolock doctor` creates one ephemeral znode, and deletes it.
@@ -18,7 +17,6 @@ mod deadlocks;
 mod finding;
 mod four_letter_words;
 mod locks;
-mod orphans;
 mod servers;
 mod session;
 mod timing;
@@ -160,7 +158,6 @@ async fn run_session_checks(
         // another session.
         Err(failure) => report.error("locks", failure.to_string(), "see the findings about the session"),
     }
-    orphans::check_orphans(facts, &root, chroot, report).await;
     Ok(())
 }
 
