@@ -183,11 +183,11 @@ on_both_servers!(world_writable_directories_are_reported, |zookeeper| async move
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--auth", &auth]);
     assert_eq!((diagnosis.level("write"), diagnosis.level("acl")), (None, Some("ok")), "{diagnosis:?}");
     assert!(!diagnosis.stdout.contains("secret") && !diagnosis.stderr.contains("secret"), "{diagnosis:?}");
-    // The note names a directory that all local users may change.
+    // The warning names a directory that all clients may change.
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create("/locks/open", b"", &open).await.expect("znode created");
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--auth", &auth]);
-    assert_eq!(diagnosis.level("acl"), Some("note"), "{diagnosis:?}");
+    assert_eq!(diagnosis.level("acl"), Some("warning"), "{diagnosis:?}");
     assert!(
         diagnosis.messages("acl").contains("/locks/open") && !diagnosis.messages("acl").contains("/locks/x"),
         "{diagnosis:?}"
