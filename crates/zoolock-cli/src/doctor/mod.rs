@@ -3,11 +3,10 @@
 //! * `servers.rs`, `four_letter_words.rs`: the answers of each server to four-letter words, without a session.
 //! * `session.rs`: the granted session timeout, compared with the needs of a lease.
 //! * `timing.rs`: the latency of requests, and the clock.
-//! * `acl.rs`: access without credentials, and access control lists.
+//! * `acl.rs`: directories that every client may change.
 //! * `chroots.rs`: locks of clients with another chroot.
 //! * `tree.rs`, `locks.rs`: the lock directories, their sequence numbers and their queues.
 //! * `deadlocks.rs`: owners that wait for each other, and holders that do not react to a request to release.
-//! * `orphans.rs`: znodes of contenders whose session has ended.
 //! * `finding.rs`: the report.
 //!
 //! `zoolock doctor` creates one ephemeral znode, and deletes it.
@@ -18,7 +17,6 @@ mod deadlocks;
 mod finding;
 mod four_letter_words;
 mod locks;
-mod orphans;
 mod servers;
 mod session;
 mod timing;
@@ -29,9 +27,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 use zoolock::{ConnectString, DEFAULT_ROOT, Tls};
-use zoolock_client::RequestSession;
+use zoolock_client::{RequestError, RequestSession};
+use zoolock_wire::Code;
 
-use self::acl::{WorldClients, request_failure};
 use self::finding::Report;
 use self::servers::ServerKind;
 use crate::args::ColorWhen;
@@ -133,7 +131,6 @@ async fn run_session_checks(
     let existing = deepest_existing(client, chroot, &service.root, &root, facts.kind(), report).await?;
     reporter.show_status("measuring");
     timing::measure_latency(client, &existing, granted, facts.kind(), report).await;
-    let open = acl::check_access(service, facts, &existing, report).await;
     reporter.show_status("checking the locks");
     let tree = tree::read_tree(client, root.clone(), plan.limit)
         .await
@@ -142,8 +139,9 @@ async fn run_session_checks(
     if let Some(why) = &tree.stopped {
         report.add_incomplete("directories", why.clone(), "raise --limit, or name a --root with less in it");
     }
-    let world_clients = WorldClients::of(facts, open);
-    acl::check_acls(&tree, chroot, &service.root, world_clients, facts.kind(), report);
+    // Only processes of this user and of root reach the server of local mode, whatever its lists allow.
+    let has_credentials = facts.kind() != ServerKind::Local && service.endpoint.has_credentials();
+    acl::check_acls(&tree, chroot, has_credentials, report);
     locks::check_sequence_numbers(&tree, chroot, report);
     if chroot.is_empty() || existing.starts_with(chroot) {
         chroots::check_chroot(client, chroot, &service.root, &tree, report).await;
@@ -160,7 +158,6 @@ async fn run_session_checks(
         // another session.
         Err(failure) => report.error("locks", failure.to_string(), "see the findings about the session"),
     }
-    orphans::check_orphans(facts, &root, chroot, report).await;
     Ok(())
 }
 
@@ -215,4 +212,13 @@ async fn deepest_existing(
         }
     }
     Ok("/".to_owned())
+}
+
+/// Returns the failure of a request for a path.
+fn request_failure(path: &str, error: &RequestError) -> Failure {
+    let exit = match error.code() {
+        Some(Code::NoAuth | Code::AuthFailed) => Exit::DENIED,
+        _ => Exit::UNAVAILABLE,
+    };
+    Failure::new(exit, format!("{path}: {error}; check --auth and the server"))
 }

@@ -1,6 +1,5 @@
 //! Asks each server of the connect string for its settings and its state.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -32,10 +31,6 @@ pub(super) struct ServerFacts {
     /// `Some(true)` if all servers with a known version are `zoolock serve`. `None` if no version
     /// is known.
     pub(super) zoolock: Option<bool>,
-    /// True if all servers are on this machine.
-    pub(super) loopback: bool,
-    /// The TLS settings for connections to the servers. `None` for plain connections.
-    pub(super) tls: Option<Tls>,
     /// Set if the server was found by local mode.
     pub(super) is_local_server: bool,
     /// Set if all addresses are Unix sockets.
@@ -90,7 +85,6 @@ pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
         tick: Some(Server::DEFAULT_TICK),
         limits: (Some(Server::DEFAULT_TICK * 2), Some(Server::DEFAULT_TICK * 20)),
         zoolock: Some(true),
-        loopback: true,
         is_local_server: true,
         is_socket: true,
         ..ServerFacts::default()
@@ -100,9 +94,8 @@ pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
 /// Asks the servers for their settings and their state, and reports findings about each.
 pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> ServerFacts {
     let answers = join_all(hosts.iter().take(MAX_SERVERS).map(|host| query_server(host, tls))).await;
-    let loopback = hosts.iter().all(|host| is_loopback(host));
     let is_socket = hosts.iter().all(|host| is_socket(host));
-    let mut facts = ServerFacts { loopback, tls: tls.cloned(), is_socket, ..ServerFacts::default() };
+    let mut facts = ServerFacts { is_socket, ..ServerFacts::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
     for ServerAnswers { host, version, conf, read_only } in answers {
@@ -301,16 +294,6 @@ fn is_socket(hosts: &str) -> bool {
     hosts.starts_with("unix:/")
 }
 
-/// Returns whether an address is on this machine.
-fn is_loopback(host: &str) -> bool {
-    if is_socket(host) {
-        return true;
-    }
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,15 +317,5 @@ mod tests {
         assert_eq!(kind(Some(true), false), ServerKind::Serve);
         assert_eq!(kind(Some(true), true), ServerKind::Local);
         assert_eq!(local_server(Vec::new()).kind(), ServerKind::Local);
-    }
-
-    #[test]
-    fn loopback_addresses_are_recognised() {
-        for host in ["127.0.0.1:2181", "localhost:1", "[::1]:2181", "unix:/run/socket"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["10.0.0.1:2181", "zk1:2181", "[fe80::1]:2181"] {
-            assert!(!is_loopback(host), "{host}");
-        }
     }
 }

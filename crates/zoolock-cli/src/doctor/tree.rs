@@ -19,8 +19,8 @@ const CONTAINER: i64 = i64::MIN;
 /// The first byte of the ephemeral owner of a TTL znode. No session owns such a znode.
 const TTL: u8 = 0xff;
 
-/// The directories in the root in which zoolock keeps its own records.
-pub(super) const OWN_DIRECTORIES: [&str; 1] = [".audit"];
+/// The directory in the root in which zoolock keeps its own records.
+const OWN_DIRECTORY: &str = ".audit";
 
 /// A directory at or below the root.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ async fn read_directory(
         unlisted: None,
         path,
     };
-    let is_own = OWN_DIRECTORIES.iter().any(|own| directory.path.ends_with(&format!("/{own}")));
+    let is_own = directory.path.ends_with(&format!("/{OWN_DIRECTORY}"));
     if stat.num_children == 0 || is_own {
         return Ok(Some((directory, Vec::new())));
     }

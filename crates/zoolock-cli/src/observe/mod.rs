@@ -1,4 +1,4 @@
-//! What `ls`, `top`, `ui` and the metrics show of the locks, apart from words and layout.
+//! The model of the locks that `ls`, `top`, `ui` and the metrics show, apart from words and layout.
 //!
 //! A [`Snapshot`](zoolock::Snapshot) of the library has the contenders of one lock at one read. This module computes
 //! what these views add to it, so that all of them show the same:

@@ -13,7 +13,7 @@ use crate::plan::ConnectionSettings;
 /// Maximum number of locks of a circle that a list names.
 const MAX_NAMED: usize = 8;
 
-/// Why a circle through sessions of other client libraries is only a possible deadlock.
+/// The reason why a circle through sessions of other client libraries is only a possible deadlock.
 pub(crate) const SESSIONS: &str = "other client libraries show only their session, and threads of one session need not wait \
                                    for each other";
 

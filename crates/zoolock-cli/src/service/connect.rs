@@ -131,7 +131,7 @@ pub(crate) fn chroot_of(hosts: &str) -> String {
 
 /// Opens a session to the servers `hosts`, for ZooKeeper requests instead of locks. Uses the given
 /// credentials and TLS settings, or none.
-pub(crate) async fn connect_hosts_for_requests(
+async fn connect_hosts_for_requests(
     hosts: &str,
     auth: Option<&Auth>,
     tls: Option<&Tls>,

@@ -15,12 +15,12 @@ on_both_servers!(private fresh_server_is_healthy_and_unchanged, |zookeeper| asyn
     assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
     assert_eq!(diagnosis.report["schema"], "zoolock/1");
     assert_eq!(diagnosis.report["complete"], true, "{diagnosis:?}");
-    // The notes are: any local user can connect, and no lock has been acquired in this chroot yet.
+    // No lock has been acquired in this chroot yet.
     assert_eq!(diagnosis.report["worst"], "note", "{diagnosis:?}");
-    for check in ["server", "session", "ticks", "latency", "clock", "numbers", "orphans"] {
+    for check in ["server", "session", "ticks", "latency", "clock", "numbers"] {
         assert_eq!(diagnosis.level(check), Some("ok"), "{check}: {diagnosis:?}");
     }
-    assert_eq!((diagnosis.level("access"), diagnosis.level("root")), (Some("note"), Some("note")), "{diagnosis:?}");
+    assert_eq!(diagnosis.level("root"), Some("note"), "{diagnosis:?}");
     if zookeeper.server_kind() == ServerKind::Apache {
         assert!(!diagnosis.stdout.contains("zoolock serve"), "{diagnosis:?}");
     }
@@ -39,10 +39,8 @@ on_both_servers!(private healthy_queue_passes_and_session_ids_stay_secret, |zook
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let diagnosis = examine(&zookeeper.connect_string());
-    assert_eq!((diagnosis.level("neighbours"), diagnosis.level("orphans")), (Some("ok"), Some("ok")), "{diagnosis:?}");
+    assert_eq!((diagnosis.level("neighbours"), diagnosis.level("orphans")), (Some("ok"), None), "{diagnosis:?}");
     assert_eq!((&diagnosis.report["directories"], &diagnosis.report["queues"]), (&2.into(), &1.into()), "{diagnosis:?}");
-    // Any local user can connect and change these locks.
-    assert_eq!(diagnosis.level("acl"), Some("note"), "{diagnosis:?}");
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     let stat = client.check_stat(&guard.node_path()).await.expect("stat read").expect("the znode exists");
     let session = format!("{:x}", stat.ephemeral_owner);

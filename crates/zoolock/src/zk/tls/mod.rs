@@ -113,12 +113,6 @@ impl Tls {
         self.identity.is_some()
     }
 
-    /// Returns the same options without the client certificate.
-    #[doc(hidden)]
-    pub fn anonymous(&self) -> Tls {
-        Tls { authorities: self.authorities.clone(), identity: None }
-    }
-
     /// Checks the certificates. For the `zoolock` command; not a stable interface.
     ///
     /// # Errors
