@@ -28,17 +28,13 @@ use clap::error::ErrorKind;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::{Args, ColorWhen};
-use crate::args::{completions, manual};
+use crate::args::{Args, Command, Global};
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::reporter::{Reporter, use_color};
 use crate::base::start::start_threads_or_exit;
 use crate::base::terminal;
-use crate::plan::Plan;
+use crate::plan::Context;
 use crate::reaper::{become_command, zombies};
-use crate::render::text;
-use crate::run::hold;
-use crate::verbs::{deadlocks, history, list, operate, serve, why};
 
 fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
@@ -60,15 +56,15 @@ fn main() -> ExitCode {
     // These calls come before the first thread starts, because new threads inherit the signal mask.
     // `become_independent` closes inherited files, so it also comes before any file is opened.
     match &args.command {
-        args::Command::Serve(serve) if serve.local => local::become_independent(),
-        args::Command::Run(_) | args::Command::Hold(_) => terminal::block_ttou(),
+        Command::Serve(serve) if serve.local => local::become_independent(),
+        Command::Run(_) | Command::Hold(_) => terminal::block_ttou(),
         _ => {}
     }
-    let reporter = Arc::new(Reporter::new(&args.global));
-    let color = args.global.color;
-    let _logging = start_threads_or_exit(|| start_logging(args.global.verbose, color));
-    let result = Plan::new(args).and_then(|plan| execute(plan, color, &reporter));
-    let exit = result.unwrap_or_else(|failure| {
+    let Args { global, command } = args;
+    let context = Context { reporter: Arc::new(Reporter::new(&global)), global };
+    let reporter = &context.reporter;
+    let _logging = start_threads_or_exit(|| start_logging(&context.global));
+    let exit = run(command, &context).unwrap_or_else(|failure| {
         // With --on-busy-exit 0, a busy lock is not an error. --quiet then hides the message, so that cron sends no mail.
         if failure.exit == Exit::OK {
             reporter.note(&failure)
@@ -97,58 +93,33 @@ fn print_clap_message(error: &clap::Error) -> Exit {
     }
 }
 
-/// Runs the subcommand of `plan` on a new async runtime.
-fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+/// Runs the subcommand on a new async runtime.
+fn run(command: Command, context: &Context) -> Result<Exit, Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all();
     let runtime =
         start_threads_or_exit(|| builder.build()).map_err(|error| cannot_start("the runtime", error))?;
     let result = runtime.block_on(async {
         tokio::spawn(zombies::reap_inherited());
-        match plan {
-            Plan::Run(plan) => {
-                crate::metrics::export_while(plan.export.clone(), reporter, run::run(plan, reporter)).await
-            }
-            Plan::Hold(plan) => {
-                crate::metrics::export_while(plan.export.clone(), reporter, hold::hold(plan, reporter)).await
-            }
-            Plan::Ls { service, prefix, selection, json } => {
-                list::ls(&service, prefix.as_deref(), &selection, json, color, reporter).await
-            }
-            Plan::Show { service, name, json } => list::show(&service, &name, json, color, reporter).await,
-            Plan::Watch { service, name, json } => watch::watch(&service, &name, json, color, reporter).await,
-            Plan::Top(plan) => top::top(plan, color, reporter).await,
-            Plan::Why { service, name, json } => why::why(&service, &name, json, color, reporter).await,
-            Plan::Deadlocks { service, prefix, json } => {
-                deadlocks::deadlocks(&service, prefix.as_deref(), json, color, reporter).await
-            }
-            Plan::History { service, name, last, json } => {
-                history::history(&service, name.as_deref(), last, json, color, reporter).await
-            }
-            Plan::Revoke { service, name, ticket, wait } => {
-                operate::revoke(&service, &name, ticket, wait, reporter).await
-            }
-            Plan::Break { service, name, ticket } => {
-                operate::break_lock(&service, &name, ticket, reporter).await
-            }
-            Plan::Resize { service, name, permits } => {
-                operate::resize(&service, &name, permits, reporter).await
-            }
-            Plan::Doctor(plan) => doctor::doctor(plan, color, reporter).await,
+        match command {
+            Command::Run(args) => args.run(context).await,
+            Command::Hold(args) => args.run(context).await,
+            Command::Ls(args) => args.run(context).await,
+            Command::Show(args) => args.run(context).await,
+            Command::Watch(args) => args.run(context).await,
+            Command::Top(args) => args.run(context).await,
+            Command::Why(args) => args.run(context).await,
+            Command::Deadlocks(args) => args.run(context).await,
+            Command::History(args) => args.run(context).await,
+            Command::Revoke(args) => args.run(context).await,
+            Command::Break(args) => args.run(context).await,
+            Command::Resize(args) => args.run(context).await,
+            Command::Doctor(args) => args.run(context).await,
             #[cfg(feature = "ui")]
-            Plan::Ui(plan) => ui::ui(*plan, reporter).await,
-            Plan::Serve(plan) => serve::serve(*plan, reporter).await,
-            Plan::ServeLocal { idle } => local::serve(idle, reporter).await,
-            Plan::ServeStatus { json } => serve::print_status(json),
-            Plan::ServeStop => serve::stop_server(reporter).await,
-            Plan::ServeAdopt => local::adopt(reporter).await,
-            Plan::Completions(shell) => text::print(&completions::script(shell)),
-            Plan::Man(page) => text::print(&page),
-            Plan::WriteManual(directory) => {
-                manual::write_all_pages(&directory).map(|()| Exit::OK).map_err(|error| {
-                    Failure::new(Exit::OUTPUT, format!("cannot write to {}: {error}", directory.display()))
-                })
-            }
+            Command::Ui(args) => args.run(context).await,
+            Command::Serve(args) => args.run(context).await,
+            Command::Completions(args) => args.run(context),
+            Command::Man(args) => args.run(context),
         }
     });
     zombies::reap_all();
@@ -158,14 +129,14 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
 }
 
 /// Starts logging to standard error if `-v` is given.
-fn start_logging(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
-    let level = match verbose {
+fn start_logging(global: &Global) -> Option<WorkerGuard> {
+    let level = match global.verbose {
         0 => return None,
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let colors = use_color(color, std::io::stderr().is_terminal());
+    let colors = use_color(global.color, std::io::stderr().is_terminal());
     // This writer drops lines when its buffer is full, so a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_ansi(colors).init();

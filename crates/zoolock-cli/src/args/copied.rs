@@ -14,6 +14,11 @@ const COPIED: [&str; 7] = ["connect", "root", "token_epoch", "auth", "cacert", "
 pub(crate) struct CopiedFlags(pub(crate) Vec<(String, String)>);
 
 impl CopiedFlags {
+    /// Returns whether the command line has this flag.
+    pub(crate) fn contain(&self, flag: &str) -> bool {
+        self.0.iter().any(|(given, _)| given == flag)
+    }
+
     /// Collects the flags of a command line.
     pub(super) fn new(matches: &ArgMatches) -> Self {
         let given =

@@ -1,10 +1,8 @@
 //! `zoolock doctor`.
 
-use std::str::FromStr as _;
-
 use clap::Args as ClapArgs;
 
-use super::values;
+use super::values::at_least_one;
 
 const DOCTOR_HELP: &str = "\
 Checks each server (with four-letter words), the session and its negotiated timeout, the request latency, the server's \
@@ -29,7 +27,7 @@ pub(crate) struct DoctorArgs {
         long,
         value_name = "N",
         default_value_t = 2000,
-        value_parser = values::positive(usize::from_str, "must be at least 1; the default is 2000")
+        value_parser = at_least_one::<usize>("must be at least 1; the default is 2000")
     )]
     pub(crate) limit: usize,
 }

@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::copied::CopiedFlags;
-use super::values;
+use super::values::{reader, root, time_within};
 
 /// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
@@ -39,7 +39,7 @@ pub(crate) struct Global {
         value_name = "TIME",
         allow_hyphen_values = true,
         default_value = "30s",
-        value_parser = values::time_within(SHORTEST_SESSION..=LONGEST_SESSION, "choose a time from 6s to 1h"),
+        value_parser = time_within(SHORTEST_SESSION..=LONGEST_SESSION, "choose a time from 6s to 1h"),
         help_heading = "Connection"
     )]
     pub(crate) session_timeout: Duration,
@@ -52,7 +52,7 @@ pub(crate) struct Global {
         value_name = "TIME",
         allow_hyphen_values = true,
         default_value = "10s",
-        value_parser = values::time_within(SHORTEST_CONNECT..=Duration::MAX, "no time to connect; the default is 10s"),
+        value_parser = time_within(SHORTEST_CONNECT..=Duration::MAX, "no time to connect; the default is 10s"),
         help_heading = "Connection"
     )]
     pub(crate) connect_timeout: Duration,
@@ -93,7 +93,7 @@ pub(crate) struct Global {
         long,
         global = true,
         value_name = "SCHEME:ID",
-        value_parser = values::reader(),
+        value_parser = reader,
         conflicts_with = "world_writable",
         help_heading = "Connection"
     )]
@@ -110,7 +110,7 @@ pub(crate) struct Global {
         env = "ZOOLOCK_ROOT",
         value_name = "PATH",
         default_value = "/locks",
-        value_parser = values::root(),
+        value_parser = root,
         help_heading = "Connection"
     )]
     pub(crate) root: String,

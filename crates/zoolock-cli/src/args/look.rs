@@ -1,12 +1,11 @@
 //! Arguments of the commands that read locks. `top` can also change locks, with two of its keys.
 
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Deserialize;
 
-use super::values;
+use super::values::{at_least_one, time, time_within};
 
 /// Minimum interval of `top`. A shorter interval shows nothing more, and loads the server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,7 +36,7 @@ pub(crate) struct LsArgs {
     pub(crate) held_by: Option<String>,
 
     /// List only locks that have been held, or may have been held, for this time or longer
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) older: Option<Duration>,
 }
 
@@ -78,7 +77,7 @@ pub(crate) struct HistoryArgs {
         long,
         value_name = "N",
         default_value_t = 50,
-        value_parser = values::positive(usize::from_str, "must be at least 1; the default is 50")
+        value_parser = at_least_one::<usize>("must be at least 1; the default is 50")
     )]
     pub(crate) last: usize,
 }
@@ -126,7 +125,7 @@ pub(crate) struct TopArgs {
         value_name = "TIME",
         allow_hyphen_values = true,
         default_value = "1s",
-        value_parser = values::time_within(SHORTEST_INTERVAL..=LONGEST_INTERVAL, "must be between 100ms and 1h")
+        value_parser = time_within(SHORTEST_INTERVAL..=LONGEST_INTERVAL, "must be between 100ms and 1h")
     )]
     pub(crate) interval: Duration,
 

@@ -33,7 +33,7 @@ pub(crate) use global::{ColorWhen, Global};
 pub(crate) use look::{DeadlocksArgs, HistoryArgs, ListOrder, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
-pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
+pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
@@ -75,8 +75,9 @@ pub(crate) struct Args {
 impl Args {
     /// Parses a command line and the environment.
     pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
-        let mut matches =
-            short_help::shorten_help(Args::command()).try_get_matches_from(line).map_err(correct_tip)?;
+        let mut matches = short_help::shorten_help(Args::command())
+            .try_get_matches_from(line)
+            .map_err(|error| correct_tip(values::name_flag(error)))?;
         let copied = CopiedFlags::new(&matches);
         let mut args =
             Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;
@@ -106,7 +107,7 @@ fn correct_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The subcommands.
+/// The subcommands. Each has a method `run`, which checks the flags that depend on each other and then runs the command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock

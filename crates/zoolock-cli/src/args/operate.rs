@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, value_parser};
+use clap::Args as ClapArgs;
 use zoolock::Ticket;
 
-use super::values;
+use super::values::{PERMITS, at_least_one, time, token};
 
 const REVOKE_HELP: &str = "\
 Revoking only asks the holder. `zoolock run` sends TERM to its command, and releases the lock when the command has \
@@ -23,12 +23,12 @@ pub(crate) struct RevokeArgs {
     pub(crate) name: String,
 
     /// Ask only the holder or waiter with this token, which `zoolock show` prints [default: ask all holders]
-    #[arg(long, value_name = "TOKEN", value_parser = values::token())]
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub(crate) token: Option<Ticket>,
 
     /// Wait until all that were asked have left the queue, for at most this time, such as 30s or 5m. If one is left then,
     /// the exit code is 76 [default: do not wait]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) wait: Option<Duration>,
 
     /// Reason to record with the request
@@ -52,7 +52,7 @@ pub(crate) struct BreakArgs {
 
     /// Token of the holder or waiter, which `zoolock show` prints. Without it, nothing changes, and the command is printed
     /// that breaks the lock of the holder
-    #[arg(long, value_name = "TOKEN", value_parser = values::token())]
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub(crate) token: Option<Ticket>,
 
     /// Reason to record with the break
@@ -72,6 +72,6 @@ pub(crate) struct ResizeArgs {
     pub(crate) name: String,
 
     /// New number of permits
-    #[arg(long, value_name = "N", value_parser = values::positive(value_parser!(u32), values::PERMITS))]
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>(PERMITS))]
     pub(crate) permits: u32,
 }

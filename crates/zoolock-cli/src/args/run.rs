@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::values;
+use super::values::time;
 use super::waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs};
 
 const RUN_HELP: &str = "\
@@ -86,7 +86,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct ChildArgs {
     /// Time between TERM and KILL, such as 2s, if the lock is about to be lost, or if CMD ends and leaves processes
     /// behind [default: 5s, at most a sixth of the negotiated session timeout]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) grace: Option<Duration>,
 
     /// Reaction if zoolock is asked to release the lock (`zoolock revoke`): send TERM to CMD, or only print a warning

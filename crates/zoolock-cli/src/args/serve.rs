@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use zoolock_server::FourLetterWord;
 
-use super::values;
+use super::values::{address, at_least_one, time, time_within, word};
 
 /// Minimum of `--idle`: the command that starts a server needs time to connect.
 const MIN_IDLE: Duration = Duration::from_millis(100);
@@ -30,13 +29,13 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        value_parser = values::address(),
+        value_parser = address,
         required_unless_present_any = ["tls_listen", "backup", "status", "stop", "adopt", "local"]
     )]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Directory to store znodes and sessions in; without it, they are lost when the server ends
-    #[arg(long, value_name = "DIR", conflicts_with_all = OWN_SERVER_FLAGS)]
+    #[arg(long, value_name = "DIR", conflicts_with_all = OWN_SERVER)]
     pub(crate) data: Option<PathBuf>,
 
     /// Durability of acknowledged writes
@@ -93,7 +92,7 @@ pub(crate) struct ServeArgs {
         env = "ZOOLOCK_LOCAL_IDLE",
         value_name = "TIME",
         default_value = "10m",
-        value_parser = values::time_within(
+        value_parser = time_within(
             MIN_IDLE..=Duration::MAX,
             "the server would end before a client connects; choose 100ms or more (--idle, or ZOOLOCK_LOCAL_IDLE)"
         )
@@ -102,7 +101,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Flags that act on this user's server. They conflict with the flags that configure another server.
-const OWN_SERVER_FLAGS: [&str; 4] = ["status", "stop", "adopt", "local"];
+const OWN_SERVER: [&str; 4] = ["status", "stop", "adopt", "local"];
 
 /// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -131,9 +130,9 @@ pub(crate) struct TlsArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        value_parser = values::address(),
+        value_parser = address,
         requires_all = ["tls_cert", "tls_key"],
-        conflicts_with_all = OWN_SERVER_FLAGS
+        conflicts_with_all = OWN_SERVER
     )]
     pub(crate) tls_listen: Option<SocketAddr>,
 
@@ -168,15 +167,15 @@ pub(crate) enum TlsClients {
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
     /// Serve only clients that authenticate, with an account in --users or with a certificate
-    #[arg(long, conflicts_with_all = OWN_SERVER_FLAGS)]
+    #[arg(long, conflicts_with_all = OWN_SERVER)]
     pub(crate) require_auth: bool,
 
     /// File of accounts, one USER:HASH per line; without this file, any user name with any password is accepted
-    #[arg(long, value_name = "FILE", conflicts_with_all = OWN_SERVER_FLAGS)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OWN_SERVER)]
     pub(crate) users: Option<PathBuf>,
 
     /// File with the USER:HASH of a super user, whom no access control list restricts [default: no such user]
-    #[arg(long, value_name = "FILE", conflicts_with_all = OWN_SERVER_FLAGS)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OWN_SERVER)]
     pub(crate) super_digest_file: Option<PathBuf>,
 }
 
@@ -188,11 +187,8 @@ pub(crate) struct LimitArgs {
     #[arg(
         long,
         value_name = "COUNT",
-        value_parser = values::positive(
-            usize::from_str,
-            "no client could connect; omit it for the default"
-        ),
-        conflicts_with_all = OWN_SERVER_FLAGS
+        value_parser = at_least_one::<usize>("no client could connect; omit it for the default"),
+        conflicts_with_all = OWN_SERVER
     )]
     pub(crate) max_connections: Option<usize>,
 
@@ -201,33 +197,15 @@ pub(crate) struct LimitArgs {
     pub(crate) max_connections_per_address: usize,
 
     /// Length of a tick; the server expires sessions only at multiples of this time
-    #[arg(
-        long,
-        value_name = "TIME",
-        allow_hyphen_values = true,
-        default_value = "2s",
-        value_parser = values::time()
-    )]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "2s", value_parser = time)]
     pub(crate) tick: Duration,
 
     /// Minimum negotiated session timeout [default: 2 ticks]
-    #[arg(
-        long,
-        value_name = "TIME",
-        allow_hyphen_values = true,
-        value_parser = values::time(),
-        conflicts_with_all = OWN_SERVER_FLAGS
-    )]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time, conflicts_with_all = OWN_SERVER)]
     pub(crate) min_session_timeout: Option<Duration>,
 
     /// Maximum negotiated session timeout [default: 20 ticks]
-    #[arg(
-        long,
-        value_name = "TIME",
-        allow_hyphen_values = true,
-        value_parser = values::time(),
-        conflicts_with_all = OWN_SERVER_FLAGS
-    )]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time, conflicts_with_all = OWN_SERVER)]
     pub(crate) max_session_timeout: Option<Duration>,
 }
 
@@ -236,16 +214,10 @@ pub(crate) struct LimitArgs {
 #[command(next_help_heading = "Operation")]
 pub(crate) struct MonitoringArgs {
     /// Address for /metrics (Prometheus), /ready and /live over HTTP, without authentication
-    #[arg(long, value_name = "ADDRESS", value_parser = values::address(), conflicts_with_all = OWN_SERVER_FLAGS)]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = OWN_SERVER)]
     pub(crate) metrics: Option<SocketAddr>,
 
     /// Four-letter words to answer [default: envi,isro,mntr,ruok,srvr,wchs; only ruok with --require-auth]
-    #[arg(
-        long,
-        value_name = "WORDS",
-        value_delimiter = ',',
-        value_parser = values::word(),
-        conflicts_with_all = OWN_SERVER_FLAGS
-    )]
+    #[arg(long, value_name = "WORDS", value_delimiter = ',', value_parser = word, conflicts_with_all = OWN_SERVER)]
     pub(crate) words: Option<Vec<FourLetterWord>>,
 }

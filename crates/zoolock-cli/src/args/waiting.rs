@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, value_parser};
+use clap::Args as ClapArgs;
 use zoolock::Naming;
 use zoolock_core::names::Role;
 
-use super::values;
+use super::values::{PERMITS, address, at_least_one, naming, time};
 
 /// Time to wait for a lock.
 #[derive(Debug, ClapArgs)]
@@ -18,7 +18,7 @@ pub(crate) struct WaitingArgs {
     pub(crate) try_once: bool,
 
     /// Give up if the lock is not acquired within this time, such as 500ms, 30s or 1h30m [default: no limit]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::time())]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) timeout: Option<Duration>,
 
     /// Exit code, 0 to 255, if the lock is not acquired in time; with 0, this is no error, and --quiet prints nothing
@@ -46,7 +46,7 @@ pub(crate) struct DescriptionArgs {
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
     /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
-    #[arg(long, value_name = "ADDRESS", value_parser = values::address())]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
 
     /// OpenTelemetry collector to push metrics to, as http://HOST:4318 [default: none]
@@ -71,11 +71,11 @@ pub(crate) struct KindArgs {
     pub(crate) write: bool,
 
     /// Use a semaphore with N permits in total; all its clients must give the same number [default: no semaphore]
-    #[arg(long, value_name = "N", value_parser = values::positive(value_parser!(u32), values::PERMITS))]
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>(PERMITS))]
     pub(crate) permits: Option<u32>,
 
     /// Znode naming scheme, for sharing a queue with other client libraries: native, curator, kazoo, write-lock
-    #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native", value_parser = values::naming())]
+    #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native", value_parser = naming)]
     pub(crate) naming: Naming,
 
     /// Declare that every kazoo client of this lock has extra_lock_patterns=["lock-"], and so waits for native names
@@ -89,7 +89,7 @@ pub(crate) struct KindArgs {
         requires = "permits",
         conflicts_with_all = ["shared", "write"],
         default_value_t = 1,
-        value_parser = values::positive(value_parser!(u32), "take at least one permit")
+        value_parser = at_least_one::<u32>("take at least one permit")
     )]
     pub(crate) take: u32,
 
@@ -99,13 +99,7 @@ pub(crate) struct KindArgs {
     pub(crate) crash_detection: bool,
 
     /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly [default: 0s]
-    #[arg(
-        long,
-        value_name = "TIME",
-        allow_hyphen_values = true,
-        value_parser = values::time(),
-        conflicts_with = "permits"
-    )]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<Duration>,
 }
 

@@ -22,7 +22,6 @@ mod session;
 mod timing;
 mod tree;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -32,12 +31,12 @@ use zoolock_wire::Code;
 
 use self::finding::Report;
 use self::servers::ServerKind;
-use crate::args::ColorWhen;
+use crate::args::DoctorArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
 use crate::local;
-use crate::plan::{ConnectionSettings, DoctorPlan, Endpoint};
+use crate::plan::{ConnectionSettings, Context, Endpoint};
 use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interruption_failure;
 use crate::service::connect::{self, chroot_of, connect_for_requests};
@@ -47,46 +46,46 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time to close the session.
 const CLOSE_BOUND: Duration = Duration::from_secs(1);
 
-/// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
-pub(crate) async fn doctor(
-    plan: DoctorPlan,
-    color: ColorWhen,
-    reporter: &Arc<Reporter>,
-) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let (service_name, chroot) = match &plan.service.endpoint {
-        Endpoint::Remote { hosts, .. } => (hosts.clone(), chroot_of(hosts)),
-        Endpoint::Local => ("local".to_owned(), String::new()),
-    };
-    let mut report = Report::new(&service_name, &plan.service.root);
-    let examined = tokio::select! {
-        biased;
-        signal = signals.next_end_signal() => return Err(interruption_failure(signal, "checking; the server expires the session")),
-        examined = run_checks(&plan, &chroot, &mut report, reporter) => examined,
-    };
-    reporter.clear_status();
-    if let Err(failure) = &examined {
-        let is_local = matches!(plan.service.endpoint, Endpoint::Local);
-        report.add_failure(failure.to_string(), is_local);
+impl DoctorArgs {
+    /// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Context { global, reporter } = context;
+        let service = &context.connection()?;
+        let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+        let (service_name, chroot) = match &service.endpoint {
+            Endpoint::Remote { hosts, .. } => (hosts.clone(), chroot_of(hosts)),
+            Endpoint::Local => ("local".to_owned(), String::new()),
+        };
+        let mut report = Report::new(&service_name, &service.root);
+        let examined = tokio::select! {
+            biased;
+            signal = signals.next_end_signal() => return Err(interruption_failure(signal, "checking; the server expires the session")),
+            examined = run_checks(&self, service, &chroot, &mut report, reporter) => examined,
+        };
+        reporter.clear_status();
+        if let Err(failure) = &examined {
+            let is_local = matches!(service.endpoint, Endpoint::Local);
+            report.add_failure(failure.to_string(), is_local);
+        }
+        let printed = match global.json {
+            true => print(&report.json()),
+            false => print(&report.table(&TextStyle::of_stdout(global.color))),
+        };
+        reporter.note(report.summary());
+        examined?;
+        printed?;
+        Ok(report.exit(self.strict))
     }
-    let printed = match plan.json {
-        true => print(&report.json()),
-        false => print(&report.table(&TextStyle::of_stdout(color))),
-    };
-    reporter.note(report.summary());
-    examined?;
-    printed?;
-    Ok(report.exit(plan.strict))
 }
 
 /// Runs the checks and adds their findings to the report. The findings stay if a later check fails.
 async fn run_checks(
-    plan: &DoctorPlan,
+    args: &DoctorArgs,
+    service: &ConnectionSettings,
     chroot: &str,
     report: &mut Report,
     reporter: &Reporter,
 ) -> Result<(), Failure> {
-    let service = &plan.service;
     let deadline = Instant::now() + PATIENCE;
     reporter.show_status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
@@ -105,7 +104,7 @@ async fn run_checks(
         }
     };
     facts.report_local_server(report);
-    let checks = run_session_checks(&client, plan, chroot, &facts, report, reporter);
+    let checks = run_session_checks(&client, args, service, chroot, &facts, report, reporter);
     let examined = timeout_at(deadline, checks).await;
     let _ = timeout(CLOSE_BOUND, client.close()).await;
     examined.unwrap_or_else(|_| {
@@ -117,13 +116,13 @@ async fn run_checks(
 
 async fn run_session_checks(
     client: &RequestSession,
-    plan: &DoctorPlan,
+    args: &DoctorArgs,
+    service: &ConnectionSettings,
     chroot: &str,
     facts: &servers::ServerFacts,
     report: &mut Report,
     reporter: &Reporter,
 ) -> Result<(), Failure> {
-    let service = &plan.service;
     let granted = client.timeout();
     session::check_session(service.session_timeout, granted, facts, report);
     let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
@@ -132,7 +131,7 @@ async fn run_session_checks(
     reporter.show_status("measuring");
     timing::measure_latency(client, &existing, granted, facts.kind(), report).await;
     reporter.show_status("checking the locks");
-    let tree = tree::read_tree(client, root.clone(), plan.limit)
+    let tree = tree::read_tree(client, root.clone(), args.limit)
         .await
         .map_err(|error| request_failure(&root, &error))?;
     report.directories = tree.directories.len();

@@ -1,6 +1,5 @@
 //! Exports the metrics of `run` and `hold` while they run.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +8,7 @@ use tokio::task::JoinHandle;
 use super::otlp::Collector;
 use super::registry::Registry;
 use super::site;
+use crate::args::ExportArgs;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
@@ -17,20 +17,13 @@ const PUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum duration of the last push, which delays the end of zoolock.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Destinations of the metrics, if any.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Export {
-    pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) otlp: Option<Collector>,
-}
-
 /// Runs `work`, and exports its metrics meanwhile.
 pub(crate) async fn export_while<T>(
-    export: Export,
+    export: &ExportArgs,
     reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let exporter = Exporter::start(&export, reporter).await?;
+    let exporter = Exporter::start(export, reporter).await?;
     let result = work.await;
     if let Some(exporter) = exporter {
         exporter.finish().await;
@@ -48,8 +41,9 @@ struct Exporter {
 
 impl Exporter {
     /// Starts to record and export metrics. Returns `None` if there is no destination.
-    async fn start(export: &Export, reporter: &Arc<Reporter>) -> Result<Option<Self>, Failure> {
-        if export.metrics.is_none() && export.otlp.is_none() {
+    async fn start(export: &ExportArgs, reporter: &Arc<Reporter>) -> Result<Option<Self>, Failure> {
+        let collector = collector_of(export)?;
+        if export.metrics.is_none() && collector.is_none() {
             return Ok(None);
         }
         let registry = Registry::default();
@@ -65,7 +59,7 @@ impl Exporter {
             tasks.push(tokio::spawn(site::serve(listener, registry.clone())));
         }
         let since = SystemTime::now();
-        if let Some(collector) = export.otlp.clone() {
+        if let Some(collector) = collector.clone() {
             tasks.push(tokio::spawn(push_repeatedly(
                 collector,
                 registry.clone(),
@@ -73,7 +67,7 @@ impl Exporter {
                 Arc::clone(reporter),
             )));
         }
-        Ok(Some(Self { registry, since, collector: export.otlp.clone(), tasks }))
+        Ok(Some(Self { registry, since, collector, tasks }))
     }
 
     /// Stops the exports, and pushes the final values to the collector.
@@ -91,6 +85,19 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// Checks the flags that export metrics, and returns the collector of `--otlp`.
+fn collector_of(export: &ExportArgs) -> Result<Option<Collector>, Failure> {
+    let Some(url) = &export.otlp else {
+        return match export.metrics_by_lock && export.metrics.is_none() {
+            true => Err(Failure::usage(
+                "--metrics-by-lock needs --metrics or --otlp: without them no metrics are exported",
+            )),
+            false => Ok(None),
+        };
+    };
+    url.parse().map(Some).map_err(|error| Failure::usage(format!("--otlp {url:?}: {error}")))
 }
 
 /// Pushes metrics until the task is aborted. Prints a note when pushes begin to fail, and when they succeed again.
@@ -113,5 +120,23 @@ async fn push_repeatedly(
             }
             Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_need_a_valid_target() {
+        let metrics = "127.0.0.1:0".parse().ok();
+        let check = |metrics, otlp: Option<&str>| {
+            collector_of(&ExportArgs { metrics, otlp: otlp.map(str::to_owned), metrics_by_lock: true })
+        };
+        let refused = |otlp| check(None, otlp).expect_err("no valid target").to_string();
+        assert!(refused(Some("https://otel:4318")).contains("https"));
+        assert!(refused(None).contains("--otlp"));
+        assert!(check(metrics, None).is_ok_and(|collector| collector.is_none()));
+        assert!(check(metrics, Some("http://otel:4318")).is_ok_and(|collector| collector.is_some()));
     }
 }

@@ -17,8 +17,7 @@ mod registry;
 mod site;
 mod text;
 
-pub(crate) use exporter::{Export, export_while};
-pub(crate) use otlp::Collector;
+pub(crate) use exporter::export_while;
 
 /// Returns the metrics of a list of locks, in the text format of Prometheus.
 #[cfg(feature = "ui")]

@@ -25,6 +25,7 @@ use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::terminal::Terminal;
 use crate::plan::kerberos::{Kerberos, parse_kerberos};
+use crate::reaper::zombies::SpawnedChild;
 
 /// Maximum size of credentials in bytes.
 const LIMIT: u64 = 4096;
@@ -133,8 +134,7 @@ fn run_command(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u
         // cannot ask a question on the terminal.
         shell.process_group(0);
     }
-    let mut child = shell
-        .spawn()
+    let mut child = SpawnedChild::start(&mut shell)
         .map_err(|error| cannot_start("the command that prints the credentials (--auth)", error))?;
     let deadline = bound.map(|bound| Instant::now() + bound);
     // `read_output` closes the pipe when it returns. A command that still prints is then ended by

@@ -32,6 +32,33 @@ pub(crate) struct ConnectionSettings {
 }
 
 impl ConnectionSettings {
+    /// Checks the flags of every command, and reads the credentials.
+    pub(super) fn new(global: &Global) -> Result<Self, Failure> {
+        let copied = global.copied.0.iter();
+        Ok(Self {
+            endpoint: Endpoint::new(global)?,
+            session_timeout: global.session_timeout,
+            connect_timeout: global.connect_timeout,
+            root: global.root.clone(),
+            note: None,
+            program: None,
+            command: None,
+            owner: None,
+            grace: None,
+            token_epoch: global.token_epoch,
+            naming: Naming::Native,
+            kazoo_pattern: false,
+            metrics_by_lock: false,
+            copied_flags: copied.map(|(flag, value)| format!(" {flag} {}", quote_for_shell(value))).collect(),
+        })
+    }
+
+    /// Checks the name or path of a lock.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), Failure> {
+        LockPath::parse(name, &self.root)?;
+        Ok(())
+    }
+
     /// Returns a command for the user to copy, with the flags that it needs to reach the same locks. `words`: the
     /// subcommand and its arguments, quoted for a shell.
     pub(crate) fn command_to_copy(&self, words: &str) -> String {
@@ -59,6 +86,39 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
+    /// Checks the flags that choose the server, and reads the credentials.
+    fn new(global: &Global) -> Result<Self, Failure> {
+        let tls = check_tls_flags(global)?;
+        if tls.is_some() && global.connect.is_none() {
+            return Err(Failure::usage(
+                "--cacert (or ZOOLOCK_CACERT) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own \
+                 certificate",
+            ));
+        }
+        // An empty environment variable counts as unset.
+        let auth = global.auth.as_deref().filter(|auth| !auth.is_empty());
+        match (&global.connect, auth) {
+            (None, None) if global.world_writable || !global.reader.is_empty() => Err(Failure::usage(
+                "--reader and --world-writable need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
+                 this user",
+            )),
+            (None, None) => Ok(Self::Local),
+            (None, Some(_)) => Err(Failure::usage(
+                "--auth (or ZOOLOCK_AUTH) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
+            )),
+            (Some(hosts), _) if hosts.trim().is_empty() => Err(Failure::usage(
+                "--connect (or ZOOLOCK_CONNECT) is empty: name the ensemble, or omit it to use this user's own \
+                 server, whose locks do not exclude other machines",
+            )),
+            (Some(hosts), auth) => {
+                ConnectString::parse(hosts)?;
+                let auth = auth.map(read_credentials).transpose()?;
+                let (hosts, readers) = (hosts.clone(), global.reader.clone());
+                Ok(Self::Remote { hosts, auth, tls, readers, world_writable: global.world_writable })
+            }
+        }
+    }
+
     /// Returns the address of the server for messages.
     pub(crate) fn address(&self) -> &str {
         match self {
@@ -96,132 +156,48 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Checks the global flags.
-pub(crate) fn plan_connection(global: &Global, note: Option<String>) -> Result<ConnectionSettings, Failure> {
-    let tls = check_tls_flags(global)?;
-    if tls.is_some() && global.connect.is_none() {
-        return Err(Failure::usage(
-            "--cacert (or ZOOLOCK_CACERT) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own \
-             certificate",
-        ));
-    }
-    // An empty environment variable counts as unset.
-    let auth = global.auth.as_deref().filter(|auth| !auth.is_empty());
-    let endpoint = match (&global.connect, auth) {
-        (None, None) if global.world_writable || !global.reader.is_empty() => {
-            return Err(Failure::usage(
-                "--reader and --world-writable need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
-                 this user",
-            ));
-        }
-        (None, None) => Endpoint::Local,
-        (None, Some(_)) => {
-            return Err(Failure::usage(
-                "--auth (or ZOOLOCK_AUTH) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
-            ));
-        }
-        (Some(hosts), _) if hosts.trim().is_empty() => {
-            return Err(Failure::usage(
-                "--connect (or ZOOLOCK_CONNECT) is empty: name the ensemble, or omit it to use this user's own \
-                 server, whose locks do not exclude other machines",
-            ));
-        }
-        (Some(hosts), auth) => {
-            ConnectString::parse(hosts)?;
-            let auth = auth.map(read_credentials).transpose()?;
-            let world_writable = global.world_writable;
-            Endpoint::Remote {
-                hosts: hosts.clone(),
-                auth,
-                tls,
-                readers: global.reader.clone(),
-                world_writable,
-            }
-        }
-    };
-    Ok(ConnectionSettings {
-        endpoint,
-        session_timeout: global.session_timeout,
-        connect_timeout: global.connect_timeout,
-        root: global.root.clone(),
-        note,
-        program: None,
-        command: None,
-        owner: None,
-        grace: None,
-        token_epoch: global.token_epoch,
-        naming: Naming::Native,
-        kazoo_pattern: false,
-        metrics_by_lock: false,
-        copied_flags: global
-            .copied
-            .0
-            .iter()
-            .map(|(flag, value)| format!(" {flag} {}", quote_for_shell(value)))
-            .collect(),
-    })
-}
-
-/// Checks the name or path of a lock.
-pub(super) fn check_name(name: &str, root: &str) -> Result<(), Failure> {
-    LockPath::parse(name, root)?;
-    Ok(())
-}
-
-/// Checks the prefix that `ls`, `top` and `deadlocks` filter by. Allows a slash at the end of the
-/// prefix.
-pub(super) fn check_prefix(prefix: Option<&str>, root: &str) -> Result<(), Failure> {
-    match prefix {
-        None | Some("/") => Ok(()),
-        Some(prefix) => check_name(prefix.strip_suffix('/').unwrap_or(prefix), root),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Plan;
-    use super::super::test_plans::{plan, refused};
     use super::*;
+    use crate::plan::test_lines::connection;
+
+    fn refused(flags: &[&str]) -> String {
+        connection(flags).expect_err("the flags are refused")
+    }
 
     #[test]
     fn bad_names_are_refused_before_connecting() {
+        let service = connection(&[]).expect("the defaults are valid");
         for name in ["", "..", "a/../b", "a//b", "a/", "a\0b", "/"] {
-            let message = refused(&["show", name]);
+            let message = service.check_name(name).expect_err(name).to_string();
             assert!(!message.contains('\0'), "{message:?}");
         }
     }
 
     #[test]
     fn command_to_copy_has_quoted_flags() {
-        let Ok(Plan::Ls { service, .. }) = plan(&["--root", "/it's", "ls", "--connect", "h:1,i:2/c"]) else {
-            panic!("expected a plan of ls")
-        };
+        let service = connection(&["--root", "/it's", "--connect", "h:1,i:2/c"]).expect("valid flags");
         assert_eq!(
             service.command_to_copy("show x"),
             "zoolock show x --connect h:1,i:2/c --root '/it'\\''s'"
         );
-        let Ok(Plan::Ls { service, .. }) = plan(&["ls"]) else { panic!("expected a plan of ls") };
+        let service = connection(&[]).expect("the defaults are valid");
         assert_eq!(service.command_to_copy("show x"), "zoolock show x");
-    }
-
-    #[test]
-    fn empty_connect_string_is_refused() {
-        assert!(refused(&["ls", "--connect", ""]).contains("empty"));
     }
 
     #[test]
     fn bad_ports_are_refused() {
         for bad in ["h:", "h:x", "h:70000", "h:0"] {
-            refused(&["ls", "--connect", bad]);
+            refused(&["--connect", bad]);
         }
     }
 
     #[test]
     fn inline_password_is_refused_and_not_echoed() {
-        let message = refused(&["ls", "--connect", "h:1", "--auth", "digest:me:hunter2"]);
+        let message = refused(&["--connect", "h:1", "--auth", "digest:me:hunter2"]);
         assert!(message.contains("@FILE") && !message.contains("hunter2"), "{message}");
         for text in ["hunter2", "me:hunter2", "digest:hunter2", "digest:env:"] {
-            let message = refused(&["ls", "--connect", "h:1", "--auth", text]);
+            let message = refused(&["--connect", "h:1", "--auth", text]);
             assert!(message.contains("--auth") && !message.contains("hunter2"), "{message}");
         }
     }
@@ -234,13 +210,12 @@ mod tests {
             (&["--cacert", "a", "--key", "k"], "--cert"),
             (&["--cacert", "a", "--cert", "c", "--key", "/nonexistent"], "/nonexistent"),
         ] {
-            let message = refused(&[&["ls", "--connect", "h:1"], flags].concat());
+            let message = refused(&[&["--connect", "h:1"], flags].concat());
             assert!(message.contains(fragment), "{message}");
         }
-        assert!(refused(&["ls", "--cacert", "a"]).contains("--connect"));
-        let Ok(Plan::Ls { service, .. }) = plan(&["ls", "--connect", "h:1", "--cacert", ""]) else {
-            panic!("expected a plan of ls")
-        };
+        assert!(refused(&["--cacert", "a"]).contains("--connect"));
+        let service =
+            connection(&["--connect", "h:1", "--cacert", ""]).expect("an empty flag counts as unset");
         assert!(matches!(service.endpoint, Endpoint::Remote { tls: None, .. }));
     }
 }

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use serde::Serialize;
 use zoolock::AnyGuard;
 
+use crate::args::HoldArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::{InputEnd, has_end_of_input};
 use crate::base::reporter::{Reporter, escape_unprintable_json};
 use crate::base::signals::{Signals, signal_name};
 use crate::local::ServerKeeper;
-use crate::plan::HoldPlan;
+use crate::metrics::export_while;
+use crate::plan::{ConnectionSettings, Context};
 use crate::run::acquire::{Acquired, acquire};
+use crate::run::flags::WantedLocks;
 use crate::run::release::{describe_loss, release};
 use crate::service::connect::{close, close_quickly};
 
@@ -31,16 +34,31 @@ struct HeldReport<'a> {
     previous: String,
 }
 
+impl HoldArgs {
+    /// Runs `zoolock hold`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Self { names, waiting, kind, description, export } = self;
+        let (wanted, service) = WantedLocks::check(context, names, &waiting, &kind, description, &export)?;
+        let Context { global, reporter } = context;
+        export_while(&export, reporter, hold(&service, &wanted, global.json, reporter)).await
+    }
+}
+
 /// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
-pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+async fn hold(
+    service: &ConnectionSettings,
+    wanted: &WantedLocks,
+    json: bool,
+    reporter: &Arc<Reporter>,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let _keeper = ServerKeeper::start_for(&plan.service, reporter);
+    let _keeper = ServerKeeper::start_for(service, reporter);
     // The input thread starts before the lock is acquired, because the system may refuse a thread.
     let mut input = InputEnd::watch_stdin()?;
     let Acquired { zoolock, holder } =
-        acquire(&plan.service, &plan.wanted, reporter, &mut signals, &mut input, &mut false).await?;
-    let name = plan.wanted.name.as_str();
-    if let Err(error) = print_token(&holder, name, plan.json)
+        acquire(service, wanted, reporter, &mut signals, &mut input, &mut false).await?;
+    let name = wanted.name.as_str();
+    if let Err(error) = print_token(&holder, name, json)
         // A reader that has closed the pipe does not need the token. The lock stays held.
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {

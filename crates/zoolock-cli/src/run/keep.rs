@@ -10,8 +10,8 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
-use crate::plan::RunPlan;
 use crate::run::acquire::{Acquired, acquire};
+use crate::run::job::Job;
 use crate::run::release::{describe_loss, release_and_close};
 use crate::run::run_once::{command_name, run_once};
 
@@ -19,21 +19,20 @@ use crate::run::run_once::{command_name, run_once};
 /// the exit code of the command that was running, or the code of the signal if none was running.
 /// Returns [`Exit::LOST`] if the lock was lost, too.
 pub(crate) async fn run_with_restarts(
-    plan: &RunPlan,
+    job: &Job,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    let name = plan.wanted.name.as_str();
+    let name = job.wanted.name.as_str();
     let mut reached = false;
     let mut unreached = Backoff::default();
     loop {
         let input = &mut InputEnd::never();
-        let acquired = match acquire(&plan.service, &plan.wanted, reporter, signals, input, &mut reached)
-            .await
+        let acquired = match acquire(&job.service, &job.wanted, reporter, signals, input, &mut reached).await
         {
             Ok(acquired) => acquired,
             // Tries again only if the server was reached before. Otherwise the address is probably wrong.
-            Err(failure) if reached && is_transient(failure.exit, plan) => {
+            Err(failure) if reached && is_transient(failure.exit, job) => {
                 let pause = unreached.next_pause(Duration::ZERO);
                 reporter
                     .note(format_args!("{failure}; waiting for {name} again in {}", format_duration(pause)));
@@ -45,8 +44,8 @@ pub(crate) async fn run_with_restarts(
             Err(failure) => return Err(failure),
         };
         unreached = Backoff::default();
-        reporter.note(format_args!("acquired {name}; starting {}", command_name(plan)));
-        let result = restart_until_lock_ends(plan, &acquired, reporter, signals).await;
+        reporter.note(format_args!("acquired {name}; starting {}", command_name(job)));
+        let result = restart_until_lock_ends(job, &acquired, reporter, signals).await;
         let Acquired { zoolock, holder } = acquired;
         release_and_close(zoolock, holder, name, reporter).await;
         if let Some(exit) = result {
@@ -56,24 +55,24 @@ pub(crate) async fn run_with_restarts(
 }
 
 /// Returns whether another attempt may succeed after a failure with the code `exit`.
-fn is_transient(exit: Exit, plan: &RunPlan) -> bool {
-    exit == Exit::UNAVAILABLE || exit == Exit::LOST || exit == plan.wanted.on_busy
+fn is_transient(exit: Exit, job: &Job) -> bool {
+    exit == Exit::UNAVAILABLE || exit == Exit::LOST || exit == job.wanted.on_busy
 }
 
 /// Runs the command again and again under the lock. Returns the exit code if a signal has asked
 /// zoolock to end. Returns `None` after the lock was lost or revoked.
 async fn restart_until_lock_ends(
-    plan: &RunPlan,
+    job: &Job,
     acquired: &Acquired,
     reporter: &Reporter,
     signals: &mut Signals,
 ) -> Option<Exit> {
     let holder = &acquired.holder;
-    let name = plan.wanted.name.as_str();
+    let name = job.wanted.name.as_str();
     let mut backoff = Backoff::default();
     loop {
         let begun = Instant::now();
-        let what = match run_once(plan, acquired, reporter, signals).await {
+        let what = match run_once(job, acquired, reporter, signals).await {
             Err(failure) if failure.exit == Exit::LOST => {
                 reporter.error(format_args!("{failure}; waiting for it again"));
                 return None;
@@ -81,7 +80,7 @@ async fn restart_until_lock_ends(
             // The system refused a process or a file, or the reaper was killed. Another start may succeed.
             Err(failure) => failure.to_string(),
             Ok(outcome) => {
-                let what = format!("{} ended with {}", command_name(plan), outcome.ending);
+                let what = format!("{} ended with {}", command_name(job), outcome.ending);
                 if outcome.by_user {
                     reporter.note(what);
                     return Some(if outcome.lock_lost { Exit::LOST } else { outcome.ending.exit() });

@@ -1,7 +1,9 @@
 //! `zoolock run`: runs a command under a lock.
 
 pub(crate) mod acquire;
-pub(crate) mod hold;
+mod flags;
+mod hold;
+mod job;
 mod keep;
 mod outer;
 mod release;
@@ -11,35 +13,46 @@ mod wanted;
 
 use std::sync::Arc;
 
+use crate::args::RunArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
 use crate::local::ServerKeeper;
-use crate::plan::RunPlan;
+use crate::metrics::export_while;
+use crate::plan::Context;
 use crate::reaper::ending::Ending;
 use crate::run::acquire::{Acquired, acquire};
+use crate::run::job::Job;
 use crate::run::keep::run_with_restarts;
 use release::release_and_close;
 use run_once::{command_name, run_once};
 
+impl RunArgs {
+    /// Runs `zoolock run`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let job = Job::check(self, context)?;
+        export_while(&job.export, &context.reporter, run(&job, &context.reporter)).await
+    }
+}
+
 /// Acquires the lock, runs the command and releases the lock. With `--keep`, repeats that.
-pub(crate) async fn run(plan: RunPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let _keeper = ServerKeeper::start_for(&plan.service, reporter);
-    if plan.keep {
-        return run_with_restarts(&plan, reporter, &mut signals).await;
+    let _keeper = ServerKeeper::start_for(&job.service, reporter);
+    if job.child.keep {
+        return run_with_restarts(job, reporter, &mut signals).await;
     }
     let input = &mut InputEnd::never();
-    let acquired = acquire(&plan.service, &plan.wanted, reporter, &mut signals, input, &mut false).await?;
-    let name = plan.wanted.name.as_str();
+    let acquired = acquire(&job.service, &job.wanted, reporter, &mut signals, input, &mut false).await?;
+    let name = job.wanted.name.as_str();
     reporter.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
-    let result = run_once(&plan, &acquired, reporter, &mut signals).await;
+    let result = run_once(job, &acquired, reporter, &mut signals).await;
     let Acquired { zoolock, holder } = acquired;
     release_and_close(zoolock, holder, name, reporter).await;
     let outcome = result?;
     if outcome.lock_lost {
-        let command = command_name(&plan);
+        let command = command_name(job);
         let what = if outcome.renewal_late {
             format!("{name} could not be renewed in time while {command} ran")
         } else {
@@ -48,7 +61,7 @@ pub(crate) async fn run(plan: RunPlan, reporter: &Arc<Reporter>) -> Result<Exit,
         return Err(Failure::new(Exit::LOST, format!("{what}; it ended with {}", outcome.ending)));
     }
     if outcome.ending != Ending::Code(0) {
-        reporter.note(format_args!("{} ended with {}", command_name(&plan), outcome.ending));
+        reporter.note(format_args!("{} ended with {}", command_name(job), outcome.ending));
     }
     Ok(outcome.ending.exit())
 }

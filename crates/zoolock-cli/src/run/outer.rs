@@ -11,8 +11,8 @@ use zoolock::{Entry, LockPoller, Snapshot, Zoolock};
 use zoolock_core::names::Role;
 
 use crate::base::exit::Failure;
-use crate::plan::WantedLocks;
 use crate::render::status::{is_this_process, read_interval};
+use crate::run::flags::WantedLocks;
 
 /// Maximum time to read the locks after they were found busy.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);

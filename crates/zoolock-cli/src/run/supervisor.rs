@@ -13,11 +13,11 @@ use crate::base::duration::format_duration;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
 use crate::base::terminal::{self, Terminal};
-use crate::plan::RunPlan;
 use crate::reaper::child::{CommandEvent, RunningCommand};
 use crate::reaper::ending::Ending;
 use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport, Scope};
 use crate::run::acquire::Acquired;
+use crate::run::job::Job;
 use crate::run::release::describe_loss;
 
 /// Maximum time between two checks of the clock. A longer timer could miss the end of the lease,
@@ -106,7 +106,7 @@ pub(crate) struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     pub(crate) fn new(
-        plan: &'a RunPlan,
+        job: &'a Job,
         acquired: &'a Acquired,
         grace: Duration,
         reporter: &'a Reporter,
@@ -116,12 +116,12 @@ impl<'a> Supervisor<'a> {
     ) -> Self {
         let Acquired { zoolock, holder } = acquired;
         Self {
-            name: &plan.wanted.name,
+            name: &job.wanted.name,
             zoolock,
-            timeout: zoolock.session_timeout().unwrap_or(plan.service.session_timeout),
+            timeout: zoolock.session_timeout().unwrap_or(job.service.session_timeout),
             grace,
-            on_lost: plan.on_lost,
-            on_revoke: plan.on_revoke,
+            on_lost: job.child.on_lost,
+            on_revoke: job.child.on_revoke,
             guard: holder,
             reporter,
             child,
@@ -130,7 +130,7 @@ impl<'a> Supervisor<'a> {
             lease,
             // With --keep, all descendants of the command must have ended when the next holder
             // starts its command.
-            scope: if plan.keep { Scope::All } else { Scope::Group },
+            scope: if job.child.keep { Scope::All } else { Scope::Group },
             ending: None,
             warned: false,
             stopped: false,

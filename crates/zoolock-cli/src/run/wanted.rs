@@ -8,7 +8,7 @@ use zoolock::{AnyGuard, Error, Handle, LockEvent, LockEvents, Zoolock};
 
 use crate::args::WantedKind;
 use crate::base::reporter::Reporter;
-use crate::plan::{AcquireTimeout, WantedLocks};
+use crate::run::flags::{AcquireTimeout, WantedLocks};
 
 /// Acquires a lock with one of three methods, which the time limit selects.
 macro_rules! acquire_with {

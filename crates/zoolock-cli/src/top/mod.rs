@@ -23,12 +23,12 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use zoolock::{Ticket, Zoolock};
 
-use crate::args::ColorWhen;
+use crate::args::{ColorWhen, TopArgs};
 use crate::base::exit::{Exit, Failure, cannot_start};
-use crate::base::reporter::{Reporter, escape_unprintable, use_color};
+use crate::base::reporter::{escape_unprintable, use_color};
 use crate::base::signals::{Signals, is_end_signal};
 use crate::base::terminal;
-use crate::plan::{ConnectionSettings, Endpoint, TopPlan};
+use crate::plan::{ConnectionSettings, Context};
 use crate::render::remedy::AdminAction;
 use crate::render::status::describe_contender;
 use crate::render::text::TextStyle;
@@ -49,8 +49,18 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to wait for signals that were sent to this process while it was stopped.
 const SIGNAL_DELAY: Duration = Duration::from_millis(50);
 
+impl TopArgs {
+    /// Runs `zoolock top`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        context.refuse_json("top")?;
+        let service = context.connection_below(self.prefix.as_deref())?;
+        let service = ConnectionSettings { command: Some("zoolock top".to_owned()), ..service };
+        top(self, service, context).await
+    }
+}
+
 /// Shows the screen until the user quits, or until a signal ends zoolock.
-pub(crate) async fn top(plan: TopPlan, color: ColorWhen, reporter: &Reporter) -> Result<Exit, Failure> {
+async fn top(args: TopArgs, service: ConnectionSettings, context: &Context) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
             "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json` and \
@@ -62,31 +72,35 @@ pub(crate) async fn top(plan: TopPlan, color: ColorWhen, reporter: &Reporter) ->
             "this terminal (TERM) cannot show a full screen; `zoolock ls` prints line by line",
         ));
     }
-    if plan.logs && std::io::stderr().is_terminal() {
+    if context.global.verbose > 0 && std::io::stderr().is_terminal() {
         return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
     }
     // Connects before switching to full-screen mode, so that errors are printed as usual and ^C ends the process.
-    let zoolock = connect(&plan.service, reporter).await?;
-    let outcome = show(plan, zoolock.clone(), color).await;
+    let zoolock = connect(&service, &context.reporter).await?;
+    let outcome = show(args, service, zoolock.clone(), context.global.color).await;
     close_quickly(zoolock).await;
     outcome
 }
 
-async fn show(plan: TopPlan, zoolock: Zoolock, color: ColorWhen) -> Result<Exit, Failure> {
+async fn show(
+    args: TopArgs,
+    service: ConnectionSettings,
+    zoolock: Zoolock,
+    color: ColorWhen,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     for signal in [Signal::TSTP, Signal::CONT] {
         signals.add_unless_ignored(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
     }
     let started = Instant::now();
-    let mut model = ScreenModel::new(setting(&plan), now(started));
+    let mut model = ScreenModel::new(setting(&args, &service), now(started));
     let (instructions, receiver) =
         watch::channel(Instructions { subject: model.subject(), read_requests: 0 });
     let (sender, results) = mpsc::channel(4);
-    let service = plan.service.clone();
     let screen =
         RawTerminal::enter_full_screen(use_color(color, true)).map_err(|error| terminal_failure(&error))?;
     let keys = keys::start_key_thread().map_err(|error| cannot_start("a thread", error))?;
-    let reader = ScreenReader { plan, zoolock: zoolock.clone(), instructions: receiver, results: sender };
+    let reader = ScreenReader { args, zoolock: zoolock.clone(), instructions: receiver, results: sender };
     // The reader is a task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends
     // with this function, because dropping a `JoinSet` aborts its tasks.
     let mut reading = JoinSet::new();
@@ -106,17 +120,14 @@ async fn show(plan: TopPlan, zoolock: Zoolock, color: ColorWhen) -> Result<Exit,
     event_loop.run(&mut model).await
 }
 
-fn setting(plan: &TopPlan) -> Setting {
-    let service = match &plan.service.endpoint {
-        Endpoint::Local => "this user's server",
-        Endpoint::Remote { hosts, .. } => hosts,
-    };
-    let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
+fn setting(args: &TopArgs, service: &ConnectionSettings) -> Setting {
+    let below = args.prefix.as_deref().unwrap_or(&service.root);
+    let address = service.endpoint.address();
     Setting {
-        title: escape_unprintable(&format!("{service} · {below}")),
-        root: plan.service.root.clone(),
-        address: service.to_owned(),
-        read_only: plan.read_only,
+        title: escape_unprintable(&format!("{address} · {below}")),
+        root: service.root.clone(),
+        address: address.to_owned(),
+        read_only: args.read_only,
         zone: TimeZone::system(),
     }
 }

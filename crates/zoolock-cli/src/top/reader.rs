@@ -8,8 +8,8 @@ use zoolock::observe::{Queue, ReadOutcome, ReadTime};
 use zoolock::{Error, Zoolock};
 
 use super::model::{ReadPace, ReadResult, ReadScope};
+use crate::args::TopArgs;
 use crate::observe::{ListReader, ReadFailure};
-use crate::plan::TopPlan;
 use crate::render::history::{complete_previous, format_line};
 
 /// Maximum duration of a read of the list that the reader makes in addition, to find deadlocks while the screen shows a
@@ -29,7 +29,7 @@ pub(super) struct Instructions {
 
 /// The reader of the list or the queue that the screen shows.
 pub(super) struct ScreenReader {
-    pub(super) plan: TopPlan,
+    pub(super) args: TopArgs,
     pub(super) zoolock: Zoolock,
     pub(super) instructions: watch::Receiver<Instructions>,
     pub(super) results: mpsc::Sender<ReadResult>,
@@ -38,7 +38,7 @@ pub(super) struct ScreenReader {
 impl ScreenReader {
     /// Reads until the sender of instructions is dropped.
     pub(super) async fn run(mut self) {
-        let TopPlan { prefix, interval, .. } = &self.plan;
+        let TopArgs { prefix, interval, .. } = &self.args;
         let mut all = ListReader::new(self.zoolock.clone(), prefix.as_deref()).every(*interval);
         let mut queue: Option<Queue> = None;
         let mut last = Instructions { subject: ReadScope::All, read_requests: 0 };

@@ -29,13 +29,13 @@ use zoolock_server::http::ConnectionLimits;
 
 use self::lock_poller::LockPollers;
 use self::overview::OverviewReader;
+use crate::args::UiArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::{ServerSignals, signal_name};
 use crate::local::ServerKeeper;
 use crate::local::limits::{raise_file_limit, spare_files};
-use crate::plan::ConnectionSettings;
-use crate::plan::ui::UiPlan;
+use crate::plan::{ConnectionSettings, Context};
 use crate::render::text::print;
 use crate::service::connect::{close, connect};
 
@@ -70,23 +70,32 @@ impl SiteState {
     }
 }
 
+impl UiArgs {
+    /// Runs `zoolock ui`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        context.refuse_json("ui")?;
+        let service = context.connection()?;
+        ui(self, service, &context.reporter).await
+    }
+}
+
 /// Serves pages until a signal arrives.
-pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+async fn ui(args: UiArgs, service: ConnectionSettings, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
     let failed = |error: std::io::Error| {
         Failure::cannot_listen(
             &error,
-            format!("--listen {}: {error}; choose another port, or 0 for a free one", plan.listen),
+            format!("--listen {}: {error}; choose another port, or 0 for a free one", args.listen),
         )
     };
-    let listener = TcpListener::bind(plan.listen).await.map_err(failed)?;
+    let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let zoolock = connect(&plan.service, reporter).await?;
-    let _keeper = ServerKeeper::start_for(&plan.service, reporter);
+    let zoolock = connect(&service, reporter).await?;
+    let _keeper = ServerKeeper::start_for(&service, reporter);
     warn_if_exposed(address, reporter);
     let (stopping, stop) = watch::channel(false);
     let (pages, streams) = http::page_and_stream_limits(spare_files(raise_file_limit()));
-    let site = site(plan, zoolock.clone(), streams, stop.clone());
+    let site = site(args.host, service, zoolock.clone(), streams, stop.clone());
     // `print` succeeds even if the reader of standard output has closed the pipe.
     print(&format!("http://{address}/\n"))?;
     let serving = http::serve(routes(site.clone()), listener, pages, stop);
@@ -122,16 +131,22 @@ fn warn_if_exposed(address: SocketAddr, reporter: &Reporter) {
     reporter.note("anyone who can connect to this address sees every lock, unencrypted; restrict access with a firewall or a proxy");
 }
 
-fn site(plan: UiPlan, zoolock: Zoolock, streams: Arc<ConnectionLimits>, stop: watch::Receiver<bool>) -> Site {
-    let ConnectionSettings { endpoint, root, .. } = &plan.service;
+fn site(
+    hosts: Vec<String>,
+    service: ConnectionSettings,
+    zoolock: Zoolock,
+    streams: Arc<ConnectionLimits>,
+    stop: watch::Receiver<bool>,
+) -> Site {
+    let ConnectionSettings { endpoint, root, .. } = &service;
     let ensemble = escape_unprintable(&format!("{} · {root}", endpoint.address()));
     Site(Arc::new(SiteState {
         ensemble,
         zoolock: zoolock.clone(),
         overview: OverviewReader::start(zoolock.clone()),
         lock_pollers: LockPollers::new(zoolock),
-        service: plan.service,
-        hosts: plan.hosts,
+        service,
+        hosts,
         streams,
         stop,
     }))

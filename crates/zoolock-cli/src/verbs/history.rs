@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 use serde::Serialize;
 use zoolock::HistoryEvent;
 
-use crate::args::ColorWhen;
+use crate::args::HistoryArgs;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, escape_unprintable};
-use crate::plan::ConnectionSettings;
+use crate::base::reporter::escape_unprintable;
+use crate::plan::Context;
 use crate::render::history::{describe_contender, describe_origin, format_line, format_time};
 use crate::render::text::{TextStyle, format_json, format_table, lock_name, print, wrap_text};
 use crate::service::connect::connect_and_request;
@@ -23,77 +23,79 @@ struct History<'a> {
 const UNRECORDED: &str = "not recorded: releases, waiters that gave up, and crashes without --crash-detection; a crash is \
                           recorded when the next holder finds it";
 
-/// Prints the last events of one lock, or of all locks.
-pub(crate) async fn history(
-    service: &ConnectionSettings,
-    name: Option<&str>,
-    last: usize,
-    json: bool,
-    color: ColorWhen,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
-    let (history, missing) = connect_and_request(service, reporter, async |zoolock| {
-        let history = zoolock.history(name, last).await?;
-        let missing = match name {
-            _ if !history.is_empty() => None,
-            Some(name) => {
-                let lock = zoolock.mutex(name).snapshot().await?;
-                MissingLock::find(zoolock, name, &lock, service).await?
-            }
-            None => MissingLock::find_root(zoolock, None, service).await?,
+impl HistoryArgs {
+    /// Prints the last events of one lock, or of all locks.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Context { global, reporter } = context;
+        let Self { name, last } = self;
+        let name = name.as_deref();
+        let service = &match name {
+            Some(name) => context.connection_for(name)?,
+            None => context.connection()?,
         };
-        Ok((history, missing))
-    })
-    .await?;
-    if json {
-        print(&format_json(&History { history: &history }))?;
-    }
-    if let Some(root @ MissingLock::Root(_)) = &missing {
-        return Err(root.failure("", service));
-    }
-    if json {
-        return Ok(Exit::OK);
-    }
-    if history.is_empty() {
-        let (address, root) = (service.endpoint.address(), &service.root);
-        reporter.note(match name {
-            Some(name) => {
-                format!(
-                    "no history of {name} at {address} below {root}: no request, break or crash is recorded{}",
-                    missing.map_or_else(String::new, |missing| missing.hint(service))
-                )
-            }
-            None => format!("no history at {address} below {root}"),
-        });
-        return Ok(Exit::OK);
-    }
-    let header = ["TIME", "EVENT", "LOCK", "CONTENDER", "BY"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = history
-        .iter()
-        .map(|event| {
-            [
-                format_time(event),
-                escape_unprintable(&event.event),
-                escape_unprintable(lock_name(&event.lock, &service.root)),
-                describe_contender(event),
-                describe_origin(event),
-            ]
+        let (history, missing) = connect_and_request(service, reporter, async |zoolock| {
+            let history = zoolock.history(name, last).await?;
+            let missing = match name {
+                _ if !history.is_empty() => None,
+                Some(name) => {
+                    let lock = zoolock.mutex(name).snapshot().await?;
+                    MissingLock::find(zoolock, name, &lock, service).await?
+                }
+                None => MissingLock::find_root(zoolock, None, service).await?,
+            };
+            Ok((history, missing))
         })
-        .collect();
-    let width = TextStyle::of_stdout(color).width;
-    let table = format_table(&header, &rows, &TextStyle::of_stdout(color).uncut());
-    let is_too_wide = |width: usize| table.lines().skip(1).any(|line| line.chars().count() > width);
-    // A line that is cut would hide who acted, and why.
-    let line = |event: &HistoryEvent| {
-        let lock = escape_unprintable(lock_name(&event.lock, &service.root));
-        format!("{}\n", wrap_text(&format!("{lock} {}", format_line(event)), 4, width))
-    };
-    let printed = print(&match width.is_some_and(is_too_wide) {
-        true => history.iter().map(line).collect::<String>(),
-        false => table,
-    });
-    if std::io::stdout().is_terminal() {
-        reporter.note(UNRECORDED);
+        .await?;
+        if global.json {
+            print(&format_json(&History { history: &history }))?;
+        }
+        if let Some(root @ MissingLock::Root(_)) = &missing {
+            return Err(root.failure("", service));
+        }
+        if global.json {
+            return Ok(Exit::OK);
+        }
+        if history.is_empty() {
+            let (address, root) = (service.endpoint.address(), &service.root);
+            reporter.note(match name {
+                Some(name) => {
+                    format!(
+                        "no history of {name} at {address} below {root}: no request, break or crash is recorded{}",
+                        missing.map_or_else(String::new, |missing| missing.hint(service))
+                    )
+                }
+                None => format!("no history at {address} below {root}"),
+            });
+            return Ok(Exit::OK);
+        }
+        let header = ["TIME", "EVENT", "LOCK", "CONTENDER", "BY"].map(str::to_owned);
+        let rows: Vec<[String; 5]> = history
+            .iter()
+            .map(|event| {
+                [
+                    format_time(event),
+                    escape_unprintable(&event.event),
+                    escape_unprintable(lock_name(&event.lock, &service.root)),
+                    describe_contender(event),
+                    describe_origin(event),
+                ]
+            })
+            .collect();
+        let width = TextStyle::of_stdout(global.color).width;
+        let table = format_table(&header, &rows, &TextStyle::of_stdout(global.color).uncut());
+        let is_too_wide = |width: usize| table.lines().skip(1).any(|line| line.chars().count() > width);
+        // A line that is cut would hide who acted, and why.
+        let line = |event: &HistoryEvent| {
+            let lock = escape_unprintable(lock_name(&event.lock, &service.root));
+            format!("{}\n", wrap_text(&format!("{lock} {}", format_line(event)), 4, width))
+        };
+        let printed = print(&match width.is_some_and(is_too_wide) {
+            true => history.iter().map(line).collect::<String>(),
+            false => table,
+        });
+        if std::io::stdout().is_terminal() {
+            reporter.note(UNRECORDED);
+        }
+        printed
     }
-    printed
 }

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use zoolock::{Entry, HistoryEvent, Snapshot};
 
-use crate::args::ColorWhen;
+use crate::args::{ColorWhen, LsArgs, ShowArgs};
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::observe::{LockList, longest_holder, longest_wait};
-use crate::plan::ConnectionSettings;
 use crate::plan::selection::ListSelection;
+use crate::plan::{ConnectionSettings, Context};
 use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::history::{complete_previous, format_line};
 use crate::render::status::describe_contender;
@@ -22,8 +22,27 @@ use crate::render::text::{
 use crate::service::connect::connect_and_request;
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
-/// Runs `zoolock ls`.
-pub(crate) async fn ls(
+impl LsArgs {
+    /// Runs `zoolock ls`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Self { prefix, sort: order, waiting, held_by, older } = self;
+        let service = context.connection_below(prefix.as_deref())?;
+        let selection = ListSelection { order, waiting, held_by, older };
+        let Context { global, reporter } = context;
+        ls(&service, prefix.as_deref(), &selection, global.json, global.color, reporter).await
+    }
+}
+
+impl ShowArgs {
+    /// Runs `zoolock show`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let service = context.connection_for(&self.name)?;
+        let Context { global, reporter } = context;
+        show(&service, &self.name, global.json, global.color, reporter).await
+    }
+}
+
+async fn ls(
     service: &ConnectionSettings,
     prefix: Option<&str>,
     selection: &ListSelection,
@@ -118,8 +137,7 @@ struct ShownLock<'a> {
     history: Option<&'a [HistoryEvent]>,
 }
 
-/// Runs `zoolock show`.
-pub(crate) async fn show(
+async fn show(
     service: &ConnectionSettings,
     name: &str,
     json: bool,

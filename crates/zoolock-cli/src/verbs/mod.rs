@@ -3,8 +3,10 @@
 pub(crate) mod deadlocks;
 pub(crate) mod history;
 pub(crate) mod list;
+mod manuals;
 mod missing_lock;
 pub(crate) mod operate;
 pub(crate) mod recover;
 pub(crate) mod serve;
+mod server_flags;
 pub(crate) mod why;

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use zoolock::{Entry, Error, HistoryEvent, Mutex, Snapshot, Ticket, Zoolock};
 
+use crate::args::{BreakArgs, ResizeArgs, RevokeArgs};
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
-use crate::plan::ConnectionSettings;
+use crate::plan::{ConnectionSettings, Context};
 use crate::render::history::describe_origin;
 use crate::render::remedy::{AdminAction, STOP_FIRST, command_line, quoted_name};
 use crate::render::status::describe_contender;
@@ -20,48 +21,115 @@ pub(crate) fn notices_break(broken: &Entry) -> bool {
     broken.family == "native" || broken.has_zoolock_data()
 }
 
-/// Asks one contender, or all holders, to release the lock. With `wait`, then waits until they have left the queue.
-pub(crate) async fn revoke(
-    service: &ConnectionSettings,
-    name: &str,
-    ticket: Option<Ticket>,
-    wait: Option<Duration>,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let mutex = zoolock.mutex(name);
-    let request = async {
-        let seen = existing_lock(&zoolock, name, service).await?;
-        let (asked, missed) = match ticket {
-            Some(ticket) => {
-                mutex
-                    .revoke(ticket)
-                    .await
-                    .map_err(|error| action_failure(error, ticket, name, &seen, service))?;
-                reporter.note(format_args!("{name}: asked {ticket} to release it"));
-                (seen.queue().filter(|entry| ticket_of(entry) == Some(ticket)).collect(), None)
+impl RevokeArgs {
+    /// Asks one contender, or all holders, to release the lock. With `wait`, then waits until they have left the queue.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Context { reporter, .. } = context;
+        let Self { name, token: ticket, wait, note } = self;
+        let name = name.as_str();
+        let service = &connection(context, "revoke", name, note)?;
+        let zoolock = connect(service, reporter).await?;
+        let mutex = zoolock.mutex(name);
+        let request = async {
+            let seen = existing_lock(&zoolock, name, service).await?;
+            let (asked, missed) = match ticket {
+                Some(ticket) => {
+                    mutex
+                        .revoke(ticket)
+                        .await
+                        .map_err(|error| action_failure(error, ticket, name, &seen, service))?;
+                    reporter.note(format_args!("{name}: asked {ticket} to release it"));
+                    (seen.queue().filter(|entry| ticket_of(entry) == Some(ticket)).collect(), None)
+                }
+                None => ask_all_holders(&mutex, name, &seen, service, reporter).await?,
+            };
+            if let Some(wait) = wait.filter(|_| !asked.is_empty()) {
+                wait_for_release(service, &zoolock, name, &asked, wait, reporter).await?;
             }
-            None => ask_all_holders(&mutex, name, &seen, service, reporter).await?,
+            match missed {
+                // Without --wait, it is enough that one holder is asked.
+                Some(Exit::NOT_REVOCABLE) if wait.is_none() => Ok(Exit::OK),
+                Some(Exit::NOT_REVOCABLE) => {
+                    Err(Failure::new(Exit::NOT_REVOCABLE, format!("{name}: not all holders could be asked")))
+                }
+                Some(exit) => {
+                    let what = "a part of the queue cannot be read, so some holders may not have been asked";
+                    Err(Failure::new(exit, format!("{name}: {what}")))
+                }
+                None => Ok(Exit::OK),
+            }
         };
-        if let Some(wait) = wait.filter(|_| !asked.is_empty()) {
-            wait_for_release(service, &zoolock, name, &asked, wait, reporter).await?;
-        }
-        match missed {
-            // Without --wait, it is enough that one holder is asked.
-            Some(Exit::NOT_REVOCABLE) if wait.is_none() => Ok(Exit::OK),
-            Some(Exit::NOT_REVOCABLE) => {
-                Err(Failure::new(Exit::NOT_REVOCABLE, format!("{name}: not all holders could be asked")))
+        let outcome = request.await;
+        close(zoolock).await;
+        outcome
+    }
+}
+
+impl BreakArgs {
+    /// Breaks the lock of the contender with this ticket. Without a ticket, fails with the commands that break the lock.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Context { reporter, .. } = context;
+        let Self { name, token: ticket, note } = self;
+        let name = name.as_str();
+        let service = &connection(context, "break", name, note)?;
+        let zoolock = connect(service, reporter).await?;
+        let request = async {
+            let mutex = zoolock.mutex(name);
+            let seen = existing_lock(&zoolock, name, service).await?;
+            let ticket = ticket.ok_or_else(|| Failure::usage(missing_token(&seen, name, service)))?;
+            let broken = mutex.break_lock(ticket).await;
+            let broken = broken.map_err(|error| action_failure(error, ticket, name, &seen, service))?;
+            let contender = describe_contender(&broken);
+            reporter.note(format_args!("{name}: removed {contender}, token {ticket}, from the queue"));
+            // A waiter may have become a holder meanwhile.
+            let has_waited = seen.waiters.iter().any(|waiter| ticket_of(waiter) == Some(ticket));
+            let may_run = if has_waited { "if it held the lock, its job" } else { "its job" };
+            if notices_break(&broken) {
+                reporter.note(format_args!(
+                    "{name}: {may_run} may still run until it notices the break or its lease ends; stop it if it must not overlap"
+                ));
+            } else {
+                reporter.note(format_args!(
+                    "{contender} may not notice the break, and may continue as if it held the lock; stop it"
+                ));
             }
-            Some(exit) => {
-                let what = "a part of the queue cannot be read, so some holders may not have been asked";
-                Err(Failure::new(exit, format!("{name}: {what}")))
+            // The break has succeeded, even if the queue cannot be read after it.
+            if let Ok(now) = mutex.snapshot().await {
+                note_holder(name, &now, reporter);
             }
-            None => Ok(Exit::OK),
-        }
-    };
-    let outcome = request.await;
-    close(zoolock).await;
-    outcome
+            Ok(Exit::OK)
+        };
+        let outcome = request.await;
+        close(zoolock).await;
+        outcome
+    }
+}
+
+impl ResizeArgs {
+    /// Sets the number of permits of a semaphore.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        context.refuse_json("resize")?;
+        let Self { name, permits } = self;
+        let service = context.connection_for(&name)?;
+        connect_and_request(&service, &context.reporter, async |zoolock| {
+            zoolock.semaphore(&name, permits).resize(permits).await
+        })
+        .await?;
+        context.reporter.note(format_args!("{name} has {permits} permits"));
+        Ok(Exit::OK)
+    }
+}
+
+/// Returns the settings of a command that the history records.
+fn connection(
+    context: &Context,
+    command: &str,
+    name: &str,
+    note: Option<String>,
+) -> Result<ConnectionSettings, Failure> {
+    context.refuse_json(command)?;
+    let command = Some(format!("zoolock {command} {name}"));
+    Ok(ConnectionSettings { note, command, ..context.connection_for(name)? })
 }
 
 /// Reads a lock. Fails if there is no such lock.
@@ -288,45 +356,6 @@ fn refusal(contender: &Entry, name: &str, seen: &Snapshot, service: &ConnectionS
     )
 }
 
-/// Breaks the lock of the contender with this ticket. Without a ticket, fails with the commands that break the lock.
-pub(crate) async fn break_lock(
-    service: &ConnectionSettings,
-    name: &str,
-    ticket: Option<Ticket>,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let request = async {
-        let mutex = zoolock.mutex(name);
-        let seen = existing_lock(&zoolock, name, service).await?;
-        let ticket = ticket.ok_or_else(|| Failure::usage(missing_token(&seen, name, service)))?;
-        let broken = mutex.break_lock(ticket).await;
-        let broken = broken.map_err(|error| action_failure(error, ticket, name, &seen, service))?;
-        let contender = describe_contender(&broken);
-        reporter.note(format_args!("{name}: removed {contender}, token {ticket}, from the queue"));
-        // A waiter may have become a holder meanwhile.
-        let has_waited = seen.waiters.iter().any(|waiter| ticket_of(waiter) == Some(ticket));
-        let may_run = if has_waited { "if it held the lock, its job" } else { "its job" };
-        if notices_break(&broken) {
-            reporter.note(format_args!(
-                "{name}: {may_run} may still run until it notices the break or its lease ends; stop it if it must not overlap"
-            ));
-        } else {
-            reporter.note(format_args!(
-                "{contender} may not notice the break, and may continue as if it held the lock; stop it"
-            ));
-        }
-        // The break has succeeded, even if the queue cannot be read after it.
-        if let Ok(now) = mutex.snapshot().await {
-            note_holder(name, &now, reporter);
-        }
-        Ok(Exit::OK)
-    };
-    let outcome = request.await;
-    close(zoolock).await;
-    outcome
-}
-
 /// Explains that `break` needs a token, with the command for each holder.
 fn missing_token(lock: &Snapshot, name: &str, service: &ConnectionSettings) -> String {
     let mut text = format!("break needs --token: {name} ");
@@ -349,21 +378,6 @@ fn missing_token(lock: &Snapshot, name: &str, service: &ConnectionSettings) -> S
         text.push_str(&format!("{and}is held by {}; {command}", describe_contender(holder)));
     }
     text + "\n" + STOP_FIRST
-}
-
-/// Sets the number of permits of a semaphore.
-pub(crate) async fn resize(
-    service: &ConnectionSettings,
-    name: &str,
-    permits: u32,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
-    connect_and_request(service, reporter, async |zoolock| {
-        zoolock.semaphore(name, permits).resize(permits).await
-    })
-    .await?;
-    reporter.note(format_args!("{name} has {permits} permits"));
-    Ok(Exit::OK)
 }
 
 #[cfg(test)]

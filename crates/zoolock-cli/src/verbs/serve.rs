@@ -8,31 +8,74 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use sd_notify::NotifyState;
 use serde::Serialize;
+use zoolock_server::Builder;
 
+use crate::args::{Global, ServeArgs};
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, signal_name};
 use crate::local::limits::{connection_budget, raise_file_limit, server_start_failure};
 use crate::local::{self, LocalState, StateDir};
-use crate::plan::serve::ServePlan;
+use crate::plan::Context;
 use crate::render::text::{print, to_json};
 use crate::verbs::recover::confirm_loss;
 
 const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
 
+impl ServeArgs {
+    /// Runs `zoolock serve`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Context { global, reporter } = context;
+        refuse_client_flags(global)?;
+        if self.status {
+            return print_status(global.json);
+        }
+        context.refuse_json("serve")?;
+        if self.stop {
+            return stop_server(reporter).await;
+        }
+        if self.adopt {
+            return local::adopt(reporter).await;
+        }
+        if self.local {
+            return local::serve(self.idle, reporter).await;
+        }
+        let builder = self.builder()?;
+        serve(self, builder, reporter).await
+    }
+}
+
+/// Refuses the flags of clients. Ignores their variables, which the environment may set for other commands.
+fn refuse_client_flags(global: &Global) -> Result<(), Failure> {
+    for (flag, advice) in [
+        ("--connect", ", which starts a server"),
+        ("--auth", "; give the accounts with --users"),
+        // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
+        ("--cacert", "; did you mean --tls-client-ca?"),
+        ("--cert", "; did you mean --tls-cert?"),
+        ("--key", "; did you mean --tls-key?"),
+    ] {
+        if global.copied.contain(flag) {
+            return Err(Failure::usage(format!("{flag} has no effect on `serve`{advice}")));
+        }
+    }
+    Ok(())
+}
+
 /// Serves until a signal or a failure, or backs up a data directory.
-pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, Failure> {
-    if let Some(to) = &plan.backup {
-        let last = plan.builder.back_up(to).map_err(|error| server_start_failure(&error))?;
+async fn serve(args: ServeArgs, builder: Builder, reporter: &Reporter) -> Result<Exit, Failure> {
+    if let Some(to) = &args.backup {
+        let last = builder.back_up(to).map_err(|error| server_start_failure(&error))?;
         reporter.note(format_args!("backed up all transactions up to {last} to {}", to.display()));
         return Ok(Exit::OK);
     }
     let mut signals = ServerSignals::listen(reporter)?;
-    let budget = connection_budget(raise_file_limit(), plan.max_connections, plan.serves_http)?;
-    let mut builder = plan.builder.max_connections(budget.clients).max_http_connections(budget.http);
+    let budget =
+        connection_budget(raise_file_limit(), args.limits.max_connections, args.operation.metrics.is_some())?;
+    let mut builder = builder.max_connections(budget.clients).max_http_connections(budget.http);
     let is_damaged = Arc::new(AtomicBool::new(false));
-    if let Some(answer) = plan.recover {
+    if let Some(answer) = args.recover {
         let is_damaged = Arc::clone(&is_damaged);
         builder = builder.restore_if_damaged(move |loss| {
             is_damaged.store(true, Ordering::Relaxed);
@@ -47,7 +90,7 @@ pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, 
             return Ok(Exit::OK);
         }
     };
-    if plan.recover.is_some() && !is_damaged.load(Ordering::Relaxed) {
+    if args.recover.is_some() && !is_damaged.load(Ordering::Relaxed) {
         reporter.note("the log is sound; there is nothing to recover");
     }
     server.repairs().iter().for_each(|repair| reporter.note(repair));
@@ -62,7 +105,7 @@ pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, 
         reporter.note(format_args!("metrics at http://{metrics}/metrics"));
     }
     let reachable = |address: SocketAddr| !address.ip().is_loopback();
-    if plan.open && (reachable(address) || tls.is_some_and(reachable)) {
+    if !args.access.require_auth && (reachable(address) || tls.is_some_and(reachable)) {
         reporter.note(
             "any client that can connect may acquire and break any lock; restrict access with a firewall or \
              --require-auth",
@@ -98,7 +141,7 @@ struct Status {
 }
 
 /// Prints whether this user's server is running.
-pub(crate) fn print_status(json: bool) -> Result<Exit, Failure> {
+fn print_status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
     let state = local::server_state(&dir)?;
@@ -140,7 +183,7 @@ pub(crate) fn print_status(json: bool) -> Result<Exit, Failure> {
 }
 
 /// Stops this user's server, and waits until it has stopped.
-pub(crate) async fn stop_server(reporter: &Reporter) -> Result<Exit, Failure> {
+async fn stop_server(reporter: &Reporter) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + STOP_BOUND;
     let mut signalled = None;

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use zoolock::{ChainLink, QueueEntry, WaitChain};
 
-use crate::args::ColorWhen;
+use crate::args::WhyArgs;
 use crate::base::exit::{Exit, Failure};
-use crate::base::reporter::{Reporter, escape_unprintable};
-use crate::plan::ConnectionSettings;
+use crate::base::reporter::escape_unprintable;
+use crate::plan::{ConnectionSettings, Context};
 use crate::render::deadlock::{format_ending, format_since};
 use crate::render::remedy::Remedy;
 use crate::render::status::describe_contender;
@@ -15,38 +15,37 @@ use crate::render::text::{TextStyle, describe_role, format_json, lock_name, prin
 use crate::service::connect::connect_and_request;
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
-/// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
-/// so on.
-pub(crate) async fn why(
-    service: &ConnectionSettings,
-    name: &str,
-    json: bool,
-    color: ColorWhen,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
-    let (why, missing) = connect_and_request(service, reporter, async |zoolock| {
-        let why = zoolock.why(name).await?;
-        if !why.chain.is_empty() {
-            return Ok((why, None));
+impl WhyArgs {
+    /// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
+    /// so on.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let Context { global, reporter } = context;
+        let name = self.name.as_str();
+        let service = &context.connection_for(name)?;
+        let (why, missing) = connect_and_request(service, reporter, async |zoolock| {
+            let why = zoolock.why(name).await?;
+            if !why.chain.is_empty() {
+                return Ok((why, None));
+            }
+            let lock = zoolock.mutex(name).snapshot().await?;
+            Ok((why, MissingLock::find(zoolock, name, &lock, service).await?))
+        })
+        .await?;
+        if global.json {
+            print(&format_json(&why))?;
         }
-        let lock = zoolock.mutex(name).snapshot().await?;
-        Ok((why, MissingLock::find(zoolock, name, &lock, service).await?))
-    })
-    .await?;
-    if json {
-        print(&format_json(&why))?;
+        if let Some(missing) = missing {
+            return Err(missing.failure(name, service));
+        }
+        if global.json {
+            return Ok(Exit::OK);
+        }
+        let printed = print(&format_chain(&why, service, &TextStyle::of_stdout(global.color)));
+        if why.end == "free" {
+            note_free_locally(name, service, reporter);
+        }
+        printed
     }
-    if let Some(missing) = missing {
-        return Err(missing.failure(name, service));
-    }
-    if json {
-        return Ok(Exit::OK);
-    }
-    let printed = print(&format_chain(&why, service, &TextStyle::of_stdout(color)));
-    if why.end == "free" {
-        note_free_locally(name, service, reporter);
-    }
-    printed
 }
 
 /// Formats the chain of holders as sentences.

@@ -14,11 +14,11 @@ use zoolock::observe::{Diff, Queue, ReadOutcome};
 use zoolock::{HistoryEvent, LockPath, Zoolock};
 use zoolock_client::run_on_thread;
 
-use crate::args::ColorWhen;
+use crate::args::{ColorWhen, WatchArgs};
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::Signals;
-use crate::plan::ConnectionSettings;
+use crate::plan::{ConnectionSettings, Context};
 use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interruption_failure;
 use crate::service::connect::{close_quickly, connect};
@@ -31,8 +31,17 @@ const SEARCHED_EVENTS: usize = 20;
 /// Interval between two checks whether standard output was closed.
 const OUTPUT_CHECK: Duration = Duration::from_millis(250);
 
+impl WatchArgs {
+    /// Runs `zoolock watch`.
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let service = context.connection_for(&self.name)?;
+        let Context { global, reporter } = context;
+        watch(&service, &self.name, global.json, global.color, reporter).await
+    }
+}
+
 /// Prints changes until a signal ends `watch`, or until standard output is closed.
-pub(crate) async fn watch(
+async fn watch(
     service: &ConnectionSettings,
     name: &str,
     json: bool,

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock as lock_of};
     use crate::observe::LockList;
-    use crate::plan::test_plans::local_service;
+    use crate::plan::test_lines::local_service;
 
     /// Returns a contender of an owner. Its process has the number of the contender.
     fn contender(owner: &str, number: u32) -> Entry {

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
     use crate::observe::ReadFailure;
-    use crate::plan::test_plans::local_service;
+    use crate::plan::test_lines::local_service;
 
     fn seen(lock: Snapshot) -> LockRead {
         LockRead { number: 1, lock: Some(lock), ..LockRead::default() }

@@ -1,0 +1,136 @@
+//! The flags that `run` and `hold` share: the locks to acquire, their kind, and the time limit.
+
+use std::time::Duration;
+
+use zoolock::Zoolock;
+
+use crate::args::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};
+use crate::base::exit::{Exit, Failure};
+use crate::plan::{ConnectionSettings, Context};
+use crate::reaper::child::HELD_VARIABLE;
+
+/// Time limit for acquiring a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AcquireTimeout {
+    /// Acquire only if the lock is free.
+    Try,
+    /// Wait at most this long.
+    For(Duration),
+    /// Wait without a limit.
+    Forever,
+}
+
+impl AcquireTimeout {
+    fn new(waiting: &WaitingArgs) -> Self {
+        match (waiting.timeout, waiting.try_once) {
+            // With --timeout 0s, a free lock is still acquired.
+            (_, true) | (Some(Duration::ZERO), false) => Self::Try,
+            (Some(patience), false) => Self::For(patience),
+            (None, false) => Self::Forever,
+        }
+    }
+
+    /// Returns `other`, or the time limit if it is shorter.
+    fn shorten(self, other: Duration) -> Duration {
+        match self {
+            Self::For(patience) => patience.min(other),
+            Self::Try | Self::Forever => other,
+        }
+    }
+}
+
+/// One or several locks to acquire, with the options for all of them.
+#[derive(Debug)]
+pub(crate) struct WantedLocks {
+    /// Name for messages: all names, joined by "and".
+    pub(crate) name: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) kind: WantedKind,
+    pub(crate) crash_detection: bool,
+    pub(crate) lock_delay: Duration,
+    pub(crate) patience: AcquireTimeout,
+    pub(crate) on_busy: Exit,
+    /// Ids of the acquisitions of the outer commands. An outer command is a `zoolock run` that
+    /// holds a lock and runs this command.
+    pub(crate) outer: Vec<String>,
+}
+
+impl WantedLocks {
+    /// Checks the flags, and returns the locks to acquire with the settings of the session that acquires them.
+    pub(super) fn check(
+        context: &Context,
+        names: Vec<String>,
+        waiting: &WaitingArgs,
+        kind: &KindArgs,
+        description: DescriptionArgs,
+        export: &ExportArgs,
+    ) -> Result<(Self, ConnectionSettings), Failure> {
+        let service = context.connection()?;
+        let patience = AcquireTimeout::new(waiting);
+        let service = ConnectionSettings {
+            connect_timeout: patience.shorten(service.connect_timeout),
+            note: description.note,
+            owner: check_owner(description.owner)?,
+            naming: kind.naming,
+            kazoo_pattern: kind.kazoo_pattern,
+            metrics_by_lock: export.metrics_by_lock,
+            ..service
+        };
+        for name in &names {
+            service.check_name(name)?;
+        }
+        let wanted = Self {
+            name: names.join(" and "),
+            kind: kind.check_kind(&names).map_err(Failure::usage)?,
+            names,
+            crash_detection: kind.crash_detection,
+            lock_delay: kind.lock_delay.unwrap_or_default(),
+            patience,
+            on_busy: Exit::from_code(waiting.on_busy_exit),
+            outer: outer_acquisitions(),
+        };
+        Ok((wanted, service))
+    }
+}
+
+/// Checks the owner id. An empty `ZOOLOCK_OWNER` counts as unset.
+fn check_owner(owner: Option<String>) -> Result<Option<String>, Failure> {
+    let Some(owner) = owner.filter(|owner| !owner.is_empty()) else { return Ok(None) };
+    let checked = Zoolock::builder().owner_id(&owner);
+    checked.map_err(|error| Failure::usage(format!("--{error} (--owner, or ZOOLOCK_OWNER)")))?;
+    Ok(Some(owner))
+}
+
+/// Returns the ids of the acquisitions of the outer commands, from the environment.
+fn outer_acquisitions() -> Vec<String> {
+    let held = std::env::var(HELD_VARIABLE).unwrap_or_default();
+    held.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, HoldArgs};
+    use crate::plan::test_lines::parse;
+
+    /// Returns the locks that `hold` acquires with these arguments, or the message that refuses the arguments.
+    fn wanted(arguments: &[&str]) -> Result<WantedLocks, String> {
+        let Ok((context, Command::Hold(args))) = parse(&[&["hold"], arguments].concat()) else {
+            panic!("clap accepts the arguments: {arguments:?}")
+        };
+        let HoldArgs { names, waiting, kind, description, export } = args;
+        let checked = WantedLocks::check(&context, names, &waiting, &kind, description, &export);
+        checked.map(|(wanted, _)| wanted).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn several_names_exclude_permits_and_write() {
+        let both = wanted(&["a", "b"]).expect("two locks");
+        assert_eq!((both.names.len(), both.kind), (2, WantedKind::Exclusive));
+        for flag in [&["--permits", "3"][..], &["--write"]] {
+            assert!(wanted(&[flag, &["a", "b"]].concat()).expect_err("one name").contains("a b"));
+        }
+        let message = wanted(&["--permits", "3", "--take", "4", "x"]).expect_err("too many");
+        assert!(message.contains("the 3 of"), "{message}");
+    }
+}
