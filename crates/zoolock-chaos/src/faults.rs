@@ -269,7 +269,7 @@ impl FaultKind {
 
 /// The fault of a link that passes nothing.
 pub(crate) const BLOCKED: LinkFault =
-    LinkFault { blocks_requests: true, blocks_replies: true, delay: Duration::ZERO };
+    LinkFault { blocks_requests: true, blocks_replies: true, delay: Duration::ZERO, hangs_up: false };
 
 impl Targets {
     /// Heals all faults: opens all links, continues stopped processes, and starts missing ones.

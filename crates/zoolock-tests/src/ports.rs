@@ -13,11 +13,11 @@ use crate::{Result, TestFailure};
 
 const LOWEST: u16 = 10_000;
 
-/// A TCP port on 127.0.0.1 that no other test chooses while this value exists.
+/// A TCP port that no other test chooses while this value exists.
 #[derive(Debug)]
 pub struct Port {
-    number: u16,
-    _reservation: UdpSocket,
+    addr: SocketAddr,
+    _reservation: Option<UdpSocket>,
 }
 
 impl Port {
@@ -32,20 +32,26 @@ impl Port {
             let Ok(reservation) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
             // The listener is dropped at once. It accepted no connection, so the port is free again.
             if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
-                return Ok(Self { number, _reservation: reservation });
+                let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, number));
+                return Ok(Self { addr, _reservation: Some(reservation) });
             }
         }
         Err(TestFailure::new(format!("no free port between {LOWEST} and {end}")))
     }
 
-    /// Returns the port number.
-    pub fn number(&self) -> u16 {
-        self.number
+    /// Returns the port of an address that no other process can use, because it is in a namespace of this process.
+    pub fn in_namespace(addr: SocketAddr) -> Self {
+        Self { addr, _reservation: None }
     }
 
-    /// Returns the address on the loopback interface.
+    /// Returns the port number.
+    pub fn number(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// Returns the address, which is on the loopback interface.
     pub fn addr(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.number))
+        self.addr
     }
 }
 

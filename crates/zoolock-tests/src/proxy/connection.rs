@@ -57,6 +57,9 @@ impl ProxyState {
 /// The caller can ignore an error, because the end of this future closes both connections.
 pub(super) async fn serve(mut client: TcpStream, shared: Arc<ProxyState>) -> Result<()> {
     let link = ForwardedConnection::open(shared);
+    if link.shared.faults.link.borrow().hangs_up {
+        return Ok(());
+    }
     link.shared.faults.wait_until_passable(Direction::ToServer).await;
     let mut server = link.shared.connect().await?;
     client.set_nodelay(true)?;

@@ -26,6 +26,8 @@ pub struct LinkFault {
     pub blocks_replies: bool,
     /// The delay of all bytes in each direction.
     pub delay: Duration,
+    /// If true, new connections are closed at once.
+    pub hangs_up: bool,
 }
 
 /// The faults that the proxy injects at the moment.

@@ -62,7 +62,7 @@ pub enum ProxiedProtocol {
     },
 }
 
-/// A proxy on 127.0.0.1. Dropping it closes its connections and joins its threads.
+/// A running proxy. Dropping it closes its connections and joins its threads.
 #[derive(Debug)]
 pub struct Proxy {
     orders: mpsc::Sender<ProxyOrder>,
@@ -195,12 +195,12 @@ impl Proxy {
         self.shared.faults.link.send_modify(|fault| fault.delay = delay);
     }
 
-    /// Returns the fault that black holes and delays make together.
+    /// Returns the fault of all connections, which black holes and delays are parts of.
     pub fn fault(&self) -> LinkFault {
         *self.shared.faults.link.borrow()
     }
 
-    /// Replaces the black holes and the delay.
+    /// Sets the fault of all connections. Replaces the black holes and the delay.
     pub fn set_fault(&self, fault: LinkFault) {
         self.shared.faults.link.send_replace(fault);
     }

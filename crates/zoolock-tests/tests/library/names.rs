@@ -9,17 +9,17 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use zoolock::{Connection, Guard, Zoolock};
 use zoolock_tests::apache::{self, EnsembleMember, availability};
 use zoolock_tests::four_letter::send_four_letter_word;
 use zoolock_tests::name_servers::{Answers, NameServers};
 use zoolock_tests::namespaces::{Namespaces, is_inside};
+use zoolock_tests::ports::Port;
+use zoolock_tests::proxy::{LinkFault, ProxiedProtocol, ProxySettings};
 use zoolock_tests::skip::is_long;
 use zoolock_tests::wait::retry_until_ok;
-use zoolock_tests::{ServerOptions, ServerProcess, TestFailure};
+use zoolock_tests::{Proxy, ServerOptions, ServerProcess, TestFailure};
 
 const NAME: &str = "apache_locks_survive_bad_names";
 
@@ -67,60 +67,35 @@ fn right_address(name: &str) -> Ipv4Addr {
     door_address(usize::from(name.as_bytes()[2] - b'0'))
 }
 
-/// Three addresses, each in front of a server. A change of the mode cuts all connections.
-struct Doors([watch::Sender<Mode>; 3]);
+/// Three proxies, each in front of a server.
+struct Doors(Vec<Proxy>);
 
 impl Doors {
-    fn open() -> Doors {
-        Doors([1, 2, 3].map(|number| {
-            let (mode, seen) = watch::channel(Mode::Open);
-            tokio::spawn(run_door(number, seen));
-            mode
-        }))
-    }
-
-    fn set(&self, modes: [Mode; 3]) {
-        for (door, mode) in self.0.iter().zip(modes) {
-            door.send_replace(mode);
-        }
-    }
-}
-
-async fn run_door(number: usize, mut mode: watch::Receiver<Mode>) {
-    loop {
-        let now = *mode.borrow_and_update();
-        let listener = TcpListener::bind((door_address(number), 2181)).await.expect("the port is free");
-        if now == Mode::Refuses {
-            drop(listener);
-            // The test has ended if no mode follows.
-            let Ok(()) = mode.changed().await else { return };
-            continue;
-        }
-        loop {
-            let (mut client, _) = tokio::select! {
-                changed = mode.changed() => match changed {
-                    Ok(()) => break,
-                    Err(_) => return,
-                },
-                accepted = listener.accept() => accepted.expect("a connection is accepted"),
+    async fn open() -> Doors {
+        let mut doors = Vec::new();
+        for number in 1..=3 {
+            let settings = ProxySettings {
+                port: Port::in_namespace(SocketAddr::from((door_address(number), 2181))),
+                upstream: server_address(number),
+                protocol: ProxiedProtocol::Client,
+                patience: Duration::ZERO,
             };
-            let mut mode = mode.clone();
-            tokio::spawn(async move {
-                let passed_on = async {
-                    if now == Mode::Silent {
-                        std::future::pending::<()>().await;
-                    }
-                    if now == Mode::Open {
-                        let mut server = TcpStream::connect(server_address(number)).await?;
-                        tokio::io::copy_bidirectional(&mut client, &mut server).await?;
-                    }
-                    std::io::Result::Ok(())
-                };
-                tokio::select! {
-                    _ = passed_on => {}
-                    _ = mode.changed() => {}
-                }
+            doors.push(Proxy::start_with(settings).await);
+        }
+        Doors(doors)
+    }
+
+    /// Sets the modes, and cuts all connections.
+    async fn set(&self, modes: [Mode; 3]) {
+        for (door, mode) in self.0.iter().zip(modes) {
+            door.refuse(true).await;
+            door.close_connections().await;
+            door.set_fault(LinkFault {
+                blocks_requests: mode == Mode::Silent,
+                hangs_up: mode == Mode::HangsUp,
+                ..LinkFault::default()
             });
+            door.refuse(mode == Mode::Refuses).await;
         }
     }
 }
@@ -189,7 +164,7 @@ async fn run_scene(
 ) {
     let holders = join_all((0..ROUNDS).map(|number| acquire(connect, format!("held-{number}")))).await;
     disturb();
-    doors.set([Mode::Refuses; 3]);
+    doors.set([Mode::Refuses; 3]).await;
     let cut = Instant::now();
     let noticed = join_all(holders.iter().map(async |(_, guard)| {
         let mut connection = guard.connection();
@@ -199,7 +174,7 @@ async fn run_scene(
     noticed.await;
     // The time of the restart. It is not a wait for a condition.
     sleep(Duration::from_millis(300)).await;
-    doors.set(modes);
+    doors.set(modes).await;
     let reconnected = join_all(holders.iter().map(async |(_, guard)| {
         let mut connection = guard.connection();
         let is_up = connection.wait_for(|connection| *connection != Connection::Suspect);
@@ -221,7 +196,7 @@ async fn run_scene(
 
 async fn run_scenes() {
     let names = NameServers::start(right_address).await.expect("port 53 is free");
-    let doors = Doors::open();
+    let doors = Doors::open().await;
     let ensemble = Ensemble::start().await;
     ensemble.stop_third();
     let open = [Mode::Open; 3];
@@ -260,7 +235,7 @@ async fn run_scenes() {
     ];
     for modes in scenes.into_iter().take(few) {
         for count in (if is_long() { 1 } else { 3 })..=3 {
-            doors.set(modes);
+            doors.set(modes).await;
             // A resolver returns the bad addresses first.
             let addresses = (1..=count).rev().map(door_address).collect();
             names.set(Answers::Fixed(addresses), Answers::Silent);
