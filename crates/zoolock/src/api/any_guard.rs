@@ -92,12 +92,6 @@ impl Deref for AnyGuard {
     }
 }
 
-impl AsRef<Held> for AnyGuard {
-    fn as_ref(&self) -> &Held {
-        self
-    }
-}
-
 impl std::fmt::Debug for AnyGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AnyGuard")

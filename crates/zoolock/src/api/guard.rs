@@ -72,12 +72,6 @@ impl<M> Deref for Guard<M> {
     }
 }
 
-impl<M> AsRef<Held> for Guard<M> {
-    fn as_ref(&self) -> &Held {
-        &self.held
-    }
-}
-
 impl<M> std::fmt::Debug for Guard<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard")

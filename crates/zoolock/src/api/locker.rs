@@ -9,6 +9,7 @@ use crate::api::mode::Fenced;
 use crate::api::owner::ReentrantGuard;
 use crate::api::zoolock::Zoolock;
 use crate::base::error::{Error, LossReason};
+use crate::lock::held::Held;
 
 /// A source of locks that runs work under a lock.
 ///
@@ -111,15 +112,15 @@ impl<M: Fenced> ExclusiveGuard for Guard<M> {
 
 impl ExclusiveGuard for ReentrantGuard {
     fn token(&self) -> FencingToken {
-        self.guard().token()
+        ReentrantGuard::token(self)
     }
 
     fn is_valid(&self) -> bool {
-        self.guard().is_valid()
+        Held::is_valid(self)
     }
 
     async fn lost(&self) -> LossReason {
-        self.guard().lost().await
+        Held::lost(self).await
     }
 }
 

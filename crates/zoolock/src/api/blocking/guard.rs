@@ -63,16 +63,16 @@ impl<G> BlockingGuard<G> {
     }
 }
 
-impl<G: AsRef<Held> + Into<AnyGuard>> BlockingGuard<G> {
+impl<G: Deref<Target = Held> + Into<AnyGuard>> BlockingGuard<G> {
     /// Blocks until the lock is lost, and returns the reason. After the loss, returns at once, and always the same
     /// reason. If the lock is never lost, this blocks for ever.
     pub fn lost(&self) -> LossReason {
-        block_on(self.inner.as_ref().lost())
+        block_on(self.inner.lost())
     }
 
     /// Blocks until the lock is lost, for `timeout` at most. Returns `None` if the lock was not lost.
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
-        loss::block_on_timeout(timeout, self.inner.as_ref().lost())
+        loss::block_on_timeout(timeout, self.inner.lost())
     }
 
     /// Calls `callback` when the lock is lost, at once if it is lost already. Never calls it if the guard is
@@ -82,24 +82,24 @@ impl<G: AsRef<Held> + Into<AnyGuard>> BlockingGuard<G> {
     /// still run after the guard was dropped.
     pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
         let tell = loss::on_its_own_thread(callback);
-        self.callbacks.keep(self.inner.as_ref().when_lost(tell));
+        self.callbacks.keep(self.inner.when_lost(tell));
     }
 
     /// Blocks until this holder is asked to release the lock, for `timeout` at most. Returns whether it was asked.
     pub fn revoked_timeout(&self, timeout: Duration) -> bool {
-        loss::block_on_timeout(timeout, self.inner.as_ref().revoked()).is_some()
+        loss::block_on_timeout(timeout, self.inner.revoked()).is_some()
     }
 
     /// Returns whether this holder has been asked to release the lock. A request that was made
     /// while this holder was still a waiter counts, too. If this client has not read the holder's
     /// znode yet, blocks until it has read the znode or has lost the lock.
     pub fn revoked_by_now(&self) -> bool {
-        block_on(self.inner.as_ref().revoked_by_now())
+        block_on(self.inner.revoked_by_now())
     }
 
     /// Returns the state of the session's connection: for messages to the user, not for decisions.
     pub fn connection(&self) -> Connection {
-        *self.inner.as_ref().connection().borrow()
+        *self.inner.connection().borrow()
     }
 
     /// Releases the lock and blocks until the server has confirmed the release. Dropping the guard instead releases the

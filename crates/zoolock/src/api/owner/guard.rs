@@ -4,6 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use zoolock_core::FencingToken;
+
 use super::shared_acquire::MapEntry;
 use crate::api::guard::Guard;
 use crate::base::error::{Error, LossReason};
@@ -11,7 +13,7 @@ use crate::lock::held::Held;
 
 /// A guard of an owner's lock. The lock is released when the owner's last guard is dropped.
 ///
-/// It has the methods of a [`Guard`] and of [`Held`]. All guards of an owner on one lock have the same token, the
+/// It has the methods of [`Held`]. All guards of an owner on one lock have the same token, the
 /// same lease and the same loss. A request to release the lock reaches all of them.
 /// [`Held::previous`] returns how the holder before this owner left.
 ///
@@ -27,6 +29,16 @@ impl ReentrantGuard {
     /// Returns the number of guards that the owner now has on this lock, including this one.
     pub fn depth(&self) -> u32 {
         self.held().depth.load(Ordering::Acquire)
+    }
+
+    /// Returns the fencing token of the owner's lock; see [`Guard::token`].
+    pub fn token(&self) -> FencingToken {
+        self.held().guard.token()
+    }
+
+    /// Returns the path of the lock directory.
+    pub fn path(&self) -> &str {
+        self.held().guard.path()
     }
 
     /// Releases this guard. The owner's last guard releases the lock and waits until the server has
@@ -49,10 +61,6 @@ impl ReentrantGuard {
         }
     }
 
-    pub(crate) fn guard(&self) -> &Guard {
-        &self.held().guard
-    }
-
     fn held(&self) -> &OwnerHold {
         self.held.as_ref().expect("the guard was not released yet")
     }
@@ -68,16 +76,10 @@ impl ReentrantGuard {
 }
 
 impl Deref for ReentrantGuard {
-    type Target = Guard;
+    type Target = Held;
 
-    fn deref(&self) -> &Guard {
-        self.guard()
-    }
-}
-
-impl AsRef<Held> for ReentrantGuard {
-    fn as_ref(&self) -> &Held {
-        self.guard()
+    fn deref(&self) -> &Held {
+        &self.held().guard
     }
 }
 
