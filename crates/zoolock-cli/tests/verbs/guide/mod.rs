@@ -82,7 +82,7 @@ fn every_chapter_is_run_and_in_the_summary() {
 
 #[test]
 fn every_rust_block_is_compiled() {
-    let doctests = book::root().join("crates/zoolock-tests/src/guide.rs");
+    let doctests = book::root().join("verification/zoolock-tests/src/guide.rs");
     let doctests = std::fs::read_to_string(doctests).expect("the file exists");
     let chapters = CHAPTERS.iter().map(|chapter| format!("guide/src/{chapter}"));
     for page in chapters.chain(examples::pages()) {

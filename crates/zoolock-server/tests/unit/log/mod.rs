@@ -2,7 +2,7 @@
 //!
 //! `crash` cuts the power or injects an error at every step that changes the disk. `damage`
 //! truncates the files at every byte and flips bits in every byte.
-//! `zoolock-tests/tests/command/crash` kills the process. `fuzz/fuzz_targets/log.rs` damages files
+//! `zoolock-tests/tests/command/crash` kills the process. `verification/fuzz/fuzz_targets/log.rs` damages files
 //! in other ways. `core_properties` replays the transactions of a whole core.
 
 mod codec;

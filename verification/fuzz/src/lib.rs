@@ -1,6 +1,6 @@
 //! Code that the fuzz targets share: an input of bytes, and requests that are made from an input.
 
-#[path = "../../crates/zoolock-server/tests/support/sim_disk.rs"]
+#[path = "../../../crates/zoolock-server/tests/support/sim_disk.rs"]
 pub mod sim_disk;
 
 use bytes::{Bytes, BytesMut};

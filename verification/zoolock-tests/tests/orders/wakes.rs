@@ -6,7 +6,7 @@
 //! wake is lost, the driver sleeps forever. Then shuttle, which runs the schedules, reports a
 //! deadlock.
 
-#[path = "../../../zoolock-client/src/driver/handoff.rs"]
+#[path = "../../../../crates/zoolock-client/src/driver/handoff.rs"]
 mod handoff;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Writes the seeds of all targets: inputs of every kind, which the fuzzer then varies.
 //!
-//! `cargo run --manifest-path fuzz/Cargo.toml --example seeds -- fuzz/seeds`
+//! `cargo run --manifest-path verification/fuzz/Cargo.toml --example seeds -- verification/fuzz/seeds`
 
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@
 //! deadlock.
 
 #[expect(dead_code, clippy::needless_update, reason = "the library has more uses, and more options")]
-#[path = "../../../zoolock/src/lock/shared_hold.rs"]
+#[path = "../../../../crates/zoolock/src/lock/shared_hold.rs"]
 mod library;
 
 use std::sync::Arc;
