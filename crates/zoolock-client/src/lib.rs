@@ -25,7 +25,7 @@ mod hosts;
 mod platform;
 mod race;
 mod regular_file;
-mod requests;
+mod request_session;
 pub mod sasl;
 mod session;
 mod socket_path;
@@ -48,7 +48,7 @@ pub use platform::{
     session_time, session_timer_clock, stop_session_clock_in_suspend, stops_in_suspend,
 };
 pub use regular_file::open_regular_file;
-pub use requests::{Notice, Notices, OpenError, RequestSession};
+pub use request_session::{Notice, Notices, OpenError, RequestSession};
 pub use session::{
     ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, Session,
     SessionConfig, SessionState,

@@ -36,7 +36,7 @@
 //!   `wait.rs`: wait for the predecessor.
 //! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that the
 //!   deletion of the predecessor's znode grants the lock.
-//! * `settle.rs`: from the head of the queue to the grant: how the last holder left, the delay
+//! * `grant.rs`: from the head of the queue to the grant: how the last holder left, the delay
 //!   after a crash, and the `held` marker, which is written before the grant if crashes are
 //!   tracked.
 //! * `permits.rs`: semaphores.
@@ -49,6 +49,7 @@ mod cleanup;
 mod conditions;
 mod downgrade;
 mod flight;
+mod grant;
 mod hold;
 mod join;
 mod messages;
@@ -56,7 +57,6 @@ mod permits;
 mod read;
 mod retire;
 mod seat;
-mod settle;
 mod wait;
 
 #[cfg(test)]
@@ -78,9 +78,9 @@ pub use messages::{
 use ahead::LookAhead;
 use cleanup::Cleanup;
 use flight::{Answers, Children, Flight, NodeRead, Purpose, RequestKind, backoff};
+use grant::Undo;
 use hold::ReleaseMode;
 use seat::{Seat, SeatState, Seats};
-use settle::Undo;
 
 /// Maximum number of locks in one acquisition.
 pub const MAX_LOCKS: usize = 128;

@@ -8,25 +8,25 @@
 //! * `open.rs`: opens a session.
 //! * `requests.rs`: sends requests.
 //! * `inbox.rs`: passes replies and events on, in order.
-//! * `deferral.rs`: defers a release, so that the next create can join its transaction.
+//! * `join.rs`: creates the znode of a contender. Defers a release before it, so that both can be one transaction.
 //! * `connection_log.rs`: logs outages.
 //! * `codes.rs`: error codes, and the results of transactions.
 
 mod codes;
 mod connection_log;
-mod deferral;
 mod inbox;
+mod join;
 mod open;
 mod requests;
 
 pub(crate) use codes::{created_znodes, zk_error};
 pub(crate) use connection_log::ConnectionLog;
-pub(crate) use deferral::{JoinResult, PendingJoin, reply_or_error};
 #[cfg(test)]
 pub(crate) use inbox::WatchKind;
 pub(crate) use inbox::{
     Arrival, Arrivals, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey, WatchNumber,
 };
+pub(crate) use join::{JoinResult, PendingJoin, reply_or_error};
 pub(crate) use open::{open, open_requests};
 pub(crate) use requests::{
     delete_request, exists_request, into_children, into_data, list_request, read_request, write_request,
@@ -44,8 +44,8 @@ use zoolock_core::acquisition::{RequestFailure, SessionEnd};
 use zoolock_core::{Instant, SessionId, Zxid};
 use zoolock_wire::Acl;
 
-use deferral::Deferral;
 use inbox::{DroppedWatches, Inbox};
+use join::Deferral;
 
 use crate::base::tasks::Tasks;
 use crate::zk::transport::Transport;

@@ -10,8 +10,8 @@ use zoolock_core::acquisition::SessionEnd;
 use zoolock_wire::{Code, Hidden, Reply, Request};
 
 use super::connection_log::ConnectionLog;
-use super::deferral::Deferral;
 use super::inbox::Inbox;
+use super::join::Deferral;
 use super::requests::acls;
 use super::{ConnectionState, Opened, SessionOpenError, SessionParameters, ZkSession};
 

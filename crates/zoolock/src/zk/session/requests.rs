@@ -13,11 +13,11 @@ use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::codes::{created_znodes, error_of, zk_error};
-use super::deferral::reply_or_error;
 use super::inbox::{
     CallerReply, Inbox, ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart, WatchKey, WatchNumber, Watcher,
     watch_key,
 };
+use super::join::reply_or_error;
 use super::{Answer, Created, Flight, OnGrant, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
 use crate::base::sync::lock;
 

@@ -1,5 +1,5 @@
-//! Defers a release, so that a create in the same directory can join the transaction of the
-//! release.
+//! Creates the znode of a contender. Defers a release before it, so that a create in the same directory can join the
+//! transaction of the release.
 //!
 //! If a program drops a guard, and at once acquires again, it sends two writes within microseconds.
 //! ZooKeeper begins the second write after it has made the first one durable, so the program waits
