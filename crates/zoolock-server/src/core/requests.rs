@@ -21,6 +21,9 @@ const MAX_IDENTITIES: usize = 64;
 /// `auth` entry keeps a copy of the user name.
 const MAX_CREDENTIALS: usize = 4096;
 
+/// Number of names in a list that takes as long as a long turn.
+const LONG_LIST: usize = 16_384;
+
 /// A decoded request of a connection that has a session.
 #[derive(Debug)]
 pub struct ReceivedRequest {
@@ -48,6 +51,25 @@ impl ReceivedRequest {
 }
 
 impl Core {
+    /// Returns whether a frame asks for a long list: of the children of a znode, or of a session's ephemeral znodes. Only the
+    /// tree tells that the turn of such a small request takes long.
+    pub fn asks_for_long_list(&self, conn: ConnId, frame: &[u8]) -> bool {
+        let mut reader = Reader::new(frame);
+        let Ok(header) = RequestHeader::decode(&mut reader) else { return false };
+        let tree = &self.state.tree;
+        let names = match header.op {
+            op::GET_CHILDREN | op::GET_CHILDREN2 => {
+                reader.string("path").ok().and_then(|path| tree.get(&path)).map(|node| node.child_count())
+            }
+            op::GET_EPHEMERALS => self.conns.get(&conn).and_then(|state| match state.phase {
+                HandshakePhase::Attached { session, .. } => Some(tree.count_ephemerals(session)),
+                HandshakePhase::New => None,
+            }),
+            _ => None,
+        };
+        names.is_some_and(|names| names > LONG_LIST)
+    }
+
     pub(super) fn handle_request(
         &mut self,
         conn: ConnId,

@@ -39,7 +39,7 @@ pub(super) struct InputStatus {
     pub(super) holds_frame: bool,
     /// Set if the last request is not finished, or waits until the connection has taken its events.
     pub(super) is_unfinished: bool,
-    /// Set if the connection has a long request that is not finished.
+    /// Set if the connection has a long request that is not finished, or asks for a long list.
     pub(super) has_long_request: bool,
     /// Set if the turn has handled requests, or the next turn should follow at once.
     pub(super) took_turn: bool,
@@ -76,7 +76,7 @@ impl SharedServer {
         let now = self.now();
         inner.core.end_wait(conn, now);
         inner.core.set_unwritten(conn, output.len());
-        let (mut frames, mut broken, mut waits) = (0, false, false);
+        let (mut frames, mut broken, mut waits, mut asks_for_long_list) = (0, false, false, false);
         let more = loop {
             let had_work = frames > 0 || inner.core.is_lagging(conn) || inner.core.has_long_request(conn);
             match inner.core.advance(conn) {
@@ -110,6 +110,10 @@ impl SharedServer {
                         Some(request) => inner.core.receive_decoded(conn, request, now),
                         None if admitted && len > LARGE_FRAME => break true,
                         None if frames > 0 && !is_long_turn && may_take_long(input, len) => break true,
+                        None if !is_long_turn && inner.core.asks_for_long_list(conn, &input[4..4 + len]) => {
+                            asks_for_long_list = true;
+                            break true;
+                        }
                         None => inner.core.receive(conn, &input[4..4 + len], now, random_session_seed),
                     }
                     input.advance(4 + len);
@@ -142,7 +146,7 @@ impl SharedServer {
         self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
         inner.record_lagging(conn);
-        let has_long_request = inner.core.has_long_request(conn);
+        let has_long_request = asks_for_long_list || inner.core.has_long_request(conn);
         let is_unfinished = waits || has_long_request;
         let took_long = turn_began.elapsed() > LONG_TURN;
         InputStatus {

@@ -72,14 +72,15 @@ impl Turns {
         Some(LongTurn { began: Instant::now(), _permit: permit, _guard: guard })
     }
 
-    /// Records a turn. Pauses after a long turn for as long as the turn took, before other connections may have a long turn.
+    /// Records a turn. Pauses after a long turn, and after each turn of a long request, for as long as the turn took, before
+    /// other connections may have a long turn. Without the pause, the next such turn would often lock the core before a
+    /// connection that waits for the lock is awake.
     pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
-        if turn.took_long || turn.has_long_request {
+        let is_long = turn.took_long || turn.has_long_request;
+        if is_long {
             self.long_at = Some(Instant::now());
         }
-        if turn.took_long
-            && let Some(LongTurn { began, .. }) = &permit
-        {
+        if is_long && let Some(LongTurn { began, .. }) = &permit {
             sleep(PAUSE.max(began.elapsed())).await;
         }
     }
