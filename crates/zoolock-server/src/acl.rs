@@ -41,6 +41,11 @@ struct PreparedList {
 static OPEN: LazyLock<AclList> = LazyLock::new(|| AclList::from([Acl::anyone(perms::ALL)]));
 
 impl AclList {
+    /// Returns whether there is another copy of this list, which keeps its memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Returns a number that no other list gets while the server runs.
     pub(crate) fn number(&self) -> u64 {
         self.0.number

@@ -143,9 +143,11 @@ impl Tree {
         self.discarded.has_some()
     }
 
-    /// Frees an access list later that no znode may have any more.
+    /// Frees an access list later, if the caller has it alone.
     pub(crate) fn discard_list(&mut self, list: &AclList) {
-        self.discarded.add_list(list.clone());
+        if !list.is_shared() {
+            self.discarded.add_list(list.clone());
+        }
     }
 
     /// Returns the number of ephemerals.

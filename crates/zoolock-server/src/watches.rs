@@ -217,10 +217,15 @@ impl Watches {
         !self.ended.is_empty()
     }
 
-    /// Returns the connections that get an event, in order, or `None` if more than `max` watches on the path and its
-    /// ancestors are to be visited. `kind` and `path` are those of the event. The result may contain connections whose
-    /// watches have ended.
-    pub(crate) fn audience(&self, kind: EventKind, path: &str, max: usize) -> Option<Vec<ConnId>> {
+    /// Returns whether a connection has a recursive watch.
+    pub(crate) fn has_recursive(&self) -> bool {
+        !self.recursive.is_empty()
+    }
+
+    /// Returns the connections that get an event, in order, and the number of visited watches; or `None` if more than `max`
+    /// watches on the path and its ancestors are to be visited. `kind` and `path` are those of the event. The result may
+    /// contain connections whose watches have ended.
+    pub(crate) fn audience(&self, kind: EventKind, path: &str, max: usize) -> Option<(Vec<ConnId>, usize)> {
         let wanted = wanted_kinds(kind);
         let mut visited = 0;
         let mut audience = Vec::new();
@@ -241,7 +246,7 @@ impl Watches {
             audience.sort_unstable();
             audience.dedup();
         }
-        Some(audience)
+        Some((audience, visited))
     }
 
     /// Removes the one-shot watches of connections that an event uses up.
@@ -424,7 +429,8 @@ mod tests {
     impl Watches {
         /// Returns the connections that get an event, and removes the one-shot watches that it uses up.
         fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
-            let audience = self.audience(kind, path, usize::MAX).expect("a number below the largest one");
+            let (audience, _) =
+                self.audience(kind, path, usize::MAX).expect("a number below the largest one");
             self.use_up(kind, path, &audience);
             audience
         }

@@ -17,6 +17,8 @@ use crate::servers::{RunningServer, ServerKind};
 
 /// Longest time that the other session may wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// Maximum number of operations of a multi that the server accepts.
+const MAX_OPERATIONS: usize = 16_384;
 /// Longest time that the other session may wait beside a flood from a thousand connections.
 const LONGEST_WAIT_BESIDE_THOUSAND: Duration = Duration::from_millis(300);
 /// Pause between two requests of the other session.
@@ -222,7 +224,7 @@ fn nothing(_: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
 
 /// The number of operations of this size that fit into a frame.
 fn in_one_frame(size: usize) -> usize {
-    1_000_000 / size
+    (1_000_000 / size).min(MAX_OPERATIONS)
 }
 
 fn long_lists(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outcome<()> {
@@ -255,7 +257,7 @@ fn large_multis(addr: SocketAddr, duration: Duration, begin: &dyn Fn()) -> Outco
             (0..count / 2).map(|number| Request::Delete { path: format!("/m/{number}"), version: -1 });
         Request::Multi(creates.chain(deletes).collect())
     };
-    let requests = [multi(20_000), multi(4000), multi(2000)];
+    let requests = [multi(MAX_OPERATIONS), multi(4000), multi(2000)];
     begin();
     on_each(&mut clients, |client| repeat(client, &requests, duration))
 }
@@ -443,7 +445,7 @@ fn besiege(addr: SocketAddr, number: usize, kind: usize) -> Outcome<()> {
         5 => (0..20).try_for_each(|_| client.ask(Request::GetChildren2 { path: own.clone(), watch: true })),
         6 => {
             let check = Request::Check { path: own.clone(), version: -1 };
-            (0..20).try_for_each(|_| client.ask(Request::Multi(vec![check.clone(); 40_000])))
+            (0..20).try_for_each(|_| client.ask(Request::Multi(vec![check.clone(); MAX_OPERATIONS])))
         }
         7 => {
             client.send_part(900_000)?;

@@ -28,7 +28,7 @@ const SHARE: usize = 128;
 /// Number of connections that one search for a connection that misses events visits at most.
 const VISITED: usize = 1024;
 /// Number of visits, and of lookups of a watched path, that take as long as an event.
-const PER_EVENT: usize = 4;
+pub(super) const PER_EVENT: usize = 4;
 /// A connection takes no more undelivered events while this number of output bytes is queued for it.
 const MAX_QUEUED_EVENTS: usize = 64 << 10;
 /// Number of connections to which an undelivered event is delivered at once if they miss no earlier event.

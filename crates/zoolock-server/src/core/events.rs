@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::deliveries::Event;
+use super::event_turns::PER_EVENT;
 use crate::caps::weight;
 use crate::commit::PathChange;
 use crate::ids::ConnId;
@@ -18,13 +19,15 @@ impl Core {
             let weight = weight(&event.path);
             // An event that nobody watches is dropped. Others wait behind those that are not delivered yet.
             let max = if self.deliveries.is_empty() { self.sends_left / weight } else { 0 };
-            // The search for watches on the ancestors of a deep znode counts, even if there are none.
-            let audience = match weight == 1 || self.sends_left >= weight {
+            // The search for recursive watches on the ancestors of a deep znode counts, even if it finds none.
+            let search = if self.watches.has_recursive() { weight / 2 } else { 0 };
+            let audience = match search == 0 || self.sends_left >= weight {
                 true => self.watches.audience(event.kind, &event.path, max),
                 false => None,
             };
-            if let Some(conns) = audience {
-                self.sends_left = self.sends_left.saturating_sub(weight * conns.len() + weight / 2);
+            if let Some((conns, visited)) = audience {
+                let cost = weight * conns.len() + visited / PER_EVENT + search;
+                self.sends_left = self.sends_left.saturating_sub(cost);
                 self.deliver_now(event, &conns);
             } else {
                 undelivered.push(Arc::clone(&event.path));

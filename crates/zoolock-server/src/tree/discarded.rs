@@ -11,9 +11,7 @@ use crate::acl::AclList;
 
 /// Data with fewer bytes is freed at once.
 const LARGE_DATA: usize = 16 << 10;
-/// A list with fewer entries is freed at once.
-const LONG_LIST: usize = 64;
-/// Number of entries of a list that take as long to free as a small znode.
+/// Number of entries of a list that take as long to free as a small znode. A list with fewer entries is freed at once.
 const ENTRIES: usize = 8;
 
 /// The data and the lists that are not freed yet, the oldest first.
@@ -38,7 +36,7 @@ impl Discarded {
 
     /// Adds a list that no znode has.
     pub(super) fn add_list(&mut self, list: AclList) {
-        if list.len() >= LONG_LIST {
+        if list.len() >= ENTRIES {
             self.waiting.push_back(Waiting::List(list));
         }
     }
