@@ -1,4 +1,4 @@
-//! What the commands share: the settings of the connection, and credentials.
+//! The settings of the connection and the credentials, which all commands share.
 //!
 //! * `context.rs`: the input of each command beside its own arguments.
 //! * `service.rs`: server, identity, and access to created znodes.
