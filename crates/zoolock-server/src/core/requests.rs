@@ -54,9 +54,13 @@ impl Core {
     /// Returns whether a frame asks for a long list: of the children of a znode, or of a session's ephemeral znodes. Only the
     /// tree tells that the turn of such a small request takes long.
     pub fn asks_for_long_list(&self, conn: ConnId, frame: &[u8]) -> bool {
+        let tree = &self.state.tree;
+        // A small tree has no long list, so that most servers do not look at each request twice.
+        if tree.len() <= LONG_LIST {
+            return false;
+        }
         let mut reader = Reader::new(frame);
         let Ok(header) = RequestHeader::decode(&mut reader) else { return false };
-        let tree = &self.state.tree;
         let names = match header.op {
             op::GET_CHILDREN | op::GET_CHILDREN2 => {
                 reader.string("path").ok().and_then(|path| tree.get(&path)).map(|node| node.child_count())

@@ -176,7 +176,15 @@ mod tests {
         let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
         let permit = turns.wait_for_turn(&shared, conn, NextRequest::Long, false).await;
         assert!(shared.long_work.try_lock().is_err() && shared.long_turns.try_acquire().is_err());
-        turns.end_turn(&InputStatus { took_long: true, ..InputStatus::default() }, permit).await;
+        let unfinished = InputStatus { has_long_request: true, ..InputStatus::default() };
+        {
+            let mut ending = std::pin::pin!(turns.end_turn(&unfinished, permit));
+            let poll =
+                |cx: &mut std::task::Context<'_>| std::task::Poll::Ready(ending.as_mut().poll(cx).is_ready());
+            assert!(!std::future::poll_fn(poll).await, "no pause between the parts of a long request");
+            assert!(shared.long_work.try_lock().is_err(), "other long work may begin in the pause");
+            ending.await;
+        }
         assert!(shared.long_work.try_lock().is_ok() && shared.long_turns.try_acquire().is_ok());
         for (next, has_long_request, waits) in [
             (NextRequest::None, false, false),

@@ -3,6 +3,7 @@
 use zoolock_server::core::{ConnId, CoreConfig};
 use zoolock_wire::{Code, Reader, Request};
 
+use crate::core_client::frame;
 use crate::work::{TestCore, open, small_parts};
 
 /// Takes the only reply of a connection. Returns the number of listed children, or the error code.
@@ -76,4 +77,22 @@ fn sessions_have_a_limit() {
     core.call(conns[0], &Request::CloseSession);
     core.connect();
     assert_eq!(core.core.session_count(), 3);
+}
+
+#[test]
+fn long_lists_are_known_before_they_are_read() {
+    let mut core = TestCore::new(small_parts());
+    let client = core.connect();
+    core.call(client, &open("/short"));
+    core.call(client, &open("/long"));
+    for number in 0..16_385 {
+        core.call(client, &open(format!("/long/{number}")));
+    }
+    let asks = |path: &str| {
+        let request = Request::GetChildren2 { path: path.to_owned(), watch: false };
+        core.core.asks_for_long_list(client, &frame(&request))
+    };
+    assert_eq!(["/long", "/short", "/missing"].map(asks), [true, false, false]);
+    let ephemerals = frame(&Request::GetEphemerals { prefix: String::new() });
+    assert!(!core.core.asks_for_long_list(client, &ephemerals), "the session has none");
 }
