@@ -73,10 +73,7 @@ fn second_process(entry: &ClientResult) -> Option<(f64, f64)> {
 /// Returns the table of the targets and their verdicts.
 fn targets(results: &Results) -> String {
     let mut text = "| work | must be | is | |\n|-|-|-|-|\n".to_owned();
-    for verdict in target::targets().iter().map(|target| target.judge(results)) {
-        if results.work(verdict.work).is_none() {
-            continue;
-        }
+    for verdict in target::verdicts(results) {
         let condition = if verdict.what.is_empty() { String::new() } else { format!(", {}", verdict.what) };
         let mark = match verdict.reached {
             Some(true) => "reached",
