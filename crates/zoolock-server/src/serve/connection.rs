@@ -251,10 +251,12 @@ async fn serve_requests<S: ClientStream>(
             );
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, "incomplete requests exceed the limit"));
         }
-        if ready {
+        // With requests in the input, this would copy them after each turn.
+        let may_read = ready && !status.holds_frame;
+        if may_read {
             input.reserve(read_size);
         }
-        let mut took_turn = status.took_turn;
+        let mut waited = false;
         tokio::select! {
             biased;
             written = write(&mut writer, &mut output, &mut unflushed), if output.is_writable() || unflushed => {
@@ -263,7 +265,7 @@ async fn serve_requests<S: ClientStream>(
             }
             _ = std::future::ready(()), if ready && status.more => {}
             () = waker.notified() => {}
-            read = reader.read_buf(&mut input), if ready && !status.holds_frame => {
+            read = reader.read_buf(&mut input), if may_read => {
                 let read = read?;
                 if read == 0 {
                     return Ok(());
@@ -281,12 +283,9 @@ async fn serve_requests<S: ClientStream>(
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its output"));
             }
             // Polled last, and only if the task now waits.
-            () = std::future::poll_fn(|_| { took_turn = false; std::task::Poll::Pending }) => {}
+            () = std::future::poll_fn(|_| { waited = true; std::task::Poll::Pending }) => {}
         }
-        // Otherwise a client that sends many requests would keep its thread for many turns.
-        if took_turn {
-            tokio::task::yield_now().await;
-        }
+        turns.let_others_run(status.more, waited).await;
     }
 }
 
@@ -333,8 +332,8 @@ mod tests {
     use crate::access::Access;
     use crate::serve::fuzzing::FuzzServer;
 
-    /// Maximum number of requests of a turn.
-    const TURN: u64 = 32;
+    /// Maximum number of requests between two times at which others can run: short turns, and a full one.
+    const TURN: u64 = 7 + 128;
     const REQUESTS: usize = 2000;
 
     /// A client that has sent all its requests already, and that reads all output at once.
@@ -449,22 +448,52 @@ mod tests {
         client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
     }
 
+    /// Opens a session.
+    async fn connect(client: &mut DuplexStream) {
+        let mut connect = BytesMut::new();
+        Writer::frame(&mut connect, |writer| ConnectRequest::new_session(4000).encode(writer));
+        client.write_all(&connect).await.expect("the server reads");
+        let len = client.read_u32().await.expect("a reply");
+        client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
+    }
+
+    #[tokio::test]
+    async fn request_of_a_client_that_awaits_replies_takes_one_poll() {
+        const REQUESTS: usize = 20;
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let (mut client, stream) = duplex(1 << 16);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let mut serving = Box::pin(server.serve(stream));
+        let serving = tokio::spawn({
+            let polls = Arc::clone(&polls);
+            poll_fn(move |context| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                serving.as_mut().poll(context)
+            })
+        });
+        connect(&mut client).await;
+        let before = polls.load(Ordering::Relaxed);
+        for _ in 0..REQUESTS {
+            ping(&mut client).await;
+        }
+        // A poll more may end the opening of the session.
+        assert!(polls.load(Ordering::Relaxed) - before <= REQUESTS + 1);
+        drop(client);
+        serving.await.expect("no panic");
+    }
+
     #[tokio::test]
     async fn others_are_served_between_turns() {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let (mut client, stream) = duplex(1 << 16);
-        let mut connect = BytesMut::new();
-        Writer::frame(&mut connect, |writer| ConnectRequest::new_session(4000).encode(writer));
-        client.write_all(&connect).await.expect("the server reads");
         let other = tokio::spawn(server.serve(stream));
-        let len = client.read_u32().await.expect("a reply");
-        client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
+        connect(&mut client).await;
         let before = server.stats().received;
         let flood = Flood::new(&Request::Exists { path: "/".into(), watch: false }, usize::MAX);
         let flood = tokio::spawn(serve_stream(&server, flood));
         ping(&mut client).await;
         let handled = server.stats().received - before;
-        assert!(handled <= 4 * TURN, "{handled} requests of another client were handled first");
+        assert!(handled <= 2 * TURN, "{handled} requests of another client were handled first");
         drop(client);
         flood.await.expect("no panic");
         other.await.expect("no panic");

@@ -6,7 +6,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 use zoolock_wire::op;
 
-use super::background::{LONG_TURN, join_freed_blocks};
+use super::background::join_freed_blocks;
 use super::outbox::OutputBuffer;
 use super::{HIGH_WATER, SharedServer};
 use crate::core::{ConnId, Readiness, ReceivedRequest, SessionSeed};
@@ -16,10 +16,15 @@ use crate::txn::Password;
 /// fits, and so do credentials.
 pub(super) const MAX_GREETING: usize = 8192;
 
-/// Maximum number of frames of a turn. After each turn the task goes to the end of the run queue.
-const BATCH: usize = 32;
+/// Maximum number of frames of a turn, if the server has up to 16 connections. Fewer and longer turns cost less.
+const MAX_BATCH: usize = 128;
+/// Maximum number of frames of a turn, if the server has 256 connections or more. A connection may wait for a turn of
+/// each other.
+pub(super) const MIN_BATCH: usize = 8;
+/// Number of frames in a turn of each connection together, between these limits.
+const ALL_BATCHES: usize = 2048;
 /// Time after which a turn ends early, because some requests cost more than others.
-const BATCH_TIME: Duration = Duration::from_millis(1);
+pub(super) const BATCH_TIME: Duration = Duration::from_millis(1);
 
 /// A longer frame is decoded before the core is locked. Its request may take long.
 const LARGE_FRAME: usize = 8192;
@@ -41,10 +46,10 @@ pub(super) struct InputStatus {
     pub(super) is_unfinished: bool,
     /// Set if the connection has a long request that is not finished, or asks for a long list.
     pub(super) has_long_request: bool,
-    /// Set if the turn has handled requests, or the next turn should follow at once.
-    pub(super) took_turn: bool,
-    /// Set if the turn took long.
-    pub(super) took_long: bool,
+    /// Number of requests that the turn has handled.
+    pub(super) requests: usize,
+    /// Time that the turn took.
+    pub(super) took: Duration,
     /// Set if the task must write the transactions of this turn ([`Journal::write_here`](super::Journal::write_here)).
     pub(super) must_write: bool,
 }
@@ -76,6 +81,7 @@ impl SharedServer {
         let now = self.now();
         inner.core.end_wait(conn, now);
         inner.core.set_unwritten(conn, output.len());
+        let batch = (ALL_BATCHES / inner.peers.len().max(1)).clamp(MIN_BATCH, MAX_BATCH);
         let (mut frames, mut broken, mut waits, mut asks_for_long_list) = (0, false, false, false);
         let more = loop {
             let had_work = frames > 0 || inner.core.is_lagging(conn) || inner.core.has_long_request(conn);
@@ -91,7 +97,7 @@ impl SharedServer {
                 }
             }
             // Events and the end of a long request may use up the turn, too.
-            let full = frames == BATCH || had_work && turn_began.elapsed() > BATCH_TIME;
+            let full = frames == batch || had_work && turn_began.elapsed() > BATCH_TIME;
             // A client that is not admitted must not make the server buffer a large frame.
             let max_len = if inner.core.is_admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = max_len.min(self.timing.max_frame);
@@ -148,7 +154,6 @@ impl SharedServer {
         inner.record_lagging(conn);
         let has_long_request = asks_for_long_list || inner.core.has_long_request(conn);
         let is_unfinished = waits || has_long_request;
-        let took_long = turn_began.elapsed() > LONG_TURN;
         InputStatus {
             closing,
             more,
@@ -156,8 +161,8 @@ impl SharedServer {
             holds_frame,
             is_unfinished,
             has_long_request,
-            took_turn: frames > 0 || more,
-            took_long,
+            requests: frames,
+            took: turn_began.elapsed(),
             must_write,
         }
     }

@@ -12,8 +12,8 @@ use tokio::sync::{MutexGuard, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 use super::SharedServer;
-use super::background::PAUSE;
-use super::input::{InputStatus, NextRequest};
+use super::background::{LONG_TURN, PAUSE};
+use super::input::{BATCH_TIME, InputStatus, MIN_BATCH, NextRequest};
 use crate::core::ConnId;
 
 /// Time after a long turn in which the next turn of the connection waits for other long turns.
@@ -34,6 +34,8 @@ pub(super) struct Turns {
     long_at: Option<Instant>,
     /// Set if the connection misses events. Changed while the core is locked.
     lagging: Arc<AtomicBool>,
+    /// Number of requests of the turns since other tasks could run, and the time that these turns took.
+    since_yield: (usize, Duration),
 }
 
 impl Turns {
@@ -76,12 +78,28 @@ impl Turns {
     /// other connections may have a long turn. Without the pause, the next such turn would often lock the core before a
     /// connection that waits for the lock is awake.
     pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
-        let is_long = turn.took_long || turn.has_long_request;
+        self.since_yield.0 += turn.requests;
+        self.since_yield.1 += turn.took;
+        let is_long = turn.took > LONG_TURN || turn.has_long_request;
         if is_long {
             self.long_at = Some(Instant::now());
         }
         if is_long && let Some(LongTurn { began, .. }) = &permit {
             sleep(PAUSE.max(began.elapsed())).await;
+        }
+    }
+
+    /// Goes to the end of the run queue if the last turn has left `more` to do, or if the turns since the task `waited` or
+    /// went there were many requests. Otherwise a client that sends many requests would keep its thread. After each request
+    /// of a client that waits for its replies, this would wake a second thread for nothing.
+    pub(super) async fn let_others_run(&mut self, more: bool, waited: bool) {
+        let (requests, time) = self.since_yield;
+        let is_due = more || requests >= MIN_BATCH || time > BATCH_TIME;
+        if is_due && !waited {
+            tokio::task::yield_now().await;
+        }
+        if is_due || waited {
+            self.since_yield = Default::default();
         }
     }
 }
