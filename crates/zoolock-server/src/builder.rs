@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -294,7 +295,14 @@ impl Builder {
     ///
     /// # Errors
     /// If the server cannot start. The [`Error`] says what to change.
-    pub async fn start(self) -> Result<ServerHandle, Error> {
+    // Not an `async fn`, because each crate that awaits one compiles its body, and all tasks that it starts.
+    pub fn start(self) -> impl Future<Output = Result<ServerHandle, Error>> + Send {
+        let starting: Pin<Box<dyn Future<Output = Result<ServerHandle, Error>> + Send>> =
+            Box::pin(self.start_here());
+        starting
+    }
+
+    async fn start_here(self) -> Result<ServerHandle, Error> {
         let core = self.core_config()?;
         let mut probe = [0; 1];
         getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
