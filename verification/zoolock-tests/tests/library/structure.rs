@@ -121,6 +121,41 @@ fn files_are_short() {
     assert!(long.is_empty(), "files of more than {MAX_LINES} lines: {long:#?}");
 }
 
+/// A file that no module names is never compiled.
+#[test]
+fn files_are_named_by_a_module() {
+    let mut unnamed = Vec::new();
+    for folder in crates().into_values() {
+        let files = rust_files(&folder);
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let sources: Vec<(PathBuf, String)> = files.iter().map(|file| (file.clone(), read(file))).collect();
+        for (file, _) in &sources {
+            let mut module = file.with_extension("");
+            if module.ends_with("mod") {
+                module.pop();
+            }
+            let (Some(parent), Some(name)) = (module.parent(), module.file_name()) else { continue };
+            let name = name.to_string_lossy();
+            // Files with these names, and files in these folders, are compiled on their own.
+            if ["lib", "main", "build"].contains(&&*name)
+                || ["tests", "examples", "benches", "bin"].iter().any(|folder| parent.ends_with(folder))
+            {
+                continue;
+            }
+            let parents = ["mod.rs", "lib.rs", "main.rs"].map(|file| parent.join(file));
+            let is_named = sources.iter().any(|(other, text)| {
+                let is_parent = parents.contains(other) || *other == parent.with_extension("rs");
+                is_parent && text.lines().any(|line| line.ends_with(&format!("mod {name};")))
+                    || text.contains(&format!("{name}.rs\"]"))
+            });
+            if !is_named {
+                unnamed.push(file.clone());
+            }
+        }
+    }
+    assert!(unnamed.is_empty(), "no module names these files: {unnamed:#?}");
+}
+
 #[test]
 fn docs_name_the_files_of_time_spans() {
     let read = |path: &Path| std::fs::read_to_string(path).expect("a file can be read");
