@@ -58,7 +58,7 @@ pub(super) async fn serve_connection<S: ClientStream>(
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let turns = Turns::default();
+    let turns = Turns::new();
     let conn = shared.add_connection(peer, identity, Arc::clone(&waker), turns.lagging());
     let guard = RemoveConnectionOnDrop { shared: &shared, conn };
     let (result, linger_timeout) = {
@@ -414,20 +414,30 @@ mod tests {
     async fn one_poll_handles_one_turn() {
         let read = Request::Exists { path: "/".into(), watch: false };
         let write = Request::SetData { path: "/".into(), data: None, version: -1 };
-        for (request, chunk) in [
-            (&read, usize::MAX),
+        for (request, chunk, others, limit) in [
+            (&read, usize::MAX, 0, TURN),
             // Each read of the socket returns one request, a part of a request, or several requests.
-            (&read, frame(&read).len()),
-            (&read, 10),
-            (&read, 1000),
-            (&write, usize::MAX),
-            (&Request::Ping, usize::MAX),
+            (&read, frame(&read).len(), 0, 8),
+            (&read, 10, 0, 8),
+            (&read, 1000, 0, TURN),
+            (&write, usize::MAX, 0, TURN),
+            (&Request::Ping, usize::MAX, 0, TURN),
+            // Many connections shorten the turns of each.
+            (&read, usize::MAX, 31, 7 + 64),
+            (&read, usize::MAX, 300, 7 + 8),
         ] {
             let server = FuzzServer::new(Access::default()).expect("a thread");
+            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+            for _ in 0..others {
+                server.shared().add_connection(peer, None, Arc::default(), Arc::default());
+            }
             let serving = serve_stream(&server, Flood::new(request, chunk));
             let most = most_requests_in_one_poll(&server, serving).await;
             assert_eq!(server.stats().received, REQUESTS as u64 + 1, "{request:?}");
-            assert!(most <= TURN + 1, "{most} requests in one poll: {request:?}, {chunk} bytes a read");
+            assert!(
+                most <= limit + 1,
+                "{most} requests in one poll: {request:?}, {chunk} bytes a read, {others}"
+            );
         }
     }
 
@@ -476,8 +486,8 @@ mod tests {
         for _ in 0..REQUESTS {
             ping(&mut client).await;
         }
-        // A poll more may end the opening of the session.
-        assert!(polls.load(Ordering::Relaxed) - before <= REQUESTS + 1);
+        // A poll more may end the opening of the session, or a request may take long on a busy machine.
+        assert!(polls.load(Ordering::Relaxed) - before <= REQUESTS + 5);
         drop(client);
         serving.await.expect("no panic");
     }

@@ -21,7 +21,7 @@ const MAX_BATCH: usize = 128;
 /// Maximum number of frames of a turn, if the server has 256 connections or more. A connection may wait for a turn of
 /// each other.
 pub(super) const MIN_BATCH: usize = 8;
-/// Number of frames in a turn of each connection together, between these limits.
+/// Number of frames in a turn of each connection together, between these limits. Idle connections count, too.
 const ALL_BATCHES: usize = 2048;
 /// Time after which a turn ends early, because some requests cost more than others.
 pub(super) const BATCH_TIME: Duration = Duration::from_millis(1);

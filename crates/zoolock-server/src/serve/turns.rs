@@ -28,17 +28,21 @@ pub(super) struct LongTurn<'s> {
 }
 
 /// The turns of one connection with the core.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Turns {
     /// End of the last long turn.
     long_at: Option<Instant>,
     /// Set if the connection misses events. Changed while the core is locked.
     lagging: Arc<AtomicBool>,
-    /// Number of requests of the turns since other tasks could run, and the time that these turns took.
-    since_yield: (usize, Duration),
+    /// The last time at which other tasks could run, and the number of requests since then.
+    others_ran: (Instant, usize),
 }
 
 impl Turns {
+    pub(super) fn new() -> Self {
+        Turns { long_at: None, lagging: Arc::default(), others_ran: (Instant::now(), 0) }
+    }
+
     /// Returns the flag that the core sets if the connection misses events.
     pub(super) fn lagging(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.lagging)
@@ -78,8 +82,7 @@ impl Turns {
     /// other connections may have a long turn. Without the pause, the next such turn would often lock the core before a
     /// connection that waits for the lock is awake.
     pub(super) async fn end_turn(&mut self, turn: &InputStatus, permit: Option<LongTurn<'_>>) {
-        self.since_yield.0 += turn.requests;
-        self.since_yield.1 += turn.took;
+        self.others_ran.1 += turn.requests;
         let is_long = turn.took > LONG_TURN || turn.has_long_request;
         if is_long {
             self.long_at = Some(Instant::now());
@@ -89,17 +92,17 @@ impl Turns {
         }
     }
 
-    /// Goes to the end of the run queue if the last turn has left `more` to do, or if the turns since the task `waited` or
-    /// went there were many requests. Otherwise a client that sends many requests would keep its thread. After each request
-    /// of a client that waits for its replies, this would wake a second thread for nothing.
+    /// Goes to the end of the run queue if the last turn has left `more` to do, or if there were many requests or much time
+    /// since the task last `waited` or went there. Otherwise a client that sends many requests would keep its thread. A yield
+    /// after each request of a client that awaits its replies would wake a second thread for nothing.
     pub(super) async fn let_others_run(&mut self, more: bool, waited: bool) {
-        let (requests, time) = self.since_yield;
-        let is_due = more || requests >= MIN_BATCH || time > BATCH_TIME;
+        let (at, requests) = self.others_ran;
+        let is_due = more || requests >= MIN_BATCH || at.elapsed() > BATCH_TIME;
         if is_due && !waited {
             tokio::task::yield_now().await;
         }
         if is_due || waited {
-            self.since_yield = Default::default();
+            self.others_ran = (Instant::now(), 0);
         }
     }
 }
@@ -190,7 +193,7 @@ mod tests {
     async fn long_work_waits_for_a_long_turn() {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let shared = Arc::clone(server.shared());
-        let mut turns = Turns::default();
+        let mut turns = Turns::new();
         let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
         let permit = turns.wait_for_turn(&shared, conn, NextRequest::Long, false).await;
         assert!(shared.long_work.try_lock().is_err() && shared.long_turns.try_acquire().is_err());

@@ -121,6 +121,13 @@ fn files_are_short() {
     assert!(long.is_empty(), "files of more than {MAX_LINES} lines: {long:#?}");
 }
 
+/// Returns whether a line of code declares the module with this name in a file of its own.
+fn names_module(line: &str, name: &str) -> bool {
+    let declaration = format!("mod {name};");
+    let line = line.trim_start();
+    line == declaration || line.starts_with("pub") && line.ends_with(&format!(" {declaration}"))
+}
+
 /// A file that no module names is never compiled.
 #[test]
 fn files_are_named_by_a_module() {
@@ -136,17 +143,16 @@ fn files_are_named_by_a_module() {
             }
             let (Some(parent), Some(name)) = (module.parent(), module.file_name()) else { continue };
             let name = name.to_string_lossy();
-            // Files with these names, and files in these folders, are compiled on their own.
-            if ["lib", "main", "build"].contains(&&*name)
-                || ["tests", "examples", "benches", "bin"].iter().any(|folder| parent.ends_with(folder))
-            {
+            // Files with these names, and files in these folders of a crate, are compiled on their own.
+            let alone = ["tests", "examples", "benches", "src/bin"].map(|own| folder.join(own));
+            if ["lib", "main", "build"].contains(&&*name) || alone.iter().any(|own| parent == own) {
                 continue;
             }
             let parents = ["mod.rs", "lib.rs", "main.rs"].map(|file| parent.join(file));
             let is_named = sources.iter().any(|(other, text)| {
                 let is_parent = parents.contains(other) || *other == parent.with_extension("rs");
-                is_parent && text.lines().any(|line| line.ends_with(&format!("mod {name};")))
-                    || text.contains(&format!("{name}.rs\"]"))
+                is_parent && text.lines().any(|line| names_module(line, &name))
+                    || ["/", "\""].iter().any(|start| text.contains(&format!("{start}{name}.rs\"]")))
             });
             if !is_named {
                 unnamed.push(file.clone());

@@ -292,3 +292,32 @@ fn repeated_release_failures_make_longer_pauses() {
     }
     assert_eq!(pauses, [10, 20, 40], "the first failure is checked at once");
 }
+
+#[test]
+fn another_znode_may_exist_until_answers_exclude_it() {
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let may_exist = |drive: &Drive| drive.machine.may_learn_of_node(0);
+
+    let mut drive = Drive::of(config(Kind::Write));
+    assert!(may_exist(&drive), "the reply to the create may name one");
+    drive.answer(Request::Join, Err(RequestFailure::Unknown));
+    drive.answer(Request::List, Err(RequestFailure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    assert!(may_exist(&drive), "the create in doubt may have made one");
+
+    let mut drive = sole_holder(Kind::Write, me);
+    assert!(!may_exist(&drive));
+    drive.feed(Event::Downgrade);
+    assert!(may_exist(&drive), "a downgrade makes another");
+    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
+    assert!(!may_exist(&drive));
+
+    let mut drive = Drive::of(config(Kind::Write));
+    let denied = RequestFailure::Refused(Refusal::Denied);
+    drive.answer(Request::Join, Err(denied));
+    drive.answer(Request::List, Err(denied));
+    drive.answer(Request::ReadDirectory, Err(denied));
+    assert_eq!(drive.pending(), []);
+    assert!(!may_exist(&drive), "the only create was refused");
+}
