@@ -162,11 +162,11 @@ impl Report {
         self.error("service", why, remedy);
     }
 
-    /// Returns the exit code. It depends on the findings only if `strict` is set, and is 0 otherwise.
-    pub(super) fn exit(&self, strict: bool) -> Exit {
+    /// Returns the exit code.
+    pub(super) fn exit(&self) -> Exit {
         match self.worst {
-            Level::Warning if strict => Exit::WARNING,
-            Level::Error if strict => Exit::ERROR,
+            Level::Warning => Exit::WARNING,
+            Level::Error => Exit::ERROR,
             _ => Exit::OK,
         }
     }
@@ -254,10 +254,10 @@ mod tests {
     #[test]
     fn strict_sets_exit_code_by_worst_finding() {
         let mut report = report();
-        assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::WARNING));
+        assert_eq!(report.exit(), Exit::WARNING);
         report.error("clash", "two hold", "stop one");
         report.note("dump", "not known", "ask");
-        assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::ERROR));
+        assert_eq!(report.exit(), Exit::ERROR);
         assert_eq!(report.summary(), "1 error, 1 warning, 1 note");
     }
 

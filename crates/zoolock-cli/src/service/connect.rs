@@ -165,12 +165,10 @@ fn builder(service: &ConnectionSettings) -> Result<zoolock::Builder, Failure> {
         .connect_timeout(service.connect_timeout)
         .root(&service.root)
         .token_epoch(service.token_epoch)
-        .naming(service.naming);
+        .naming(service.naming)
+        .metrics_by_lock();
     if service.kazoo_pattern {
         builder = builder.kazoo_pattern();
-    }
-    if service.metrics_by_lock {
-        builder = builder.metrics_by_lock();
     }
     if let Some(grace) = service.grace {
         builder = builder.grace(grace);

@@ -72,7 +72,7 @@ async fn top(args: TopArgs, service: ConnectionSettings, context: &Context) -> R
             "this terminal (TERM) cannot show a full screen; `zoolock ls` prints line by line",
         ));
     }
-    if context.global.verbose > 0 && std::io::stderr().is_terminal() {
+    if context.global.verbose && std::io::stderr().is_terminal() {
         return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
     }
     // Connects before switching to full-screen mode, so that errors are printed as usual and ^C ends the process.

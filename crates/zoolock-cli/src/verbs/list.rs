@@ -206,7 +206,9 @@ async fn show(
         }
         None => {}
     }
-    let _ = writeln!(text, "  last end  {}", describe_previous(&lock));
+    if let Some(end) = describe_previous(&lock) {
+        let _ = writeln!(text, "  last end  {end}");
+    }
     if history.is_none() {
         text.push_str("  history   it cannot be read\n");
     }
@@ -253,12 +255,12 @@ async fn show(
     printed
 }
 
-/// Describes how the previous holder ended.
-fn describe_previous(lock: &Snapshot) -> String {
-    let word = lock.previous;
-    match lock.previous_number {
-        Some(number) => format!("{word} (number {number}, the last that is recorded)"),
-        None => format!("{word}: no record of the last end was found"),
+/// Describes how the previous holder ended, if that is recorded.
+fn describe_previous(lock: &Snapshot) -> Option<String> {
+    match (lock.previous, lock.previous_number) {
+        (word, Some(number)) => Some(format!("{word} (number {number}, the last that is recorded)")),
+        ("unknown", None) => None,
+        (word, None) => Some(word.to_owned()),
     }
 }
 
