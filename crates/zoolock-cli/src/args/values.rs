@@ -56,13 +56,24 @@ pub(super) fn name_variable(name: &str, Refusal { kind, message }: &Refusal) -> 
     clap::Error::raw(*kind, format!("{name}{message}\n"))
 }
 
-/// Parses a time, such as 30s, 500ms, 2m or 1h30m.
+/// One day.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Parses a time, such as 30s, 500ms, 2m, 1h30m or 2d07h.
 pub(super) fn time(text: &str) -> Result<Duration, Refusal> {
-    let hint = "write it as 30s, 500ms, 2m or 1h30m";
-    let Ok(signed) = text.trim().parse::<jiff::SignedDuration>() else {
-        return refuse(format!(" {text:?}: not a time; {hint}"));
+    let hint = "write it as 30s, 500ms, 2m, 1h30m or 2d07h";
+    // The parser of the library knows no days, and reads a comma as a decimal point.
+    let whole = text.trim();
+    let (days, rest) = match whole.split_once('d').map(|(days, rest)| (days.parse::<u32>(), rest)) {
+        Some((Ok(days), "")) => return Ok(DAY * days),
+        Some((Ok(days), rest)) => (DAY * days, rest),
+        _ => (Duration::ZERO, whole),
     };
-    Duration::try_from(signed).or_else(|_| refuse(format!(" {text:?}: a time cannot be negative; {hint}")))
+    match rest.parse::<jiff::SignedDuration>().map(Duration::try_from) {
+        Ok(Ok(time)) if !rest.contains(',') => Ok(days + time),
+        Ok(Err(_)) => refuse(format!(" {text:?}: a time cannot be negative; {hint}")),
+        _ => refuse(format!(" {text:?}: not a time; {hint}")),
+    }
 }
 
 /// Returns a parser of times that refuses a time outside `range`. `advice`: what to give instead.
@@ -231,6 +242,8 @@ mod tests {
             (&["hold", "x", "--timeout", "-5s"], "--timeout \"-5s\": a time cannot be negative"),
             (&["hold", "x", "--timeout", "5"], "--timeout \"5\": not a time"),
             (&["hold", "x", "--timeout", "5 parsecs"], "write it as 30s"),
+            (&["hold", "x", "--timeout", "1,000s"], "--timeout \"1,000s\": not a time"),
+            (&["hold", "x", "--timeout", "1d2d"], "not a time"),
             (&["ls", "--session-timeout", "1s"], "--session-timeout 1s: choose a time from 6s"),
             (&["ls", "--session-timeout", "61m"], "--session-timeout 61m: "),
             (&["top", "--interval", "99ms"], "--interval 99ms: must be between"),
@@ -267,9 +280,12 @@ mod tests {
 
     #[test]
     fn limits_of_times_are_accepted() {
-        for line in
-            [["ls", "--session-timeout", "1h"], ["top", "--interval", "100ms"], ["ls", "--older", " 0s "]]
-        {
+        for line in [
+            ["ls", "--session-timeout", "1h"],
+            ["top", "--interval", "100ms"],
+            ["ls", "--older", " 0s "],
+            ["ls", "--older", "1 second"],
+        ] {
             assert!(parse(&line).is_ok(), "{line:?}");
         }
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::base::exit::Exit;
 use crate::base::reporter::escape_unprintable;
+use crate::render::columns;
 use crate::render::text::{TextStyle, to_json};
 
 /// Schema name of the report, the same as in `render/text.rs`.
@@ -214,7 +215,7 @@ fn fold(text: &str, indent: usize, width: Option<usize>) -> String {
     let mut lines = String::new();
     let mut column = indent;
     for word in text.split(' ') {
-        let length = word.chars().count();
+        let length = columns::width(word);
         if column > indent && column + 1 + length > width {
             lines.push('\n');
             lines.extend(std::iter::repeat_n(' ', indent));
