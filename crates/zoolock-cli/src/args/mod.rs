@@ -89,7 +89,7 @@ impl Args {
     pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
         let mut matches = short_help::shorten_help(Args::command())
             .try_get_matches_from(line)
-            .map_err(|error| tips::correct(values::name_flag(error), line))?;
+            .map_err(|error| tips::correct(values::name_flag(error), line, &Args::command()))?;
         let copied = CopiedFlags::new(&matches);
         let mut args =
             Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;

@@ -2,11 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::CommandFactory as _;
+use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-
-use super::Args;
 
 /// Commands and flags of flock, consul and other tools, with the words of zoolock. The flags are those of `run` and `hold`.
 const OTHER_TOOLS: [(&[&str], &str); 11] = [
@@ -26,8 +24,8 @@ const OTHER_TOOLS: [(&[&str], &str); 11] = [
     (&["--ttl"], "--session-timeout TIME"),
 ];
 
-/// Replaces the tips of clap where zoolock has better ones. `line`: the refused command line.
-pub(super) fn correct(mut error: clap::Error, line: &[OsString]) -> clap::Error {
+/// Replaces the tips of clap where zoolock has better ones. `line`: the command line that `command` refuses.
+pub(super) fn correct(mut error: clap::Error, line: &[OsString], command: &Command) -> clap::Error {
     // clap proposes to put `--` before an unknown flag. But after `--`, `run` expects its command, and most other
     // subcommands accept nothing.
     let is_right = |tip: &&StyledStr| !tip.to_string().contains(" as a value, use ");
@@ -35,7 +33,7 @@ pub(super) fn correct(mut error: clap::Error, line: &[OsString]) -> clap::Error 
         Some(ContextValue::StyledStrs(tips)) => tips.iter().filter(is_right).cloned().collect(),
         _ => Vec::new(),
     };
-    if let Some(tip) = find_tip(&error, line) {
+    if let Some(tip) = find_tip(&error, line, command) {
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::SuggestedSubcommand);
         tips = vec![tip.into()];
@@ -46,7 +44,7 @@ pub(super) fn correct(mut error: clap::Error, line: &[OsString]) -> clap::Error 
     error
 }
 
-fn find_tip(error: &clap::Error, line: &[OsString]) -> Option<String> {
+fn find_tip(error: &clap::Error, line: &[OsString], command: &Command) -> Option<String> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let known = |word: &str| {
         let row = OTHER_TOOLS.iter().find(|(words, _)| words.contains(&word));
@@ -56,7 +54,7 @@ fn find_tip(error: &clap::Error, line: &[OsString]) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => known(&text(ContextKind::InvalidSubcommand)),
         ErrorKind::MissingRequiredArgument | ErrorKind::UnknownArgument if usage.contains("zoolock run") => {
-            add_dashes(line).or_else(|| known(&arg))
+            add_dashes(line, command).or_else(|| known(&arg))
         }
         ErrorKind::UnknownArgument if usage.contains("zoolock hold") => known(&arg),
         _ => None,
@@ -64,15 +62,15 @@ fn find_tip(error: &clap::Error, line: &[OsString]) -> Option<String> {
 }
 
 /// Returns the command line of `run` with `--` before CMD, if it is right then.
-fn add_dashes(line: &[OsString]) -> Option<String> {
+fn add_dashes(line: &[OsString], command: &Command) -> Option<String> {
     let with_dashes = |at: usize| {
         let (before, after) = line.split_at(at);
-        let command = if after.is_empty() { &["CMD".into()] } else { after };
-        [before, &["--".into()], command].concat()
+        let words = if after.is_empty() { &["CMD".into()] } else { after };
+        [before, &["--".into()], words].concat()
     };
     let is_command = |at: &usize| line.get(*at).is_none_or(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let mut lines = (1..=line.len()).filter(is_command).map(with_dashes);
-    let line = lines.find(|line| Args::command().try_get_matches_from(line).is_ok())?;
+    let line = lines.find(|line| command.clone().try_get_matches_from(line).is_ok())?;
     let words = line.iter().skip(1).map(|word| quote(&word.to_string_lossy()));
     Some(format!("zoolock {}", words.collect::<Vec<_>>().join(" ")))
 }
@@ -89,6 +87,7 @@ fn quote(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Args;
 
     fn message(line: &str) -> String {
         let line: Vec<OsString> = line.split(' ').map(OsString::from).collect();
