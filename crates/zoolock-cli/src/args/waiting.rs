@@ -27,7 +27,7 @@ pub(crate) struct WaitingArgs {
     pub(crate) on_busy_exit: u8,
 }
 
-/// What operators and Prometheus see of this holder or waiter.
+/// Settings for operators and Prometheus.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct MonitoringArgs {
