@@ -130,15 +130,12 @@ fn run(command: Command, context: &Context) -> Result<Exit, Failure> {
 
 /// Starts logging to standard error if `-v` is given.
 fn start_logging(global: &Global) -> Option<WorkerGuard> {
-    let level = match global.verbose {
-        0 => return None,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
+    if !global.verbose {
+        return None;
+    }
     let colors = use_color(global.color, std::io::stderr().is_terminal());
     // This writer drops lines when its buffer is full, so a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
-    tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_ansi(colors).init();
+    tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(writer).with_ansi(colors).init();
     Some(guard)
 }

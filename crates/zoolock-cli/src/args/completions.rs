@@ -38,14 +38,12 @@ fn without_hidden(command: &Command) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
     #[test]
     fn hidden_flags_are_not_completed() {
-        for shell in Shell::value_variants() {
-            let script = script(*shell);
+        for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+            let script = script(shell);
             for word in ["run", "revoke", "--on-busy-exit", "--tls-client-ca"] {
                 assert!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
             }

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-/// Flags that select a lock, a token, or the access to them.
-const COPIED: [&str; 7] = ["connect", "root", "token_epoch", "auth", "cacert", "cert", "key"];
+/// Flags that select a lock, or the access to it.
+const COPIED: [&str; 6] = ["connect", "root", "auth", "cacert", "cert", "key"];
 
 /// The connection flags of the command line, each with its value. Values from the environment are left out: a copied
 /// command reads them from there.
@@ -61,12 +61,8 @@ mod tests {
     #[test]
     fn flags_on_either_side_of_subcommand_are_copied() {
         let pair = |flag: &str, value: &str| (flag.to_owned(), value.to_owned());
-        let line =
-            ["--root", "/a", "why", "x", "--connect", "h:1", "--token-epoch=2", "--session-timeout", "9s"];
-        assert_eq!(
-            copied(&line),
-            [pair("--connect", "h:1"), pair("--root", "/a"), pair("--token-epoch", "2")]
-        );
+        let line = ["--root", "/a", "why", "x", "--connect", "h:1", "--session-timeout", "9s"];
+        assert_eq!(copied(&line), [pair("--connect", "h:1"), pair("--root", "/a")]);
         let tls = copied(&["ls", "--cacert", "a", "--cert", "b", "--key", "c"]);
         assert_eq!(tls, [pair("--cacert", "a"), pair("--cert", "b"), pair("--key", "c")]);
         assert_eq!(copied(&["why", "x"]), []);

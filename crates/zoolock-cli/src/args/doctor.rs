@@ -10,18 +10,13 @@ clock, and access. Of the directories at and below --root, checks the access con
 numbers and the queues. Does not judge how long locks are held: see zoolock ls --sort held. Creates one ephemeral znode to measure latency, and deletes it.
 
 Levels: ok; note (for information); warning (locks work with a limitation); error (locks fail, or two clients can hold \
-a lock at once). With --strict, the exit code is 1 if the worst finding is a warning, and 2 if it is an error. Without \
---strict, the findings do not change the exit code, which is 0. Exit codes 69 and 77 mean that the checks could not \
-run.";
+a lock at once). The exit code is 1 if the worst finding is a warning, and 2 if it is an error. Exit codes 69 and 77 \
+mean that the checks could not run.";
 
 /// `zoolock doctor`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DOCTOR_HELP)]
 pub(crate) struct DoctorArgs {
-    /// Exit with 1 if the worst finding is a warning, with 2 if it is an error
-    #[arg(long)]
-    pub(crate) strict: bool,
-
     /// Maximum number of directories to check
     #[arg(
         long,

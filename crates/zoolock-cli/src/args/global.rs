@@ -7,14 +7,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::copied::CopiedFlags;
+use super::environment::Environment;
 use super::values::{reader, root, time_within};
 
 /// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
 /// Maximum session timeout that the library accepts.
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
-/// Minimum of `--connect-timeout`. It is more than 0s.
-const SHORTEST_CONNECT: Duration = Duration::from_nanos(1);
 
 /// Flags that are accepted before or after the subcommand.
 #[derive(Debug, ClapArgs)]
@@ -43,19 +42,6 @@ pub(crate) struct Global {
         help_heading = "Connection"
     )]
     pub(crate) session_timeout: Duration,
-
-    /// Maximum time to connect to a server, such as 500ms or 10s; more than 0s
-    #[arg(
-        long,
-        global = true,
-        env = "ZOOLOCK_CONNECT_TIMEOUT",
-        value_name = "TIME",
-        allow_hyphen_values = true,
-        default_value = "10s",
-        value_parser = time_within(SHORTEST_CONNECT..=Duration::MAX, "no time to connect; the default is 10s"),
-        help_heading = "Connection"
-    )]
-    pub(crate) connect_timeout: Duration,
 
     /// Credentials, for example digest:@FILE
     ///
@@ -94,14 +80,9 @@ pub(crate) struct Global {
         global = true,
         value_name = "SCHEME:ID",
         value_parser = reader,
-        conflicts_with = "world_writable",
         help_heading = "Connection"
     )]
     pub(crate) reader: Vec<(String, String)>,
-
-    /// Create znodes that every client may change, even with --auth or --cert
-    #[arg(long, global = true, help_heading = "Connection")]
-    pub(crate) world_writable: bool,
 
     /// Parent path of each NAME that has no leading /
     #[arg(
@@ -115,17 +96,6 @@ pub(crate) struct Global {
     )]
     pub(crate) root: String,
 
-    /// First part of every fencing token; increase it when the ensemble is wiped, restored or replaced
-    #[arg(
-        long,
-        global = true,
-        env = "ZOOLOCK_TOKEN_EPOCH",
-        value_name = "N",
-        default_value_t = 0,
-        help_heading = "Connection"
-    )]
-    pub(crate) token_epoch: u32,
-
     /// Print JSON on standard output
     ///
     /// Works with hold, ls, show, watch, why, deadlocks, history, doctor and serve --status.
@@ -136,9 +106,9 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Print more; can be repeated up to three times
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
-    pub(crate) verbose: u8,
+    /// Print more
+    #[arg(short, long, global = true, help_heading = "Output")]
+    pub(crate) verbose: bool,
 
     /// When to use colors
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
@@ -147,6 +117,10 @@ pub(crate) struct Global {
     /// The flags for commands to copy. [`Args::parse_line`](super::Args::parse_line) sets them.
     #[arg(skip)]
     pub(crate) copied: CopiedFlags,
+
+    /// The settings of the environment. [`Args::parse_line`](super::Args::parse_line) sets them.
+    #[arg(skip)]
+    pub(crate) environment: Environment,
 }
 
 /// Parses a path. Unlike clap's own parser, this parser accepts an empty path, because an empty environment variable

@@ -13,7 +13,8 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const LS_HELP: &str = "\
-HELD uses the clock of the server. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
+HELD is the time of the server's clock. To read that clock, ls creates a znode below --root and deletes it; without this \
+permission, HELD uses the clock of this machine. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
 holder, so a clock that is wrong shows a wrong time.";
 
 /// `zoolock ls`.

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::args::{Args, short_help};
 
 /// Date of the last change to the pages. mandoc warns about a page without a date.
-const DATE: &str = "2026-11-27";
+const DATE: &str = "2026-11-29";
 
 /// Returns the page of `zoolock`, or of one of its commands. `None` if the command does not exist or is hidden.
 pub(crate) fn page(name: Option<&str>) -> Option<String> {

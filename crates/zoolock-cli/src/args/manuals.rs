@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap_complete::Shell;
 
 const COMPLETIONS_HELP: &str = "\
 The Debian package installs them. By hand:
@@ -15,7 +17,8 @@ The Debian package installs them. By hand:
 #[command(after_help = COMPLETIONS_HELP)]
 pub(crate) struct CompletionsArgs {
     /// Shell to print completions for
-    pub(crate) shell: clap_complete::Shell,
+    #[arg(value_parser = PossibleValuesParser::new(["bash", "fish", "zsh"]).try_map(|name| name.parse::<Shell>()))]
+    pub(crate) shell: Shell,
 }
 
 const MAN_HELP: &str = "\

@@ -1,13 +1,16 @@
 //! The command line and its help. Nothing here reads files or connects.
 //!
 //! * `global.rs`: flags of every command; `waiting.rs`: flags of commands that acquire a lock.
+//! * `environment.rs`: settings that only the environment gives.
 //! * `values.rs`: parsers of the values of flags.
+//! * `tips.rs`: what to write in place of a refused word.
 //! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
 pub(crate) mod completions;
 mod copied;
 mod doctor;
+mod environment;
 mod global;
 mod look;
 pub(crate) mod manual;
@@ -16,6 +19,7 @@ mod operate;
 mod run;
 mod serve;
 mod short_help;
+mod tips;
 #[cfg(feature = "ui")]
 mod ui;
 mod values;
@@ -23,21 +27,20 @@ mod waiting;
 
 use std::ffi::OsString;
 
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use copied::CopiedFlags;
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use environment::Environment;
 pub(crate) use global::{ColorWhen, Global};
 pub(crate) use look::{DeadlocksArgs, HistoryArgs, ListOrder, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
-pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
+pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
-pub(crate) use waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};
+pub(crate) use waiting::{KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
 
 /// Notes after the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
@@ -45,8 +48,8 @@ Exit codes:
   of CMD   run: exit code of CMD; 128+N if signal N ended CMD
   1        deadlocks: found a deadlock
            serve --status: no server runs
-           doctor --strict: the worst finding is a warning
-  2        doctor --strict: a finding is an error
+           doctor: the worst finding is a warning
+  2        doctor: a finding is an error
   64       invalid command line, or an invalid value in it
   66       show, why, revoke, break: no lock has this name: it is free, or misspelled
            ls, show, why, deadlocks, history, revoke, break: --root does not exist (and is not /locks)
@@ -59,6 +62,15 @@ Exit codes:
   77       permission denied
   78       revoke: the client libraries of the holders read no such requests
   126/127  run: CMD cannot be executed / CMD was not found
+
+Settings that only environment variables give:
+  ZOOLOCK_CONNECT_TIMEOUT  maximum time to connect to a server, such as 500ms; more than 0s [default: 10s]
+  ZOOLOCK_OTLP             run, hold: OpenTelemetry collector to push metrics to, as http://HOST:4318 [default: none]
+  ZOOLOCK_OWNER            owner id: `why` and `deadlocks` count all locks with the same id as locks of one job \
+[default: `run` makes a new id, which CMD inherits; `hold` has none]
+  ZOOLOCK_TOKEN_EPOCH      first part of every fencing token; increase it when the ensemble is wiped, restored or \
+replaced [default: 0]
+  ZOOLOCK_WORLD_WRITABLE   1: create znodes that every client may change, even with --auth or --cert [default: 0]
 
 Without --connect, zoolock starts an embedded server for this user, on this machine, when it needs one.";
 
@@ -77,34 +89,14 @@ impl Args {
     pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
         let mut matches = short_help::shorten_help(Args::command())
             .try_get_matches_from(line)
-            .map_err(|error| correct_tip(values::name_flag(error)))?;
+            .map_err(|error| tips::correct(values::name_flag(error), line, &Args::command()))?;
         let copied = CopiedFlags::new(&matches);
         let mut args =
             Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;
         args.global.copied = copied;
+        args.global.environment = Environment::read(|name| std::env::var_os(name))?;
         Ok(args)
     }
-}
-
-/// Replaces clap's tip to put `--` before an unknown flag. The tip is wrong: after `--`, `run` expects its command, and
-/// most other subcommands accept nothing.
-fn correct_tip(mut error: clap::Error) -> clap::Error {
-    let is_wrong = |tip: &StyledStr| tip.to_string().contains(" as a value, use ");
-    let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) else { return error };
-    if !tips.iter().any(is_wrong) {
-        return error;
-    }
-    let mut tips: Vec<_> = tips.iter().filter(|tip| !is_wrong(tip)).cloned().collect();
-    if matches!(error.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("zoolock run"))
-    {
-        tips.push("flags of CMD go behind `--`: zoolock run NAME -- CMD".into());
-    }
-    if tips.is_empty() {
-        error.remove(ContextKind::Suggested);
-    } else {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
-    }
-    error
 }
 
 /// The subcommands. Each has a method `run`, which checks the flags that depend on each other and then runs the command.
@@ -211,20 +203,6 @@ mod tests {
             let args = Args::try_parse_from(line).expect("all three positions are accepted");
             assert_eq!(args.global.connect.as_deref(), Some("a:1"));
         }
-    }
-
-    #[test]
-    fn tip_for_unknown_flag_works() {
-        let message = |line: &[&str]| {
-            let line: Vec<OsString> = line.iter().map(OsString::from).collect();
-            Args::parse_line(&line).expect_err("an unknown flag").to_string()
-        };
-        let run = message(&["zoolock", "run", "x", "ls", "-l"]);
-        assert!(run.contains("zoolock run NAME -- CMD") && !run.contains("'-- -l'"), "{run}");
-        let show = message(&["zoolock", "show", "x", "-l"]);
-        assert!(show.contains("'-l'") && !show.contains("tip"), "{show}");
-        let typo = message(&["zoolock", "show", "x", "--jsn"]);
-        assert!(typo.contains("--json") && !typo.contains("'-- "), "{typo}");
     }
 
     #[test]

@@ -3,19 +3,33 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 
 use super::values::time;
-use super::waiting::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs};
+use super::waiting::{KindArgs, MonitoringArgs, WaitingArgs};
 
 const RUN_HELP: &str = "\
+Examples:
+  zoolock run --try --on-busy-exit 0 nightly -- ./backup.sh   a cron job of several hosts: runs on one of them
+  zoolock run --timeout 5m deploy -- make deploy              waits at most five minutes for the lock
+  zoolock run --permits 3 downloads -- ./fetch.sh             runs at most three times at once
+
+Exit codes:
+  of CMD   exit code of CMD; 128+N if signal N ended CMD
+  64       invalid command line, or an invalid value in it
+  69       the server cannot be reached, or a process or thread cannot be started
+  70       the lock or the queue position was lost, or the lock could not be renewed in time
+  75       lock not acquired in time (--try, --timeout), unless --on-busy-exit names another code
+  77       permission denied
+  126/127  CMD cannot be executed / CMD was not found
+
 CMD runs in its own process group, with the standard input of zoolock and with these environment variables:
   ZOOLOCK_NAME      name of the lock, or the names of several locks, separated by spaces
   ZOOLOCK_PATH      path of the lock in ZooKeeper, or several paths, separated by spaces
   ZOOLOCK_TOKEN     fencing token: rises with every holder, so that a service can reject late writes of earlier holders
   ZOOLOCK_TICKET    value that `zoolock revoke` and `zoolock break` need for --token to act on this holder
   ZOOLOCK_PREVIOUS  how the hold of the previous holder ended: clean, crashed, unknown
-  ZOOLOCK_OWNER     owner id (see --owner)
+  ZOOLOCK_OWNER     owner id: `why` and `deadlocks` count all locks with the same id as locks of one job
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
 ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
 
@@ -74,10 +88,7 @@ pub(crate) struct RunArgs {
     pub(crate) kind: KindArgs,
 
     #[command(flatten)]
-    pub(crate) description: DescriptionArgs,
-
-    #[command(flatten)]
-    pub(crate) export: ExportArgs,
+    pub(crate) monitoring: MonitoringArgs,
 }
 
 /// Reactions of `run` to events, and the end of CMD.
@@ -89,36 +100,9 @@ pub(crate) struct ChildArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) grace: Option<Duration>,
 
-    /// Reaction if zoolock is asked to release the lock (`zoolock revoke`): send TERM to CMD, or only print a warning
-    #[arg(long, value_name = "WHAT", default_value = "term")]
-    pub(crate) on_revoke: OnRevoke,
-
-    /// Reaction if the lock is lost: kill CMD before another client can acquire the lock, or print a warning and let
-    /// CMD finish (if zoolock itself is killed, CMD is killed in both cases)
-    #[arg(long, value_name = "WHAT", default_value = "kill")]
-    pub(crate) on_lost: OnLost,
-
     /// Restart CMD when it ends, and wait for the lock again if it is lost: keeps CMD running on one host at a time
     #[arg(long, conflicts_with_all = ["try_once", "timeout", "on_busy_exit"])]
     pub(crate) keep: bool,
-}
-
-/// Action on CMD when the lock is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnLost {
-    // Send TERM, then KILL, before another client can acquire the lock.
-    Kill,
-    // Print a warning and let CMD finish.
-    Warn,
-}
-
-/// Action on CMD when the lock is revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnRevoke {
-    // Send TERM once.
-    Term,
-    // Print a warning and let CMD finish.
-    Warn,
 }
 
 const HOLD_HELP: &str = "\
@@ -141,10 +125,7 @@ pub(crate) struct HoldArgs {
     pub(crate) kind: KindArgs,
 
     #[command(flatten)]
-    pub(crate) description: DescriptionArgs,
-
-    #[command(flatten)]
-    pub(crate) export: ExportArgs,
+    pub(crate) monitoring: MonitoringArgs,
 }
 
 /// `zoolock become`: executes CMD in place of itself. lock-reaper starts it.

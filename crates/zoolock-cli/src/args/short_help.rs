@@ -10,15 +10,33 @@ const GLOBAL: [&str; 6] = ["connect", "auth", "root", "json", "quiet", "verbose"
 
 /// Flags that `-h` shows for commands with many flags.
 const SHOWN: [(&str, &[&str]); 3] = [
-    ("run", &["try_once", "timeout", "note", "keep", "shared", "permits", "connect", "quiet"]),
-    ("hold", &["try_once", "timeout", "note", "shared", "permits", "connect", "json", "quiet"]),
+    (
+        "run",
+        &["try_once", "timeout", "on_busy_exit", "note", "keep", "shared", "permits", "connect", "quiet"],
+    ),
+    (
+        "hold",
+        &["try_once", "timeout", "on_busy_exit", "note", "shared", "permits", "connect", "json", "quiet"],
+    ),
     ("serve", &["listen", "data", "tls_listen", "require_auth", "users", "metrics", "status", "stop"]),
 ];
 
 /// Builds the command line: adds the global flags to the subcommands.
 pub(super) fn build(mut command: Command) -> Command {
     command.build();
-    group_help_flags(command).mut_subcommands(group_help_flags)
+    group_help_flags(command).mut_subcommands(|command| group_help_flags(hide_useless_flags(command)))
+}
+
+/// Hides the global flags that have no use for a command.
+fn hide_useless_flags(command: Command) -> Command {
+    let is_offline = ["completions", "man"].contains(&command.get_name());
+    let has_json =
+        !is_offline && !["run", "top", "revoke", "break", "resize", "ui"].contains(&command.get_name());
+    command.mut_args(|arg| {
+        let is_useless =
+            !has_json && arg.get_id() == "json" || is_offline && arg.get_help_heading() == Some("Connection");
+        if is_useless { arg.hide(true) } else { arg }
+    })
 }
 
 /// Lists `--help` and `--version` with the flags for the output, if all other flags of the command have a heading.

@@ -32,7 +32,7 @@ impl fmt::Display for Refusal {
 
 impl Error for Refusal {}
 
-fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
+pub(super) fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal { kind: ErrorKind::ValueValidation, message: message.into() })
 }
 
@@ -43,23 +43,37 @@ fn unresolved<T>(message: String) -> Result<T, Refusal> {
 /// Replaces clap's message about a refused value, if a parser of this file has refused it.
 pub(super) fn name_flag(error: clap::Error) -> clap::Error {
     let refusal = error.source().and_then(|source| source.downcast_ref::<Refusal>());
-    let (Some(Refusal { kind, message }), Some(ContextValue::String(arg))) =
-        (refusal, error.get(ContextKind::InvalidArg))
+    let (Some(refusal), Some(ContextValue::String(arg))) = (refusal, error.get(ContextKind::InvalidArg))
     else {
         return error;
     };
     // clap names the flag with its value, as in `--timeout <TIME>`.
-    let flag = arg.split(' ').next().unwrap_or_default();
-    clap::Error::raw(*kind, format!("{flag}{message}\n"))
+    name_variable(arg.split(' ').next().unwrap_or_default(), refusal)
 }
 
-/// Parses a time, such as 30s, 500ms, 2m or 1h30m.
+/// Returns the error for a refused value of a flag or an environment variable.
+pub(super) fn name_variable(name: &str, Refusal { kind, message }: &Refusal) -> clap::Error {
+    clap::Error::raw(*kind, format!("{name}{message}\n"))
+}
+
+/// One day.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Parses a time, such as 30s, 500ms, 2m, 1h30m or 2d07h.
 pub(super) fn time(text: &str) -> Result<Duration, Refusal> {
-    let hint = "write it as 30s, 500ms, 2m or 1h30m";
-    let Ok(signed) = text.trim().parse::<jiff::SignedDuration>() else {
-        return refuse(format!(" {text:?}: not a time; {hint}"));
+    let hint = "write it as 30s, 500ms, 2m, 1h30m or 2d07h";
+    // The parser of the library knows no days, and reads a comma as a decimal point.
+    let whole = text.trim();
+    let (days, rest) = match whole.split_once('d').map(|(days, rest)| (days.parse::<u32>(), rest)) {
+        Some((Ok(days), "")) => return Ok(DAY * days),
+        Some((Ok(days), rest)) => (DAY * days, rest),
+        _ => (Duration::ZERO, whole),
     };
-    Duration::try_from(signed).or_else(|_| refuse(format!(" {text:?}: a time cannot be negative; {hint}")))
+    match rest.parse::<jiff::SignedDuration>().map(Duration::try_from) {
+        Ok(Ok(time)) if !rest.contains(',') => Ok(days + time),
+        Ok(Err(_)) => refuse(format!(" {text:?}: a time cannot be negative; {hint}")),
+        _ => refuse(format!(" {text:?}: not a time; {hint}")),
+    }
 }
 
 /// Returns a parser of times that refuses a time outside `range`. `advice`: what to give instead.
@@ -124,16 +138,50 @@ pub(super) fn token(text: &str) -> Result<Ticket, Refusal> {
     text.parse().or_else(|error| refuse(format!(" {error}; `zoolock show` prints it")))
 }
 
-/// Parses the name of a znode naming scheme. An empty environment variable counts as unset.
-pub(super) fn naming(text: &str) -> Result<Naming, Refusal> {
-    if text.is_empty() {
-        return Ok(Naming::default());
+/// A znode naming scheme and its options.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NamingArg {
+    pub(crate) naming: Naming,
+    /// Set if a lock that is held alone is the writer of a read/write lock.
+    pub(crate) is_rw: bool,
+    pub(crate) kazoo_pattern: bool,
+}
+
+/// Parses a znode naming scheme, and its options after commas. An empty environment variable counts as unset.
+pub(super) fn naming(text: &str) -> Result<NamingArg, Refusal> {
+    let mut words = text.split(',');
+    let mut parsed = NamingArg::default();
+    if let Some(name) = words.next().filter(|_| !text.is_empty()) {
+        parsed.naming = name.parse::<Naming>().or_else(|error| {
+            let message = error.to_string();
+            let message = message.trim_start_matches("naming");
+            refuse(format!("{message} (--naming, or ZOOLOCK_NAMING)"))
+        })?;
     }
-    text.parse::<Naming>().or_else(|error| {
-        let message = error.to_string();
-        let message = message.trim_start_matches("naming");
-        refuse(format!("{message} (--naming, or ZOOLOCK_NAMING)"))
-    })
+    for word in words {
+        match word {
+            "rw" => parsed.is_rw = true,
+            "kazoo-pattern" => parsed.kazoo_pattern = true,
+            _ => return refuse(format!(" {text:?}: the words after the naming are rw and kazoo-pattern")),
+        }
+    }
+    Ok(parsed)
+}
+
+/// Permits to acquire together, and the size of their semaphore.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Permits {
+    pub(crate) take: u32,
+    pub(crate) size: u32,
+}
+
+/// Parses a number of permits, as N or K/N.
+pub(super) fn permits(text: &str) -> Result<Permits, Refusal> {
+    let (take, size) = text.split_once('/').unwrap_or(("1", text));
+    match (at_least_one("acquire at least one permit")(take)?, at_least_one(PERMITS)(size)?) {
+        (take, size) if take > size => refuse(format!(" {text}: more than the {size} of the semaphore")),
+        (take, size) => Ok(Permits { take, size }),
+    }
 }
 
 /// Parses an identity, SCHEME:ID. The library refuses readers if this client has no credentials.
@@ -194,14 +242,18 @@ mod tests {
             (&["hold", "x", "--timeout", "-5s"], "--timeout \"-5s\": a time cannot be negative"),
             (&["hold", "x", "--timeout", "5"], "--timeout \"5\": not a time"),
             (&["hold", "x", "--timeout", "5 parsecs"], "write it as 30s"),
+            (&["hold", "x", "--timeout", "1,000s"], "--timeout \"1,000s\": not a time"),
+            (&["hold", "x", "--timeout", "1d2d"], "not a time"),
             (&["ls", "--session-timeout", "1s"], "--session-timeout 1s: choose a time from 6s"),
             (&["ls", "--session-timeout", "61m"], "--session-timeout 61m: "),
-            (&["ls", "--connect-timeout", "0s"], "--connect-timeout 0"),
             (&["top", "--interval", "99ms"], "--interval 99ms: must be between"),
             (&["top", "--interval", "2h"], "--interval 2h: must be between"),
             (&["serve", "--local", "--idle", "0s"], "ZOOLOCK_LOCAL_IDLE"),
             (&["hold", "x", "--permits", "0"], "--permits 0: a semaphore has at least one permit"),
-            (&["hold", "x", "--permits", "3", "--take", "0"], "--take 0: "),
+            (&["hold", "x", "--permits", "0/3"], "--permits 0: acquire at least"),
+            (&["hold", "x", "--permits", "4/3"], "--permits 4/3: more than the 3"),
+            (&["hold", "x", "--permits", "2/"], "--permits \"\": "),
+            (&["hold", "x", "--naming", "curator,reader"], "rw and kazoo-pattern"),
             (&["resize", "x", "--permits", "0"], "--permits 0: "),
             (&["history", "--last", "0"], "--last 0: must be at least 1"),
             (&["doctor", "--limit", "0"], "--limit 0: must be at least 1"),
@@ -228,9 +280,12 @@ mod tests {
 
     #[test]
     fn limits_of_times_are_accepted() {
-        for line in
-            [["ls", "--session-timeout", "1h"], ["top", "--interval", "100ms"], ["ls", "--older", " 0s "]]
-        {
+        for line in [
+            ["ls", "--session-timeout", "1h"],
+            ["top", "--interval", "100ms"],
+            ["ls", "--older", " 0s "],
+            ["ls", "--older", "1 second"],
+        ] {
             assert!(parse(&line).is_ok(), "{line:?}");
         }
     }

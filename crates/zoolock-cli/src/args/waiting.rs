@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use zoolock::Naming;
 use zoolock_core::names::Role;
 
-use super::values::{PERMITS, address, at_least_one, naming, time};
+use super::values::{NamingArg, Permits, address, naming, permits, time};
 
 /// Time to wait for a lock.
 #[derive(Debug, ClapArgs)]
@@ -21,41 +20,25 @@ pub(crate) struct WaitingArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Exit code, 0 to 255, if the lock is not acquired in time; with 0, this is no error, and --quiet prints nothing
-    /// about it
+    /// Exit code, 0 to 255, if the lock is not acquired in time
+    ///
+    /// With 0, this is no error, and --quiet prints nothing about it.
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
 }
 
-/// Description of this holder or waiter, for operators.
+/// Settings for operators and Prometheus.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
-pub(crate) struct DescriptionArgs {
+pub(crate) struct MonitoringArgs {
     /// Text that `ls` and `show` print about this holder or waiter [default: none]
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// Owner id: `why` and `deadlocks` count all locks with the same id as locks of one job [default: `run` makes a new
-    /// id, which CMD inherits; `hold` has none]
-    #[arg(long, env = "ZOOLOCK_OWNER", value_name = "ID")]
-    pub(crate) owner: Option<String>,
-}
-
-/// Export of metrics while the command waits for a lock and holds it.
-#[derive(Debug, ClapArgs)]
-#[command(next_help_heading = "Monitoring")]
-pub(crate) struct ExportArgs {
-    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
+    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication;
+    /// ZOOLOCK_OTLP=http://HOST:4318 also pushes them to an OpenTelemetry collector [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
-
-    /// OpenTelemetry collector to push metrics to, as http://HOST:4318 [default: none]
-    #[arg(long, value_name = "URL")]
-    pub(crate) otlp: Option<String>,
-
-    /// Label the metrics of each lock with the path of the lock
-    #[arg(long)]
-    pub(crate) metrics_by_lock: bool,
 }
 
 /// Kind of the lock.
@@ -63,35 +46,22 @@ pub(crate) struct ExportArgs {
 #[command(next_help_heading = "Kind of lock")]
 pub(crate) struct KindArgs {
     /// Share the lock with other holders that use --shared [default: hold the lock alone]
-    #[arg(long, conflicts_with_all = ["write", "permits"])]
+    #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
 
-    /// Hold the lock alone, as a writer in the queue of Curator's read/write lock
-    #[arg(long, conflicts_with = "permits")]
-    pub(crate) write: bool,
-
-    /// Use a semaphore with N permits in total; all its clients must give the same number [default: no semaphore]
-    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>(PERMITS))]
-    pub(crate) permits: Option<u32>,
+    /// Acquire one permit, or K, of a semaphore of N; all clients give the same N [default: no semaphore]
+    ///
+    /// K permits are acquired together, all or none.
+    #[arg(long, value_name = "[K/]N", value_parser = permits)]
+    pub(crate) permits: Option<Permits>,
 
     /// Znode naming scheme, for sharing a queue with other client libraries: native, curator, kazoo, write-lock
+    ///
+    /// With rw, as in curator,rw, a lock without --shared is the writer of a read/write lock. With kazoo-pattern, as in
+    /// native,kazoo-pattern, every kazoo client of this lock must have extra_lock_patterns=["lock-"], and so wait for native
+    /// names.
     #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native", value_parser = naming)]
-    pub(crate) naming: Naming,
-
-    /// Declare that every kazoo client of this lock has extra_lock_patterns=["lock-"], and so waits for native names
-    #[arg(long)]
-    pub(crate) kazoo_pattern: bool,
-
-    /// Number of permits to acquire together, all or none
-    #[arg(
-        long,
-        value_name = "K",
-        requires = "permits",
-        conflicts_with_all = ["shared", "write"],
-        default_value_t = 1,
-        value_parser = at_least_one::<u32>("take at least one permit")
-    )]
-    pub(crate) take: u32,
+    pub(crate) naming: NamingArg,
 
     /// Record this holder in the lock directory: if zoolock dies or loses the lock, the next holder gets
     /// ZOOLOCK_PREVIOUS=crashed
@@ -134,25 +104,20 @@ impl WantedKind {
 impl KindArgs {
     /// Returns the kind of lock to acquire, or the reason why the flags are refused. `names`: the locks to acquire together.
     pub(crate) fn check_kind(&self, names: &[String]) -> Result<WantedKind, String> {
-        let require_one_name = |flag: &str| match names {
-            [_] => Ok(()),
+        let kind = match (self.permits, self.shared) {
+            (Some(Permits { take, size }), _) => WantedKind::Permits { size, take },
+            (None, true) => return Ok(WantedKind::Shared),
+            (None, false) if self.naming.is_rw => WantedKind::Write,
+            (None, false) => return Ok(WantedKind::Exclusive),
+        };
+        let flag = if self.permits.is_some() { "--permits" } else { "rw in --naming" };
+        match names {
+            [_] => Ok(kind),
             _ => Err(format!(
                 "{flag} needs exactly one NAME, not {}: {}; write the command after --",
                 names.len(),
                 names.join(" ")
             )),
-        };
-        match (self.permits, self.take) {
-            (Some(size), take) => {
-                require_one_name("--permits")?;
-                match take > size {
-                    true => Err(format!("--take {take}: more than the {size} of --permits")),
-                    false => Ok(WantedKind::Permits { size, take }),
-                }
-            }
-            _ if self.write => require_one_name("--write").map(|()| WantedKind::Write),
-            _ if self.shared => Ok(WantedKind::Shared),
-            _ => Ok(WantedKind::Exclusive),
         }
     }
 }

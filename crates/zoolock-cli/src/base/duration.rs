@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-/// Formats a duration. Cuts a duration below 0.95 s to whole milliseconds. Rounds a duration below
+/// Formats a duration. Cuts a duration below 0.95 s to whole milliseconds, or to smaller units if it is shorter. Rounds a duration below
 /// 9.95 s to tenths of a second, and a longer duration to seconds.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
+    match (duration.as_micros(), duration.as_nanos()) {
+        (_, 0) | (1000.., _) => {}
+        (0, nanoseconds) => return format!("{nanoseconds}ns"),
+        (microseconds, _) => return format!("{microseconds}µs"),
+    }
     if milliseconds > 0 && milliseconds < 950 {
         return format!("{milliseconds}ms");
     }
@@ -41,6 +46,7 @@ pub(crate) fn format_milliseconds(milliseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Args, Command, LsArgs};
 
     #[test]
     fn long_durations_have_two_units() {
@@ -59,6 +65,23 @@ mod tests {
         assert_eq!(format_duration(Duration::from_millis(1_998)), "2s");
         assert_eq!(format_duration(Duration::from_millis(1_250)), "1.3s");
         assert_eq!(format_duration(Duration::from_millis(12_345)), "12s");
+        assert_eq!(format_duration(Duration::from_nanos(1)), "1ns");
+        assert_eq!(format_duration(Duration::from_nanos(999_999)), "999µs");
         assert_eq!(format_duration(Duration::ZERO), "0s");
+    }
+
+    #[test]
+    fn printed_durations_are_accepted_by_flags() {
+        for seconds in [0, 59, 3_599, 3_661, 86_399, 86_400, 198_000, 8_640_000, 4_000_000_000] {
+            let duration = Duration::from_secs(seconds);
+            let printed = format_in_two_units(duration);
+            let line = ["zoolock", "ls", "--older", &printed].map(Into::into);
+            let Ok(Args { command: Command::Ls(LsArgs { older: Some(older), .. }), .. }) =
+                Args::parse_line(&line)
+            else {
+                panic!("{printed} is refused")
+            };
+            assert_eq!(format_in_two_units(older), printed);
+        }
     }
 }

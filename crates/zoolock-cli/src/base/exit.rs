@@ -17,9 +17,9 @@ impl Exit {
     pub(crate) const NOT_RUNNING: Self = Self(1);
     /// `deadlocks` found a deadlock.
     pub(crate) const DEADLOCK: Self = Self(1);
-    /// `doctor --strict` found a warning.
+    /// `doctor` found a warning.
     pub(crate) const WARNING: Self = Self(1);
-    /// `doctor --strict` found an error.
+    /// `doctor` found an error.
     pub(crate) const ERROR: Self = Self(2);
     /// The command line, or a value in it, is wrong.
     pub(crate) const USAGE: Self = Self(64);

@@ -10,6 +10,7 @@ pub(crate) mod input;
 pub(crate) mod memory;
 pub(crate) mod proc;
 pub(crate) mod reporter;
+pub(crate) mod server_clock;
 pub(crate) mod shell;
 pub(crate) mod signals;
 pub(crate) mod start;

@@ -29,7 +29,7 @@ impl Reporter {
         let stderr = std::io::stderr();
         Self {
             quiet: global.quiet,
-            verbose: global.verbose > 0,
+            verbose: global.verbose,
             color: use_color(global.color, stderr.is_terminal()),
             terminal: stderr.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             status_shown: Mutex::new(false),

@@ -3,7 +3,7 @@
 use zoolock::{Deadlock, Snapshot, Zoolock};
 
 use super::finding::Report;
-use super::locks::abbreviate_list;
+use super::locks::{abbreviate_list, count_queues};
 use crate::plan::ConnectionSettings;
 use crate::render::deadlock::{
     SESSIONS, describe_deadlock, describe_ending, describe_others, format_circle, is_certain,
@@ -31,8 +31,10 @@ pub(super) async fn check_deadlocks(
         report_deadlock(deadlock, service, report);
     }
     if deadlocks.is_empty() && !locks.is_empty() {
-        report
-            .ok(CHECK, format!("no deadlock among the contenders that were read, in {} queues", locks.len()));
+        report.ok(
+            CHECK,
+            format!("no deadlock among the contenders that were read, in {}", count_queues(locks.len())),
+        );
     }
 }
 

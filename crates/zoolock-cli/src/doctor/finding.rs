@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::base::exit::Exit;
 use crate::base::reporter::escape_unprintable;
+use crate::render::columns;
 use crate::render::text::{TextStyle, to_json};
 
 /// Schema name of the report, the same as in `render/text.rs`.
@@ -162,11 +163,11 @@ impl Report {
         self.error("service", why, remedy);
     }
 
-    /// Returns the exit code. It depends on the findings only if `strict` is set, and is 0 otherwise.
-    pub(super) fn exit(&self, strict: bool) -> Exit {
+    /// Returns the exit code.
+    pub(super) fn exit(&self) -> Exit {
         match self.worst {
-            Level::Warning if strict => Exit::WARNING,
-            Level::Error if strict => Exit::ERROR,
+            Level::Warning => Exit::WARNING,
+            Level::Error => Exit::ERROR,
             _ => Exit::OK,
         }
     }
@@ -214,7 +215,7 @@ fn fold(text: &str, indent: usize, width: Option<usize>) -> String {
     let mut lines = String::new();
     let mut column = indent;
     for word in text.split(' ') {
-        let length = word.chars().count();
+        let length = columns::width(word);
         if column > indent && column + 1 + length > width {
             lines.push('\n');
             lines.extend(std::iter::repeat_n(' ', indent));
@@ -254,10 +255,10 @@ mod tests {
     #[test]
     fn strict_sets_exit_code_by_worst_finding() {
         let mut report = report();
-        assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::WARNING));
+        assert_eq!(report.exit(), Exit::WARNING);
         report.error("clash", "two hold", "stop one");
         report.note("dump", "not known", "ask");
-        assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::ERROR));
+        assert_eq!(report.exit(), Exit::ERROR);
         assert_eq!(report.summary(), "1 error, 1 warning, 1 note");
     }
 

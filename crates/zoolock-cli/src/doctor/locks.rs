@@ -225,9 +225,14 @@ fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     if !locks.is_empty() && unknown.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
         report.ok(
             "neighbours",
-            format!("all contenders that were read see each other, in {} queues", locks.len()),
+            format!("all contenders that were read see each other, in {}", count_queues(locks.len())),
         );
     }
+}
+
+/// Returns a number of queues in words.
+pub(super) fn count_queues(count: usize) -> String {
+    if count == 1 { "1 queue".to_owned() } else { format!("{count} queues") }
 }
 
 /// Returns the directories of a foreign semaphore, without the directory of `lock` itself.
@@ -257,7 +262,7 @@ fn contenders(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
 
 fn report_unlisted(directories: &[ListedDirectory], chroot: &str, report: &mut Report) {
     for directory in directories {
-        let Some(why) = directory.unlisted else { continue };
+        let Some((why, remedy)) = directory.unlisted else { continue };
         report.add_incomplete(
             "queues",
             format!(
@@ -265,8 +270,7 @@ fn report_unlisted(directories: &[ListedDirectory], chroot: &str, report: &mut R
                 without_chroot(&directory.path, chroot),
                 directory.children
             ),
-            "a listing larger than jute.maxbuffer (1 MB) fails for every client that needs one; \
-             spread the names over several directories",
+            remedy,
         );
     }
 }
@@ -294,6 +298,7 @@ mod tests {
     use zoolock_core::names::Name;
 
     use super::super::finding::Level;
+    use super::super::tree::TOO_MANY;
     use super::*;
 
     fn directory(path: &str, created_children: u32, contenders: &[&str]) -> ListedDirectory {
@@ -327,7 +332,7 @@ mod tests {
         let occupied = ListedDirectory { children: 1, ..directory("/locks/x", retired, &[]) };
         assert_eq!(levels(occupied), [Level::Error], "a child that is no contender keeps the directory");
         let unlisted =
-            ListedDirectory { children: 1, unlisted: Some("x"), ..directory("/locks/x", retired, &[]) };
+            ListedDirectory { children: 1, unlisted: Some(TOO_MANY), ..directory("/locks/x", retired, &[]) };
         assert_eq!(levels(unlisted), [Level::Warning], "its children are not known");
     }
 

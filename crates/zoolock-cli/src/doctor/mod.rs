@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CLOSE_BOUND: Duration = Duration::from_secs(1);
 
 impl DoctorArgs {
-    /// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
+    /// Examines the servers and the locks, and prints the findings. The worst finding decides the exit code.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let Context { global, reporter } = context;
         let service = &context.connection()?;
@@ -74,7 +74,7 @@ impl DoctorArgs {
         reporter.note(report.summary());
         examined?;
         printed?;
-        Ok(report.exit(self.strict))
+        Ok(report.exit())
     }
 }
 

@@ -10,6 +10,14 @@ use zoolock_wire::{Acl, Code, Stat};
 
 /// Number of directories read in parallel. Each takes two requests, and a third one if it has children.
 const PARALLEL_READS: usize = 32;
+/// The reason why children are not read, with its remedy.
+pub(super) const TOO_MANY: (&str, &str) = (
+    "too many for one listing",
+    "a listing larger than jute.maxbuffer (1 MB) fails for every client that needs one; spread the names over several \
+     directories",
+);
+const DENIED: (&str, &str) = ("no permission to list them", "give credentials that may list them (--auth)");
+
 /// Maximum number of children that are listed. A longer listing may exceed a client's limit (`jute.maxbuffer`, 1 MB).
 pub(super) const MAX_LISTED_CHILDREN: i32 = 10_000;
 /// Maximum time to read all directories.
@@ -37,7 +45,7 @@ pub(super) struct ListedDirectory {
     /// The access control list. `None` if this client has no permission to read it.
     pub(super) acl: Option<Vec<Acl>>,
     /// The reason why the children were not listed. `None` if they were listed.
-    pub(super) unlisted: Option<&'static str>,
+    pub(super) unlisted: Option<(&'static str, &'static str)>,
 }
 
 impl ListedDirectory {
@@ -140,7 +148,7 @@ async fn read_directory(
         return Ok(Some((directory, Vec::new())));
     }
     if stat.num_children > MAX_LISTED_CHILDREN {
-        directory.unlisted = Some("too many for one listing");
+        directory.unlisted = Some(TOO_MANY);
         return Ok(Some((directory, Vec::new())));
     }
     let names = match client.children(&directory.path).await {
@@ -148,7 +156,7 @@ async fn read_directory(
         Err(error) => match error.code() {
             Some(Code::NoNode) => return Ok(None),
             Some(Code::NoAuth) => {
-                directory.unlisted = Some("no permission to list them");
+                directory.unlisted = Some(DENIED);
                 return Ok(Some((directory, Vec::new())));
             }
             _ => return Err(error),

@@ -74,7 +74,7 @@ pub(super) async fn ensure_started(
                 return Err(unlocked_server_failure(dir).unwrap_or_else(|| {
                     Failure::unavailable(format!(
                         "this user's server was not ready within {patience:?}; run the command again, or raise \
-                         --connect-timeout; see {}",
+                         ZOOLOCK_CONNECT_TIMEOUT; see {}",
                         dir.file("log").display()
                     ))
                 }));

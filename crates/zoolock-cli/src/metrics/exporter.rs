@@ -1,5 +1,6 @@
 //! Exports the metrics of `run` and `hold` while they run.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,6 @@ use tokio::task::JoinHandle;
 use super::otlp::Collector;
 use super::registry::Registry;
 use super::site;
-use crate::args::ExportArgs;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
@@ -19,11 +19,12 @@ const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs `work`, and exports its metrics meanwhile.
 pub(crate) async fn export_while<T>(
-    export: &ExportArgs,
+    metrics: Option<SocketAddr>,
+    otlp: Option<&str>,
     reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let exporter = Exporter::start(export, reporter).await?;
+    let exporter = Exporter::start(metrics, otlp, reporter).await?;
     let result = work.await;
     if let Some(exporter) = exporter {
         exporter.finish().await;
@@ -41,9 +42,13 @@ struct Exporter {
 
 impl Exporter {
     /// Starts to record and export metrics. Returns `None` if there is no destination.
-    async fn start(export: &ExportArgs, reporter: &Arc<Reporter>) -> Result<Option<Self>, Failure> {
-        let collector = collector_of(export)?;
-        if export.metrics.is_none() && collector.is_none() {
+    async fn start(
+        metrics: Option<SocketAddr>,
+        otlp: Option<&str>,
+        reporter: &Arc<Reporter>,
+    ) -> Result<Option<Self>, Failure> {
+        let collector = otlp.map(collector_of).transpose()?;
+        if metrics.is_none() && collector.is_none() {
             return Ok(None);
         }
         let registry = Registry::default();
@@ -51,7 +56,7 @@ impl Exporter {
         metrics::set_global_recorder(registry.clone())
             .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
         let mut tasks = Vec::new();
-        if let Some(address) = export.metrics {
+        if let Some(address) = metrics {
             let listener = site::listen(address).await?;
             if let Ok(address) = listener.local_addr() {
                 reporter.note(format_args!("metrics at http://{address}/metrics"));
@@ -87,17 +92,9 @@ impl Drop for Exporter {
     }
 }
 
-/// Checks the flags that export metrics, and returns the collector of `--otlp`.
-fn collector_of(export: &ExportArgs) -> Result<Option<Collector>, Failure> {
-    let Some(url) = &export.otlp else {
-        return match export.metrics_by_lock && export.metrics.is_none() {
-            true => Err(Failure::usage(
-                "--metrics-by-lock needs --metrics or --otlp: without them no metrics are exported",
-            )),
-            false => Ok(None),
-        };
-    };
-    url.parse().map(Some).map_err(|error| Failure::usage(format!("--otlp {url:?}: {error}")))
+/// Returns the collector at the URL of `ZOOLOCK_OTLP`.
+fn collector_of(url: &str) -> Result<Collector, Failure> {
+    url.parse().map_err(|error| Failure::usage(format!("ZOOLOCK_OTLP {url:?}: {error}")))
 }
 
 /// Pushes metrics until the task is aborted. Prints a note when pushes begin to fail, and when they succeed again.
@@ -113,10 +110,12 @@ async fn push_repeatedly(
     loop {
         ticks.tick().await;
         match collector.push(&registry.families(), since).await {
-            Ok(()) if std::mem::take(&mut fails) => reporter.note("--otlp: pushing metrics works again"),
+            Ok(()) if std::mem::take(&mut fails) => {
+                reporter.note("ZOOLOCK_OTLP: pushing metrics works again")
+            }
             Ok(()) => {}
             Err(why) if !std::mem::replace(&mut fails, true) => {
-                reporter.note(format_args!("--otlp: cannot push metrics: {why}"));
+                reporter.note(format_args!("ZOOLOCK_OTLP: cannot push metrics: {why}"));
             }
             Err(_) => {}
         }
@@ -128,15 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_need_a_valid_target() {
-        let metrics = "127.0.0.1:0".parse().ok();
-        let check = |metrics, otlp: Option<&str>| {
-            collector_of(&ExportArgs { metrics, otlp: otlp.map(str::to_owned), metrics_by_lock: true })
-        };
-        let refused = |otlp| check(None, otlp).expect_err("no valid target").to_string();
-        assert!(refused(Some("https://otel:4318")).contains("https"));
-        assert!(refused(None).contains("--otlp"));
-        assert!(check(metrics, None).is_ok_and(|collector| collector.is_none()));
-        assert!(check(metrics, Some("http://otel:4318")).is_ok_and(|collector| collector.is_some()));
+    fn collector_needs_a_valid_url() {
+        assert!(collector_of("https://otel:4318").expect_err("no TLS").to_string().contains("https"));
+        assert!(collector_of("http://otel:4318").is_ok());
     }
 }

@@ -1,10 +1,9 @@
 //! Metrics of a list of locks: totals, and metrics of the locks with the most waiters.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use zoolock::Snapshot;
 
 use super::family::{MetricFamily, SeriesPoint, SeriesValue};
+use crate::base::server_clock;
 use crate::observe::{longest_holder, longest_wait};
 
 /// Maximum number of locks with series of their own. The number of lock names has no limit, and
@@ -13,8 +12,7 @@ const MAX_NAMED: usize = 50;
 
 /// Returns the metric families: totals of all locks, and series for each of the [`MAX_NAMED`] locks with the most waiters.
 pub(super) fn families<'a>(locks: impl Iterator<Item = &'a Snapshot>) -> Vec<MetricFamily> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    families_at(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), locks.collect())
+    families_at(server_clock::now_ms(), locks.collect())
 }
 
 fn families_at(now_ms: u64, mut locks: Vec<&Snapshot>) -> Vec<MetricFamily> {

@@ -26,7 +26,6 @@ pub(crate) struct ConnectionSettings {
     pub(crate) token_epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
-    pub(crate) metrics_by_lock: bool,
     /// The connection flags of the command line, for commands to copy: each flag after a blank, quoted for a shell.
     pub(crate) copied_flags: String,
 }
@@ -38,17 +37,16 @@ impl ConnectionSettings {
         Ok(Self {
             endpoint: Endpoint::new(global)?,
             session_timeout: global.session_timeout,
-            connect_timeout: global.connect_timeout,
+            connect_timeout: global.environment.connect_timeout,
             root: global.root.clone(),
             note: None,
             program: None,
             command: None,
             owner: None,
             grace: None,
-            token_epoch: global.token_epoch,
+            token_epoch: global.environment.token_epoch,
             naming: Naming::Native,
             kazoo_pattern: false,
-            metrics_by_lock: false,
             copied_flags: copied.map(|(flag, value)| format!(" {flag} {}", quote_for_shell(value))).collect(),
         })
     }
@@ -98,10 +96,12 @@ impl Endpoint {
         // An empty environment variable counts as unset.
         let auth = global.auth.as_deref().filter(|auth| !auth.is_empty());
         match (&global.connect, auth) {
-            (None, None) if global.world_writable || !global.reader.is_empty() => Err(Failure::usage(
-                "--reader and --world-writable need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
+            (None, None) if global.environment.world_writable || !global.reader.is_empty() => {
+                Err(Failure::usage(
+                    "--reader and ZOOLOCK_WORLD_WRITABLE need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
                  this user",
-            )),
+                ))
+            }
             (None, None) => Ok(Self::Local),
             (None, Some(_)) => Err(Failure::usage(
                 "--auth (or ZOOLOCK_AUTH) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
@@ -114,7 +114,8 @@ impl Endpoint {
                 ConnectString::parse(hosts)?;
                 let auth = auth.map(read_credentials).transpose()?;
                 let (hosts, readers) = (hosts.clone(), global.reader.clone());
-                Ok(Self::Remote { hosts, auth, tls, readers, world_writable: global.world_writable })
+                let world_writable = global.environment.world_writable;
+                Ok(Self::Remote { hosts, auth, tls, readers, world_writable })
             }
         }
     }

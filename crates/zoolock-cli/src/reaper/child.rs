@@ -26,7 +26,7 @@ use crate::base::clock::now;
 use crate::base::executable;
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::reaper::ending::{Ending, own_program};
-use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport};
+use crate::reaper::orders::{ReaperOrder, ReaperReport};
 use crate::reaper::table::ProcessTable;
 use crate::reaper::zombies::{self, SpawnedChild};
 
@@ -76,7 +76,7 @@ pub(crate) struct CommandStart<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) foreground: bool,
     pub(crate) grace: Duration,
-    pub(crate) lease: LeaseEnd,
+    pub(crate) lease: Duration,
     /// A file that stays open until all processes of the command have ended.
     pub(crate) held: Option<BorrowedFd<'a>>,
 }
@@ -145,8 +145,7 @@ impl RunningCommand {
             stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
             return Err(if is_closed(&error) { start_failure() } else { unable(error) });
         }
-        let time_to_start =
-            start.lease.map_or(START_BOUND, |lease| lease.saturating_sub(now()).min(START_BOUND));
+        let time_to_start = start.lease.saturating_sub(now()).min(START_BOUND);
         let pid = match tokio::time::timeout(time_to_start, events.recv()).await.ok().flatten() {
             Some(CommandEvent::Reported(ReaperReport::Started(pid))) => Pid::from_raw(pid),
             Some(CommandEvent::Reported(ReaperReport::Failed(error))) => {
@@ -453,7 +452,7 @@ mod tests {
         };
         reached('T');
 
-        let lease = |seconds| ReaperOrder::Lease(Some(Duration::from_secs(seconds)));
+        let lease = |seconds| ReaperOrder::Lease(Duration::from_secs(seconds));
         let mut sent = 0;
         while command.send_unsent_orders() {
             command.send_order(lease(0));

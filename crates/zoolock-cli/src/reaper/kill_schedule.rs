@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::orders::{LeaseEnd, Scope};
+use super::orders::Scope;
 
 /// An action of the reaper that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum KillPhase {
 #[derive(Debug)]
 pub(crate) struct KillSchedule {
     grace: Duration,
-    lease: LeaseEnd,
+    lease: Duration,
     phase: KillPhase,
     /// The processes that KILL is sent to at the end of the grace period. At the end of the lease,
     /// KILL is sent to all processes.
@@ -34,18 +34,17 @@ pub(crate) struct KillSchedule {
 }
 
 impl KillSchedule {
-    pub(crate) fn new(lease: LeaseEnd, grace: Duration) -> Self {
+    pub(crate) fn new(lease: Duration, grace: Duration) -> Self {
         Self { grace, lease, phase: KillPhase::Running, scope: Scope::All }
     }
 
     /// Sets the end of the lease. After TERM, only an earlier end has an effect.
-    pub(crate) fn set_lease(&mut self, lease: LeaseEnd) {
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
         if self.phase == KillPhase::Running {
             self.lease = lease;
             return;
         }
-        let Some((known, lease)) = self.lease.zip(lease) else { return };
-        self.lease = Some(lease.min(known));
+        self.lease = lease.min(self.lease);
         if let KillPhase::Terminating(end) = self.phase {
             self.phase = KillPhase::Terminating(end.min(lease));
         }
@@ -63,8 +62,7 @@ impl KillSchedule {
         if self.phase != KillPhase::Running {
             return None;
         }
-        let end = now + self.grace;
-        self.phase = KillPhase::Terminating(self.lease.map_or(end, |lease| lease.min(end)));
+        self.phase = KillPhase::Terminating(self.lease.min(now + self.grace));
         Some(KillAction::SendTerm)
     }
 
@@ -83,10 +81,9 @@ impl KillSchedule {
     /// Returns the action that is due, and enters the phase of that action. Call it until it
     /// returns `None`.
     pub(crate) fn take_due(&mut self, now: Duration) -> Option<KillAction> {
-        let lease_ends = self.lease.is_some_and(|lease| lease <= now);
         match self.phase {
             KillPhase::Killed(Scope::All) => None,
-            _ if lease_ends => Some(self.begin_kill()),
+            _ if self.lease <= now => Some(self.begin_kill()),
             KillPhase::Killed(Scope::Group) => None,
             KillPhase::Terminating(end) if end <= now => {
                 self.phase = KillPhase::Killed(self.scope);
@@ -94,7 +91,7 @@ impl KillSchedule {
             }
             KillPhase::Terminating(_) => None,
             KillPhase::Running => {
-                let begin = self.lease?.saturating_sub(self.grace);
+                let begin = self.lease.saturating_sub(self.grace);
                 if begin <= now { self.begin_grace(now) } else { None }
             }
         }
@@ -103,9 +100,9 @@ impl KillSchedule {
     /// Returns the time of the next action, or `None` if no action is planned.
     pub(crate) fn next_time(&self) -> Option<Duration> {
         match self.phase {
-            KillPhase::Running => self.lease.map(|lease| lease.saturating_sub(self.grace)),
+            KillPhase::Running => Some(self.lease.saturating_sub(self.grace)),
             KillPhase::Terminating(end) => Some(end),
-            KillPhase::Killed(Scope::Group) => self.lease,
+            KillPhase::Killed(Scope::Group) => Some(self.lease),
             KillPhase::Killed(Scope::All) => None,
         }
     }
@@ -131,7 +128,7 @@ mod tests {
 
     #[test]
     fn unrenewed_lease_ends_in_two_steps() {
-        let mut schedule = KillSchedule::new(Some(at(20)), GRACE);
+        let mut schedule = KillSchedule::new(at(20), GRACE);
         assert_eq!((schedule.take_due(at(14)), schedule.next_time()), (None, Some(at(15))));
         assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendTerm));
         assert_eq!((schedule.take_due(at(19)), schedule.next_time()), (None, Some(at(20))));
@@ -141,17 +138,17 @@ mod tests {
 
     #[test]
     fn renewal_counts_until_grace_begins() {
-        let mut schedule = KillSchedule::new(Some(at(20)), GRACE);
-        schedule.set_lease(Some(at(30)));
+        let mut schedule = KillSchedule::new(at(20), GRACE);
+        schedule.set_lease(at(30));
         assert_eq!(schedule.take_due(at(20)), None);
         assert_eq!(schedule.take_due(at(26)), Some(KillAction::SendTerm));
-        schedule.set_lease(Some(at(60)));
+        schedule.set_lease(at(60));
         assert_eq!(schedule.take_due(at(30)), Some(KillAction::SendKill(Scope::All)));
     }
 
     #[test]
     fn shorter_grace_period_begins_later() {
-        let mut schedule = KillSchedule::new(Some(at(20)), GRACE);
+        let mut schedule = KillSchedule::new(at(20), GRACE);
         schedule.set_grace(at(1));
         assert_eq!((schedule.take_due(at(18)), schedule.next_time()), (None, Some(at(19))));
         assert_eq!(schedule.take_due(at(19)), Some(KillAction::SendTerm));
@@ -161,50 +158,42 @@ mod tests {
 
     #[test]
     fn shorter_lease_counts_at_once() {
-        let mut schedule = KillSchedule::new(Some(at(20)), GRACE);
-        schedule.set_lease(Some(at(10)));
+        let mut schedule = KillSchedule::new(at(20), GRACE);
+        schedule.set_lease(at(10));
         assert_eq!(schedule.next_time(), Some(at(5)));
         assert_eq!(schedule.take_due(at(5)), Some(KillAction::SendTerm));
-        schedule.set_lease(Some(at(7)));
+        schedule.set_lease(at(7));
         assert_eq!((schedule.take_due(at(6)), schedule.next_time()), (None, Some(at(7))));
         assert_eq!(schedule.take_due(at(7)), Some(KillAction::SendKill(Scope::All)));
         // A shorter lease also counts while the group is being killed.
-        let mut schedule = KillSchedule::new(Some(at(100)), GRACE);
+        let mut schedule = KillSchedule::new(at(100), GRACE);
         schedule.record_end(Scope::Group);
         schedule.begin_grace(at(10));
         assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendKill(Scope::Group)));
-        schedule.set_lease(Some(at(20)));
+        schedule.set_lease(at(20));
         assert_eq!(schedule.take_due(at(20)), Some(KillAction::SendKill(Scope::All)));
     }
 
     #[test]
     fn reaper_that_slept_past_the_deadline_kills_at_once() {
-        let mut schedule = KillSchedule::new(Some(at(20)), GRACE);
+        let mut schedule = KillSchedule::new(at(20), GRACE);
         assert_eq!(schedule.take_due(at(99)), Some(KillAction::SendKill(Scope::All)));
     }
 
     #[test]
     fn ordered_grace_begins_once() {
-        let mut schedule = KillSchedule::new(Some(at(100)), GRACE);
+        let mut schedule = KillSchedule::new(at(100), GRACE);
         assert_eq!(schedule.begin_grace(at(10)), Some(KillAction::SendTerm));
         assert_eq!(schedule.begin_grace(at(11)), None);
         assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendKill(Scope::All)));
-        let mut schedule = KillSchedule::new(Some(at(12)), GRACE);
+        let mut schedule = KillSchedule::new(at(12), GRACE);
         assert_eq!(schedule.begin_grace(at(10)), Some(KillAction::SendTerm));
         assert_eq!(schedule.take_due(at(12)), Some(KillAction::SendKill(Scope::All)));
     }
 
     #[test]
-    fn without_a_lease_only_orders_count() {
-        let mut schedule = KillSchedule::new(None, GRACE);
-        assert_eq!((schedule.take_due(at(1_000_000)), schedule.next_time()), (None, None));
-        assert_eq!(schedule.begin_grace(at(10)), Some(KillAction::SendTerm));
-        assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendKill(Scope::All)));
-    }
-
-    #[test]
     fn only_group_is_killed_before_lease_ends() {
-        let mut schedule = KillSchedule::new(Some(at(100)), GRACE);
+        let mut schedule = KillSchedule::new(at(100), GRACE);
         schedule.record_end(Scope::Group);
         assert_eq!(schedule.begin_grace(at(10)), Some(KillAction::SendTerm));
         assert_eq!(schedule.take_due(at(15)), Some(KillAction::SendKill(Scope::Group)));

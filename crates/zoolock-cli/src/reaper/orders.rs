@@ -15,9 +15,6 @@ use crate::reaper::ending::Ending;
 /// The size of the buffer for a packet in bytes.
 const PACKET: usize = 64;
 
-/// The end of the lease, on [`crate::base::clock`]. `None` if the command may continue without the lock.
-pub(crate) type LeaseEnd = Option<Duration>;
-
 /// The processes that an order is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -30,11 +27,11 @@ pub(crate) enum Scope {
 /// A message from zoolock to the reaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReaperOrder {
-    /// Start the command. The message carries the command's standard input, a file with its command line, and optionally a
+    /// Start the command, with this end of the lease, on [`crate::base::clock`]. The message carries the command's standard input, a file with its command line, and optionally a
     /// file to keep open.
-    Start(LeaseEnd),
+    Start(Duration),
     /// The end of the lease has changed.
-    Lease(LeaseEnd),
+    Lease(Duration),
     /// The grace period has changed. It can only become shorter.
     Grace(Duration),
     /// Send TERM to the group, and KILL after the grace period.
@@ -74,11 +71,9 @@ pub(crate) enum ReaperReport {
 
 impl ReaperOrder {
     fn encode(self) -> String {
-        let lease =
-            |lease: LeaseEnd| lease.map_or_else(|| "-".to_owned(), |until| until.as_nanos().to_string());
         match self {
-            Self::Start(until) => format!("start {}", lease(until)),
-            Self::Lease(until) => format!("lease {}", lease(until)),
+            Self::Start(until) => format!("start {}", until.as_nanos()),
+            Self::Lease(until) => format!("lease {}", until.as_nanos()),
             Self::Grace(grace) => format!("grace {}", grace.as_nanos()),
             Self::Terminate => "terminate".to_owned(),
             Self::Finish(Scope::Group) => "finish group".to_owned(),
@@ -90,14 +85,11 @@ impl ReaperOrder {
 
     fn decode(text: &str) -> Option<Self> {
         let (word, value) = text.split_once(' ').unwrap_or((text, ""));
-        let lease = || match value {
-            "-" => Some(None),
-            nanos => Some(Some(Duration::from_nanos(nanos.parse().ok()?))),
-        };
+        let time = || Some(Duration::from_nanos(value.parse().ok()?));
         Some(match (word, value) {
-            ("start", _) => Self::Start(lease()?),
-            ("lease", _) => Self::Lease(lease()?),
-            ("grace", nanos) => Self::Grace(Duration::from_nanos(nanos.parse().ok()?)),
+            ("start", _) => Self::Start(time()?),
+            ("lease", _) => Self::Lease(time()?),
+            ("grace", _) => Self::Grace(time()?),
             ("terminate", "") => Self::Terminate,
             ("finish", "group") => Self::Finish(Scope::Group),
             ("finish", "all") => Self::Finish(Scope::All),
@@ -215,10 +207,9 @@ mod tests {
 
     #[test]
     fn messages_decode_as_encoded() {
-        let until = Some(Duration::new(86_400 * 365, 123_456_789));
+        let until = Duration::new(86_400 * 365, 123_456_789);
         for order in [
             ReaperOrder::Start(until),
-            ReaperOrder::Start(None),
             ReaperOrder::Lease(until),
             ReaperOrder::Grace(Duration::from_millis(333)),
             ReaperOrder::Terminate,

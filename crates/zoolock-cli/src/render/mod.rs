@@ -1,5 +1,6 @@
 //! The layout of printed text.
 
+pub(crate) mod columns;
 pub(crate) mod deadlock;
 pub(crate) mod history;
 pub(crate) mod remedy;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock::{Entry, LockPoller, PolledSnapshot, Snapshot, Zoolock};
+use zoolock_core::names::Role;
 
 use crate::base::duration::format_duration;
 use crate::base::reporter::{Reporter, escape_unprintable};
@@ -56,10 +57,19 @@ pub(crate) fn read_interval(waited: Duration) -> Duration {
     (waited / 10).clamp(TICK, MAX_READ_INTERVAL)
 }
 
-/// Returns the first lock that is held, and a description of its holder.
-pub(crate) async fn held_lock(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
+/// Says which client holds the first lock that is held. `wanted`: the role of the contender that does not get the lock.
+pub(crate) async fn describe_holder(zoolock: &Zoolock, names: &[String], wanted: Role) -> Option<String> {
     let (name, PolledSnapshot { lock, .. }) = AwaitedLocks::new(zoolock, names).blocking_lock().await?;
-    Some((name, lock.holder.as_ref().map(describe_contender)?))
+    let holder = lock.holder.as_ref()?;
+    let held = format!("{name} is held by {}", describe_contender(holder));
+    if wanted != Role::Shared || holder.role != "shared" {
+        return Some(held);
+    }
+    // A reader waits for no other reader, but for the writer that waits before it.
+    let lock = zoolock.mutex(&name).poller(1).snapshot().await.ok()?.lock;
+    let behind =
+        |writer| format!("{name} is held by readers, and a writer waits: {}", describe_contender(writer));
+    Some(lock.waiters.first().map_or(held, behind))
 }
 
 /// Pollers of the locks to acquire. They read the holders, but not the waiters.

@@ -1,15 +1,17 @@
 //! Formats names, roles, tables and JSON documents, and prints them.
 
 use std::io::{ErrorKind, IsTerminal, Write as _};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 use zoolock::Entry;
 
 use crate::args::ColorWhen;
-use crate::base::duration::format_in_two_units;
+use crate::base::duration::format_milliseconds;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{escape_unprintable_json, terminal_width, use_color};
+use crate::base::server_clock;
+use crate::render::columns::{cut_beginning, cut_end, width};
 
 /// Returns the name of a lock below the root, or its path if it lies elsewhere.
 pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
@@ -75,8 +77,9 @@ pub(crate) fn format_asked(entry: &Entry) -> Option<String> {
 
 /// Returns the time since a point in time.
 pub(crate) fn format_time_since(ms: u64) -> Option<String> {
-    let since = UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
-    Some(format_in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
+    // A time that no calendar has was not written by a clock.
+    UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
+    Some(format_milliseconds(server_clock::now_ms().saturating_sub(ms)))
 }
 
 /// Style of the output.
@@ -102,6 +105,11 @@ impl TextStyle {
         Self { width: None, ..self }
     }
 
+    /// Cuts a line at the edge of the terminal.
+    pub(crate) fn cut(&self, line: &str) -> String {
+        self.width.map_or_else(|| line.to_owned(), |width| cut_end(line, width))
+    }
+
     pub(crate) fn bold(&self, text: &str) -> String {
         self.colorize("1", text)
     }
@@ -120,10 +128,10 @@ pub(crate) fn format_table<const N: usize>(
     rows: &[[String; N]],
     style: &TextStyle,
 ) -> String {
-    let mut widths = header.each_ref().map(|cell| cell.chars().count());
+    let mut widths = header.each_ref().map(|cell| width(cell));
     for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+        for (widest, cell) in widths.iter_mut().zip(row) {
+            *widest = (*widest).max(width(cell));
         }
     }
     if let Some(terminal) = style.width {
@@ -132,13 +140,13 @@ pub(crate) fn format_table<const N: usize>(
     }
     let line = |row: &[String; N]| {
         let mut line = String::new();
-        for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let cell = if index == 0 { &shorten_middle(cell, width) } else { cell };
-            let padding = width.saturating_sub(cell.chars().count()) + 2;
+        for (index, (cell, columns)) in row.iter().zip(widths).enumerate() {
+            let cell = if index == 0 { &shorten_middle(cell, columns) } else { cell };
+            let padding = columns.saturating_sub(width(cell)) + 2;
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', padding));
         }
-        cut_to_width(line.trim_end(), style.width)
+        style.cut(line.trim_end())
     };
     let mut text = format!("{}\n", style.bold(&line(header)));
     for row in rows {
@@ -148,45 +156,31 @@ pub(crate) fn format_table<const N: usize>(
     text
 }
 
-/// Shortens text in its middle to at most `width` characters. The end of a name usually tells locks apart.
-fn shorten_middle(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
+/// Shortens text in its middle to at most this number of columns. The end of a name usually tells locks apart.
+fn shorten_middle(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
         return text.to_owned();
     }
-    let end = width / 2;
-    let start = text.chars().take(width.saturating_sub(end + 1));
-    start.chain(['…']).chain(text.chars().skip(length - end)).collect()
-}
-
-/// Cuts a line at the edge of the terminal.
-pub(crate) fn cut_to_width(line: &str, width: Option<usize>) -> String {
-    match width {
-        Some(width) if line.chars().count() > width => {
-            let mut cut: String = line.chars().take(width.saturating_sub(1)).collect();
-            cut.push('…');
-            cut
-        }
-        _ => line.to_owned(),
-    }
+    let end = cut_beginning(text, columns / 2 + 1);
+    let start = cut_end(text, (columns + 1).saturating_sub(width(&end)));
+    start.trim_end_matches('…').to_owned() + &end
 }
 
 /// Wraps text at the width of the terminal, and indents all lines but the first.
-pub(crate) fn wrap_text(text: &str, indent: usize, width: Option<usize>) -> String {
-    let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
+pub(crate) fn wrap_text(text: &str, indent: usize, columns: Option<usize>) -> String {
+    let Some(columns) = columns.filter(|columns| *columns > 2 * indent) else { return text.to_owned() };
     let mut lines = String::new();
     // The caller prints two columns before the first line.
     let mut column = 2;
     for word in text.split_inclusive(' ') {
-        let length = word.chars().count();
-        if column + word.trim_end().chars().count() > width && column > indent {
+        if column + width(word.trim_end()) > columns && column > indent {
             lines.truncate(lines.trim_end().len());
             lines.push('\n');
             lines.extend(std::iter::repeat_n(' ', indent));
             column = indent;
         }
         lines.push_str(word);
-        column += length;
+        column += width(word);
     }
     lines
 }
@@ -229,6 +223,17 @@ mod tests {
         assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
         let text = format_table(&header, &rows, &TextStyle { color: false, width: None });
         assert!(text.contains("somebody far away"), "{text}");
+    }
+
+    #[test]
+    fn wide_letters_take_two_columns_of_a_table() {
+        let header = ["LOCK", "HELD"].map(str::to_owned);
+        let rows = [["夜間処理", "3s"], ["nightly", "4s"]].map(|row| row.map(str::to_owned));
+        let table = format_table(&header, &rows, &TextStyle::plain());
+        assert_eq!(table, "LOCK      HELD\n夜間処理  3s\nnightly   4s\n");
+        let narrow = format_table(&header, &rows, &TextStyle { color: false, width: Some(11) });
+        assert_eq!(narrow, "LOCK   HELD\n夜…理  3s\nni…ly  4s\n");
+        assert_eq!(wrap_text("夜間 処理 夜間", 2, Some(11)), "夜間 処理\n  夜間");
     }
 
     #[test]

@@ -208,12 +208,12 @@ async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks, deadline: Option<
     if let Some(failure) = outer::find_conflict(zoolock, wanted).await {
         return failure;
     }
-    let look = status::held_lock(zoolock, &wanted.names);
+    let look = status::describe_holder(zoolock, &wanted.names, wanted.kind.role());
     let limit = deadline.map_or(LOOK_TIMEOUT, |deadline| {
         deadline.saturating_duration_since(Instant::now()).min(LOOK_TIMEOUT)
     });
     let held = match tokio::time::timeout(limit, look).await {
-        Ok(Some((name, who))) => format!("{name} is held by {who}"),
+        Ok(Some(held)) => held,
         _ => format!("{} was busy; its present holder is not known", wanted.name),
     };
     let message = match wanted.patience {

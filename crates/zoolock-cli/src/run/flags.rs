@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zoolock::Zoolock;
 
-use crate::args::{DescriptionArgs, ExportArgs, KindArgs, WaitingArgs, WantedKind};
+use crate::args::{Environment, KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
 use crate::base::exit::{Exit, Failure};
 use crate::plan::{ConnectionSettings, Context};
 use crate::reaper::child::HELD_VARIABLE;
@@ -62,18 +62,16 @@ impl WantedLocks {
         names: Vec<String>,
         waiting: &WaitingArgs,
         kind: &KindArgs,
-        description: DescriptionArgs,
-        export: &ExportArgs,
+        monitoring: &MonitoringArgs,
     ) -> Result<(Self, ConnectionSettings), Failure> {
         let service = context.connection()?;
         let patience = AcquireTimeout::new(waiting);
         let service = ConnectionSettings {
             connect_timeout: patience.shorten(service.connect_timeout),
-            note: description.note,
-            owner: check_owner(description.owner)?,
-            naming: kind.naming,
-            kazoo_pattern: kind.kazoo_pattern,
-            metrics_by_lock: export.metrics_by_lock,
+            note: monitoring.note.clone(),
+            owner: check_owner(&context.global.environment)?,
+            naming: kind.naming.naming,
+            kazoo_pattern: kind.naming.kazoo_pattern,
             ..service
         };
         for name in &names {
@@ -93,12 +91,13 @@ impl WantedLocks {
     }
 }
 
-/// Checks the owner id. An empty `ZOOLOCK_OWNER` counts as unset.
-fn check_owner(owner: Option<String>) -> Result<Option<String>, Failure> {
-    let Some(owner) = owner.filter(|owner| !owner.is_empty()) else { return Ok(None) };
-    let checked = Zoolock::builder().owner_id(&owner);
-    checked.map_err(|error| Failure::usage(format!("--{error} (--owner, or ZOOLOCK_OWNER)")))?;
-    Ok(Some(owner))
+/// Checks the owner id.
+fn check_owner(environment: &Environment) -> Result<Option<String>, Failure> {
+    if let Some(owner) = &environment.owner {
+        let checked = Zoolock::builder().owner_id(owner);
+        checked.map_err(|error| Failure::usage(format!("{error} (ZOOLOCK_OWNER)")))?;
+    }
+    Ok(environment.owner.clone())
 }
 
 /// Returns the ids of the acquisitions of the outer commands, from the environment.
@@ -118,19 +117,21 @@ mod tests {
         let Ok((context, Command::Hold(args))) = parse(&[&["hold"], arguments].concat()) else {
             panic!("clap accepts the arguments: {arguments:?}")
         };
-        let HoldArgs { names, waiting, kind, description, export } = args;
-        let checked = WantedLocks::check(&context, names, &waiting, &kind, description, &export);
+        let HoldArgs { names, waiting, kind, monitoring } = args;
+        let checked = WantedLocks::check(&context, names, &waiting, &kind, &monitoring);
         checked.map(|(wanted, _)| wanted).map_err(|failure| failure.to_string())
     }
 
     #[test]
-    fn several_names_exclude_permits_and_write() {
+    fn several_names_exclude_permits_and_rw() {
         let both = wanted(&["a", "b"]).expect("two locks");
         assert_eq!((both.names.len(), both.kind), (2, WantedKind::Exclusive));
-        for flag in [&["--permits", "3"][..], &["--write"]] {
+        for flag in [&["--permits", "3"][..], &["--naming", "native,rw"]] {
             assert!(wanted(&[flag, &["a", "b"]].concat()).expect_err("one name").contains("a b"));
         }
-        let message = wanted(&["--permits", "3", "--take", "4", "x"]).expect_err("too many");
-        assert!(message.contains("the 3 of"), "{message}");
+        let kind = |flags: &[&str]| wanted(&[flags, &["x"]].concat()).expect("one lock").kind;
+        assert_eq!(kind(&["--permits", "2/3"]), WantedKind::Permits { size: 3, take: 2 });
+        assert_eq!(kind(&["--naming", "curator,rw"]), WantedKind::Write);
+        assert_eq!(kind(&["--naming", "curator,rw", "--shared"]), WantedKind::Shared);
     }
 }

@@ -37,10 +37,11 @@ struct HeldReport<'a> {
 impl HoldArgs {
     /// Runs `zoolock hold`.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let Self { names, waiting, kind, description, export } = self;
-        let (wanted, service) = WantedLocks::check(context, names, &waiting, &kind, description, &export)?;
+        let Self { names, waiting, kind, monitoring } = self;
+        let (wanted, service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
         let Context { global, reporter } = context;
-        export_while(&export, reporter, hold(&service, &wanted, global.json, reporter)).await
+        let otlp = global.environment.otlp.as_deref();
+        export_while(monitoring.metrics, otlp, reporter, hold(&service, &wanted, global.json, reporter)).await
     }
 }
 

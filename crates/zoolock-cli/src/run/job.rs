@@ -1,10 +1,11 @@
 //! The checked command line of `zoolock run`.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::args::{ChildArgs, ExportArgs, OnLost, RunArgs};
+use crate::args::{ChildArgs, RunArgs};
 use crate::base::duration::format_duration;
 use crate::base::executable;
 use crate::base::exit::Failure;
@@ -21,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) service: ConnectionSettings,
     pub(crate) wanted: WantedLocks,
     pub(crate) child: ChildArgs,
-    pub(crate) export: ExportArgs,
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -29,9 +30,8 @@ impl Job {
     /// Checks the flags that depend on each other, and the command.
     pub(super) fn check(args: RunArgs, context: &Context) -> Result<Self, Failure> {
         context.refuse_json("run")?;
-        let RunArgs { names, command, waiting, child, kind, description, export } = args;
-        let (wanted, mut service) =
-            WantedLocks::check(context, names, &waiting, &kind, description, &export)?;
+        let RunArgs { names, command, waiting, child, kind, monitoring } = args;
+        let (wanted, mut service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
         if service.owner.is_none() {
             service.owner = Some(new_owner()?);
         }
@@ -43,12 +43,7 @@ impl Job {
             executable::check(program)?;
         }
         check_proc()?;
-        if child.keep && child.on_lost == OnLost::Warn {
-            return Err(Failure::usage(
-                "--keep with --on-lost warn: CMD would continue while another host starts its own",
-            ));
-        }
-        Ok(Self { service, wanted, child, export, command })
+        Ok(Self { service, wanted, child, metrics: monitoring.metrics, command })
     }
 
     /// Returns the grace period, the time between TERM and KILL, for a session timeout.

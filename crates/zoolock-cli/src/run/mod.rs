@@ -32,7 +32,8 @@ impl RunArgs {
     /// Runs `zoolock run`.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let job = Job::check(self, context)?;
-        export_while(&job.export, &context.reporter, run(&job, &context.reporter)).await
+        let otlp = context.global.environment.otlp.as_deref();
+        export_while(job.metrics, otlp, &context.reporter, run(&job, &context.reporter)).await
     }
 }
 

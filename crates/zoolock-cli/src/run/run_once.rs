@@ -1,6 +1,5 @@
 //! Runs the command once under a lock.
 
-use crate::args::OnLost;
 use crate::base::clock;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
@@ -42,7 +41,7 @@ pub(crate) async fn run_once(
         // then zoolock.
         let _ = signals.add_unless_ignored(rustix::process::Signal::TSTP);
     }
-    let lease = (job.child.on_lost == OnLost::Kill).then(|| clock::lease_time_of(holder.valid_until()));
+    let lease = clock::lease_time_of(holder.valid_until());
     let grace = job.grace_of(zoolock.session_timeout().unwrap_or(job.service.session_timeout));
     let file = HolderFile::create_for(&job.service, holder.session_id());
     let start = CommandStart {

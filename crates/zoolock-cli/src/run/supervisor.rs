@@ -7,7 +7,6 @@ use rustix::process::{Signal, kill_current_process_group};
 use zoolock::{Connection, Held, LossReason, Zoolock};
 use zoolock_core::lease::DRIFT_MARGIN;
 
-use crate::args::{OnLost, OnRevoke};
 use crate::base::clock;
 use crate::base::duration::format_duration;
 use crate::base::reporter::Reporter;
@@ -15,7 +14,7 @@ use crate::base::signals::{Signals, signal_name};
 use crate::base::terminal::{self, Terminal};
 use crate::reaper::child::{CommandEvent, RunningCommand};
 use crate::reaper::ending::Ending;
-use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport, Scope};
+use crate::reaper::orders::{ReaperOrder, ReaperReport, Scope};
 use crate::run::acquire::Acquired;
 use crate::run::job::Job;
 use crate::run::release::describe_loss;
@@ -40,14 +39,14 @@ const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 /// The outcome of one run of the command.
 pub(crate) struct RunOutcome {
     pub(crate) ending: Ending,
-    /// Set if the lock was lost, or about to be lost, before the command ended (`--on-lost kill`).
+    /// Set if the lock was lost, or about to be lost, before the command ended.
     pub(crate) lock_lost: bool,
     /// Set in addition to `lock_lost` if the lock was still valid when the command ended. The command
     /// then got TERM because a renewal was late.
     pub(crate) renewal_late: bool,
     /// Set if a user ended the command, by INT or TERM to zoolock, or by ^C on the terminal.
     pub(crate) by_user: bool,
-    /// Set if the lock was revoked, with `--on-revoke term`.
+    /// Set if the lock was revoked.
     pub(crate) revoked: bool,
 }
 
@@ -70,20 +69,16 @@ pub(crate) struct Supervisor<'a> {
     /// The session timeout for which `grace` was computed.
     timeout: Duration,
     grace: Duration,
-    on_lost: OnLost,
-    on_revoke: OnRevoke,
     guard: &'a Held,
     reporter: &'a Reporter,
     child: RunningCommand,
     terminal: Option<&'a Terminal>,
     phase: CommandPhase,
     /// The end of the lease that was last sent to the reaper.
-    lease: LeaseEnd,
+    lease: Duration,
     /// The processes that are ended after the command's own process has ended.
     scope: Scope,
     ending: Option<Ending>,
-    /// Set once the loss was reported, with `--on-lost warn`.
-    warned: bool,
     stopped: bool,
     /// The last state of the connection.
     connection: Connection,
@@ -111,7 +106,7 @@ impl<'a> Supervisor<'a> {
         grace: Duration,
         reporter: &'a Reporter,
         child: RunningCommand,
-        lease: LeaseEnd,
+        lease: Duration,
         terminal: Option<&'a Terminal>,
     ) -> Self {
         let Acquired { zoolock, holder } = acquired;
@@ -120,8 +115,6 @@ impl<'a> Supervisor<'a> {
             zoolock,
             timeout: zoolock.session_timeout().unwrap_or(job.service.session_timeout),
             grace,
-            on_lost: job.child.on_lost,
-            on_revoke: job.child.on_revoke,
             guard: holder,
             reporter,
             child,
@@ -132,7 +125,6 @@ impl<'a> Supervisor<'a> {
             // starts its command.
             scope: if job.child.keep { Scope::All } else { Scope::Group },
             ending: None,
-            warned: false,
             stopped: false,
             connection: Connection::Connected,
             first_end_signal: None,
@@ -249,16 +241,12 @@ impl<'a> Supervisor<'a> {
     }
 
     fn is_lost(&self) -> bool {
-        self.on_lost == OnLost::Kill && (self.phase != CommandPhase::Running || !self.guard.is_valid())
+        self.phase != CommandPhase::Running || !self.guard.is_valid()
     }
 
     async fn finish(self, ending: Ending) -> RunOutcome {
         let lock_lost = self.is_lost();
         let renewal_late = lock_lost && self.guard.is_valid();
-        if !lock_lost && !self.warned && !self.guard.is_valid() {
-            self.reporter
-                .error(format_args!("lost {} before the command and its processes ended", self.name));
-        }
         self.child.dismiss().await;
         let by_user = self.first_end_signal.is_some() || self.interrupted_on_terminal;
         RunOutcome { ending, lock_lost, renewal_late, by_user, revoked: self.revoked }
@@ -267,7 +255,6 @@ impl<'a> Supervisor<'a> {
     /// Sends the end of the lease to the reaper, if it has changed. The end becomes earlier if a
     /// server grants a shorter session timeout.
     fn send_lease(&mut self) {
-        let Some(known) = self.lease else { return };
         let lease = clock::lease_time_of(self.guard.valid_until());
         // A broken lock has no lease any more, but the command still has its grace period. The loss
         // is checked after the lease was read, so that a loss during the read is noticed.
@@ -275,10 +262,10 @@ impl<'a> Supervisor<'a> {
             return;
         }
         // The conversion reads two clocks, so a difference below `LEASE_CHANGE` is no change.
-        let is_later = lease > known + LEASE_CHANGE && self.phase == CommandPhase::Running;
-        if is_later || lease + LEASE_CHANGE < known {
-            self.child.send_order(ReaperOrder::Lease(Some(lease)));
-            self.lease = Some(lease);
+        let is_later = lease > self.lease + LEASE_CHANGE && self.phase == CommandPhase::Running;
+        if is_later || lease + LEASE_CHANGE < self.lease {
+            self.child.send_order(ReaperOrder::Lease(lease));
+            self.lease = lease;
         }
     }
 
@@ -304,21 +291,17 @@ impl<'a> Supervisor<'a> {
 
     fn time_to_next_check(&self) -> Duration {
         let remaining = self.remaining_lease();
-        let next = match self.phase {
+        match self.phase {
             CommandPhase::Running => (remaining.saturating_sub(self.grace) / 8).max(MIN_CHECK_INTERVAL),
             CommandPhase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
             CommandPhase::Killed => self.kill_bound(),
-        };
-        if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next }
+        }
     }
 
     /// Sends TERM to the group when the grace period begins, and KILL when the grace period or the
-    /// lease ends. Sends no signal with `--on-lost warn`.
+    /// lease ends.
     fn check_deadline(&mut self) {
         self.kill_stalled_reaper();
-        if self.on_lost == OnLost::Warn {
-            return;
-        }
         let (name, remaining) = (self.name, self.remaining_lease());
         match self.phase {
             CommandPhase::Killed => {}
@@ -361,34 +344,20 @@ impl<'a> Supervisor<'a> {
 
     fn handle_loss(&mut self, reason: LossReason) {
         let name = self.name;
-        match (self.on_lost, self.phase) {
-            (OnLost::Warn, _) => {
-                self.warned = true;
-                self.reporter
-                    .error(format_args!("lost {name}: {}; the command continues", describe_loss(reason)));
-            }
-            (OnLost::Kill, CommandPhase::Killed) => {}
-            (OnLost::Kill, _) if self.remaining_lease().is_zero() => self.end_grace_period(),
-            (OnLost::Kill, CommandPhase::Running) => {
-                self.terminate(format_args!("lost {name}: {}", describe_loss(reason)))
-            }
-            (OnLost::Kill, CommandPhase::Terminating(_)) => {}
+        match self.phase {
+            CommandPhase::Killed => {}
+            _ if self.remaining_lease().is_zero() => self.end_grace_period(),
+            CommandPhase::Running => self.terminate(format_args!("lost {name}: {}", describe_loss(reason))),
+            CommandPhase::Terminating(_) => {}
         }
     }
 
     /// Handles a request to release the lock. The lock stays held until the command has ended.
     fn handle_revocation(&mut self) {
-        self.revoked = self.on_revoke == OnRevoke::Term;
-        match self.on_revoke {
-            OnRevoke::Term => {
-                self.child.signal(Signal::TERM);
-                self.continue_if_stopped();
-                self.reporter.note(format_args!("{} was revoked; TERM sent to the command", self.name));
-            }
-            OnRevoke::Warn => {
-                self.reporter.note(format_args!("{} was revoked; the command continues", self.name));
-            }
-        }
+        self.revoked = true;
+        self.child.signal(Signal::TERM);
+        self.continue_if_stopped();
+        self.reporter.note(format_args!("{} was revoked; TERM sent to the command", self.name));
     }
 
     fn terminate(&mut self, reason: impl std::fmt::Display) {
@@ -488,12 +457,10 @@ impl<'a> Supervisor<'a> {
         terminal.restore_foreground(self.child.group());
         if terminal::has_job_control_shell() {
             let left = format_duration(self.remaining_lease());
-            self.reporter.note(match self.on_lost {
-                OnLost::Kill => {
-                    format!("stopped; if it does not continue within {left}, {} is lost and the command is killed", self.name)
-                }
-                OnLost::Warn => format!("stopped; the lease on {} ends in {left}", self.name),
-            });
+            self.reporter.note(format_args!(
+                "stopped; if it does not continue within {left}, {} is lost and the command is killed",
+                self.name
+            ));
             if had_terminal {
                 // The other processes of a pipeline did not get the ^Z that the command got.
                 let _ = kill_current_process_group(Signal::TSTP);
@@ -502,7 +469,7 @@ impl<'a> Supervisor<'a> {
             tokio::time::sleep(STOP_BOUND).await;
             signals.discard(Signal::TSTP);
         }
-        if self.on_lost == OnLost::Kill && !self.guard.is_valid() {
+        if !self.guard.is_valid() {
             // The command must not run again, not even to clean up.
             self.end_grace_period();
             return;

@@ -7,6 +7,7 @@ use zoolock_client::RequestSession;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
+use crate::base::server_clock;
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::credentials::{Auth, split_user_and_password};
 use crate::plan::{ConnectionSettings, Endpoint};
@@ -14,6 +15,8 @@ use crate::plan::{ConnectionSettings, Endpoint};
 /// Maximum number of attempts to connect to this user's server. If the server stops during an attempt, the next attempt
 /// starts it again.
 const LOCAL_ATTEMPTS: usize = 5;
+/// Maximum time to ask for the time of the server's clock.
+const CLOCK_BOUND: Duration = Duration::from_secs(1);
 /// Maximum time to close a session.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// Maximum time to close a session without znodes, or whose server was unreachable a moment ago.
@@ -54,6 +57,14 @@ pub(crate) async fn connect_and_request<T>(
     // The session has no znodes, so a slow server need not confirm its end.
     close_quickly(zoolock).await;
     Ok(result?)
+}
+
+/// Learns the time of the server's clock, which gives the times of locks. Without an answer, such as a permission to
+/// create a znode below the root, the clock of this machine counts.
+pub(crate) async fn learn_server_clock(zoolock: &Zoolock) {
+    if let Ok(Ok(ahead)) = tokio::time::timeout(CLOCK_BOUND, zoolock.server_clock_ahead_ms()).await {
+        server_clock::set_ahead(ahead);
+    }
 }
 
 async fn connect_locally(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
@@ -165,12 +176,10 @@ fn builder(service: &ConnectionSettings) -> Result<zoolock::Builder, Failure> {
         .connect_timeout(service.connect_timeout)
         .root(&service.root)
         .token_epoch(service.token_epoch)
-        .naming(service.naming);
+        .naming(service.naming)
+        .metrics_by_lock();
     if service.kazoo_pattern {
         builder = builder.kazoo_pattern();
-    }
-    if service.metrics_by_lock {
-        builder = builder.metrics_by_lock();
     }
     if let Some(grace) = service.grace {
         builder = builder.grace(grace);

@@ -2,8 +2,8 @@
 
 use zoolock::{Entry, Snapshot};
 
-use super::text::{cut_end, width};
 use crate::observe::longest_holder;
+use crate::render::columns::{cut_end, width};
 use crate::render::status::{describe_client, note};
 
 /// Minimum width of the description of a client whose note does not fit.

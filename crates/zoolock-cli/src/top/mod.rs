@@ -9,12 +9,11 @@ mod reader;
 #[cfg(test)]
 mod samples;
 mod screen;
-mod text;
 mod view;
 mod why_window;
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use rustix::process::{Signal, kill_current_process_group};
@@ -26,13 +25,14 @@ use zoolock::{Ticket, Zoolock};
 use crate::args::{ColorWhen, TopArgs};
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::reporter::{escape_unprintable, use_color};
+use crate::base::server_clock;
 use crate::base::signals::{Signals, is_end_signal};
 use crate::base::terminal;
 use crate::plan::{ConnectionSettings, Context};
 use crate::render::remedy::AdminAction;
 use crate::render::status::describe_contender;
 use crate::render::text::TextStyle;
-use crate::service::connect::{close_quickly, connect};
+use crate::service::connect::{close_quickly, connect, learn_server_clock};
 use crate::verbs::operate::notices_break;
 use crate::verbs::why::format_chain;
 
@@ -72,11 +72,12 @@ async fn top(args: TopArgs, service: ConnectionSettings, context: &Context) -> R
             "this terminal (TERM) cannot show a full screen; `zoolock ls` prints line by line",
         ));
     }
-    if context.global.verbose > 0 && std::io::stderr().is_terminal() {
+    if context.global.verbose && std::io::stderr().is_terminal() {
         return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
     }
     // Connects before switching to full-screen mode, so that errors are printed as usual and ^C ends the process.
     let zoolock = connect(&service, &context.reporter).await?;
+    learn_server_clock(&zoolock).await;
     let outcome = show(args, service, zoolock.clone(), context.global.color).await;
     close_quickly(zoolock).await;
     outcome
@@ -298,8 +299,7 @@ async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String,
 }
 
 fn now(started: Instant) -> ScreenTime {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    ScreenTime { running: started.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+    ScreenTime { running: started.elapsed(), unix_ms: server_clock::now_ms() }
 }
 
 fn terminal_failure(error: &std::io::Error) -> Failure {

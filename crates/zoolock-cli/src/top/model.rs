@@ -7,10 +7,10 @@ use zoolock::Entry;
 
 use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
 use super::cursor::Cursor;
-use super::text::{cut_end, width};
 use super::why_window::{WhyAnswer, WhyWindow, window_columns, window_lines};
 use crate::args::ListOrder;
 use crate::observe::{ListedLock, LockList, ReadFailure, arrange, has_text};
+use crate::render::columns::{cut_end, width};
 use crate::render::remedy::AdminAction;
 use crate::render::status::describe_contender;
 use crate::render::text::lock_name;

@@ -15,9 +15,9 @@ use zoolock::{Deadlock, Entry, Snapshot};
 
 use super::contender::{fit_contender, fit_holders};
 use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, Outage, QueuePane, ScreenModel};
-use super::text::{cut_beginning, cut_end, format_rate, width, wrap};
 use crate::base::duration::{format_duration, format_milliseconds};
 use crate::observe::{ListedLock, ReadFailure, earliest_grant};
+use crate::render::columns::{cut_beginning, cut_end, format_rate, width, wrap};
 use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::status::{describe_program, note};
 use crate::render::text::describe_role;

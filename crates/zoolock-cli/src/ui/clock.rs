@@ -1,11 +1,6 @@
 //! The current time, and formats of times on the pages.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Returns the Unix time in milliseconds.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
-}
+pub(super) use crate::base::server_clock::now_ms;
 
 /// Formats a time as ISO 8601. Returns `None` for a year of five digits, which any client can write into its znode.
 pub(super) fn format_iso(ms: u64) -> Option<String> {

@@ -37,7 +37,7 @@ use crate::local::ServerKeeper;
 use crate::local::limits::{raise_file_limit, spare_files};
 use crate::plan::{ConnectionSettings, Context};
 use crate::render::text::print;
-use crate::service::connect::{close, connect};
+use crate::service::connect::{close, connect, learn_server_clock};
 
 /// State shared by all requests.
 #[derive(Clone)]
@@ -91,6 +91,7 @@ async fn ui(args: UiArgs, service: ConnectionSettings, reporter: &Arc<Reporter>)
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let zoolock = connect(&service, reporter).await?;
+    learn_server_clock(&zoolock).await;
     let _keeper = ServerKeeper::start_for(&service, reporter);
     warn_if_exposed(address, reporter);
     let (stopping, stop) = watch::channel(false);

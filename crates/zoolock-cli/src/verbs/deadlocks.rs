@@ -8,7 +8,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::plan::{ConnectionSettings, Context};
 use crate::render::deadlock::{SESSIONS, format_deadlock, is_certain};
 use crate::render::text::{TextStyle, format_json, print};
-use crate::service::connect::connect_and_request;
+use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::MissingLock;
 
 #[derive(Serialize)]
@@ -26,7 +26,10 @@ impl DeadlocksArgs {
             let deadlocks = zoolock.deadlocks(prefix).await?;
             let missing = match deadlocks.is_empty() {
                 true => MissingLock::find_root(zoolock, prefix, service).await?,
-                false => None,
+                false => {
+                    learn_server_clock(zoolock).await;
+                    None
+                }
             };
             Ok((deadlocks, missing))
         })

@@ -9,6 +9,7 @@ use crate::args::HistoryArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::Context;
+use crate::render::columns;
 use crate::render::history::{describe_contender, describe_origin, format_line, format_time};
 use crate::render::text::{TextStyle, format_json, format_table, lock_name, print, wrap_text};
 use crate::service::connect::connect_and_request;
@@ -83,7 +84,7 @@ impl HistoryArgs {
             .collect();
         let width = TextStyle::of_stdout(global.color).width;
         let table = format_table(&header, &rows, &TextStyle::of_stdout(global.color).uncut());
-        let is_too_wide = |width: usize| table.lines().skip(1).any(|line| line.chars().count() > width);
+        let is_too_wide = |columns: usize| table.lines().skip(1).any(|line| columns::width(line) > columns);
         // A line that is cut would hide who acted, and why.
         let line = |event: &HistoryEvent| {
             let lock = escape_unprintable(lock_name(&event.lock, &service.root));

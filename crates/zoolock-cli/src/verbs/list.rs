@@ -1,7 +1,6 @@
 //! `zoolock ls` and `zoolock show`: holders and waiters of locks.
 
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use zoolock::{Entry, HistoryEvent, Snapshot};
@@ -9,6 +8,7 @@ use zoolock::{Entry, HistoryEvent, Snapshot};
 use crate::args::{ColorWhen, LsArgs, ShowArgs};
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::base::server_clock;
 use crate::observe::{LockList, longest_holder, longest_wait};
 use crate::plan::selection::ListSelection;
 use crate::plan::{ConnectionSettings, Context};
@@ -19,7 +19,7 @@ use crate::render::text::{
     TextStyle, describe_role, format_age, format_asked, format_held, format_json, format_table,
     format_time_since, lock_name, print, wrap_text,
 };
-use crate::service::connect::connect_and_request;
+use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
 impl LsArgs {
@@ -56,14 +56,17 @@ async fn ls(
         let deadlocks = if json { Ok(Vec::new()) } else { zoolock.deadlocks_among(&locks).await };
         let missing = match locks.is_empty() {
             true => Some(MissingLock::find_prefix(zoolock, prefix, service).await?),
-            false => None,
+            false => {
+                learn_server_clock(zoolock).await;
+                None
+            }
         };
         Ok((locks, deadlocks, missing))
     })
     .await?;
     let found = locks.len();
     let list = LockList::of(locks);
-    let locks = selection.apply(&list, now_ms());
+    let locks = selection.apply(&list, server_clock::now_ms());
     if json {
         let first_waiter = |lock: &Snapshot| {
             let mut lock = lock.clone();
@@ -150,6 +153,9 @@ async fn show(
         let history = zoolock.history(Some(name), SHOWN_EVENTS).await.ok();
         complete_previous(&mut lock, history.as_deref().unwrap_or_default());
         let missing = MissingLock::find(zoolock, name, &lock, service).await?;
+        if missing.is_none() {
+            learn_server_clock(zoolock).await;
+        }
         Ok((lock, history, missing))
     })
     .await?;
@@ -206,7 +212,9 @@ async fn show(
         }
         None => {}
     }
-    let _ = writeln!(text, "  last end  {}", describe_previous(&lock));
+    if let Some(end) = describe_previous(&lock) {
+        let _ = writeln!(text, "  last end  {end}");
+    }
     if history.is_none() {
         text.push_str("  history   it cannot be read\n");
     }
@@ -253,12 +261,12 @@ async fn show(
     printed
 }
 
-/// Describes how the previous holder ended.
-fn describe_previous(lock: &Snapshot) -> String {
-    let word = lock.previous;
-    match lock.previous_number {
-        Some(number) => format!("{word} (number {number}, the last that is recorded)"),
-        None => format!("{word}: no record of the last end was found"),
+/// Describes how the previous holder ended, if that is recorded.
+fn describe_previous(lock: &Snapshot) -> Option<String> {
+    match (lock.previous, lock.previous_number) {
+        (word, Some(number)) => Some(format!("{word} (number {number}, the last that is recorded)")),
+        ("unknown", None) => None,
+        (word, None) => Some(word.to_owned()),
     }
 }
 
@@ -314,12 +322,6 @@ fn describe_in_list(entry: &Entry) -> String {
 fn describe_with_stay(entry: &Entry) -> String {
     let stays = if entry.persistent { "; persistent znode, remains until it is deleted" } else { "" };
     describe_contender(entry) + stays
-}
-
-/// Returns the current Unix time in milliseconds.
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Minimum terminal width in columns for the column `LONGEST`.

@@ -12,7 +12,7 @@ use crate::render::deadlock::{format_ending, format_since};
 use crate::render::remedy::Remedy;
 use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
-use crate::service::connect::connect_and_request;
+use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
 impl WhyArgs {
@@ -25,6 +25,7 @@ impl WhyArgs {
         let (why, missing) = connect_and_request(service, reporter, async |zoolock| {
             let why = zoolock.why(name).await?;
             if !why.chain.is_empty() {
+                learn_server_clock(zoolock).await;
                 return Ok((why, None));
             }
             let lock = zoolock.mutex(name).snapshot().await?;

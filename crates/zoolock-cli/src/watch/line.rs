@@ -12,7 +12,7 @@ use crate::base::duration::format_duration;
 use crate::base::reporter::escape_unprintable;
 use crate::render::history::describe_origin;
 use crate::render::status::describe_contender;
-use crate::render::text::{TextStyle, cut_to_width, describe_role, format_json_line};
+use crate::render::text::{TextStyle, describe_role, format_json_line};
 
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
@@ -94,10 +94,10 @@ pub(super) fn format_text(WatchEvent { diff: event, by }: &WatchEvent, style: &T
         "granted" => GREEN,
         "gone" | "broken" | "unseen" | "asked" => YELLOW,
         "crashed" | "panicked" | "unreachable" => RED,
-        _ => return format!("{}\n", cut_to_width(line.trim_end(), style.width)),
+        _ => return format!("{}\n", style.cut(line.trim_end())),
     };
     // Colors are added after the cut, because escape sequences take no columns.
-    format!("{}\n", style.colorize(color, &cut_to_width(line.trim_end(), style.width)))
+    format!("{}\n", style.colorize(color, &style.cut(line.trim_end())))
 }
 
 fn time_of_day(ms: u64) -> String {

@@ -26,13 +26,12 @@ fn usage_errors_exit_64_without_connecting() {
         (&["watch", ".."], ".."),
         (&["why", "a//b"], "a//b"),
         (&["deadlocks", ".."], ".."),
-        (&["run", "--owner", "two words", "a", "--", "true"], "two words"),
+        (&["ZOOLOCK_OWNER=two words", "run", "a", "--", "true"], "two words"),
         (&["run", "--permits", "3", "a", "b", "--", "true"], "a b"),
-        (&["run", "--take", "3", "a", "--", "true"], "--permits"),
-        (&["run", "--shared", "--take", "3", "a", "--", "true"], "--take"),
-        (&["run", "--shared", "--write", "a", "--", "true"], "--write"),
+        (&["run", "--permits", "4/3", "a", "--", "true"], "--permits 4/3"),
+        (&["run", "--naming", "native,w", "a", "--", "true"], "rw and kazoo-pattern"),
         (&["break", "a", "--token", "17"], "17"),
-        (&["run", "a"], "CMD"),
+        (&["run", "a"], "zoolock run a -- CMD"),
         (&["run", "--", "true"], "NAME"),
         (&["run", "--timeout", "soon", "a", "--", "true"], "soon"),
         (&["run", "--try", "--timeout", "1s", "a", "--", "true"], "--timeout"),
@@ -129,13 +128,13 @@ fn unreachable_server_exits_69_and_is_named() {
         .expect("address of the listener")
         .to_string();
     for hosts in ["no-such-host.invalid:2181", closed.as_str()] {
-        let done = sandbox.output(&["ls", "--connect-timeout", "500ms", "--connect", hosts]);
+        let done = sandbox.output(&["ls", "ZOOLOCK_CONNECT_TIMEOUT=500ms", "--connect", hosts]);
         assert_refused(&done, 69, hosts);
-        for flags in [["--connect-timeout", "500ms"], ["--timeout", "500ms"]] {
-            let command = [&["run"][..], &flags, &["--connect", hosts, "x", "--", "touch", "ran"]].concat();
+        for flags in [&["ZOOLOCK_CONNECT_TIMEOUT=500ms"][..], &["--timeout", "500ms"]] {
+            let command = [&["run"][..], flags, &["--connect", hosts, "x", "--", "touch", "ran"]].concat();
             let done = sandbox.output(&command);
             assert_refused(&done, 69, hosts);
-            // Each flag limits the attempt to 500 ms, also without the other flag.
+            // Each setting limits the attempt to 500 ms, also without the other.
             assert!(done.stderr.contains("within 500ms"), "{done:?}");
             let cause = if hosts == closed { "refused" } else { "does not resolve" };
             assert!(done.stderr.contains(cause), "{done:?}");
@@ -158,7 +157,7 @@ fn non_zookeeper_server_exits_69() {
             });
         }
     });
-    let done = sandbox.output(&["ls", "--connect-timeout", "1s", "--connect", &hosts]);
+    let done = sandbox.output(&["ls", "ZOOLOCK_CONNECT_TIMEOUT=1s", "--connect", &hosts]);
     assert_refused(&done, 69, &hosts);
 }
 
@@ -168,7 +167,8 @@ fn server_that_closes_connections_is_reported_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port bound");
     let hosts = listener.local_addr().expect("address of the listener").to_string();
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let done = sandbox.output(&["run", "--connect-timeout", "500ms", "--connect", &hosts, "x", "--", "true"]);
+    let done =
+        sandbox.output(&["run", "ZOOLOCK_CONNECT_TIMEOUT=500ms", "--connect", &hosts, "x", "--", "true"]);
     assert_refused(&done, 69, "closes it without an answer");
     assert!(done.stderr.contains("server's log") && !done.stderr.contains("check the address"), "{done:?}");
 }

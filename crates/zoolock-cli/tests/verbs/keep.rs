@@ -104,8 +104,7 @@ fn keeper_restarts_command_after_losing_lock() {
         "--keep",
         "--session-timeout",
         "6s",
-        "--connect-timeout",
-        "1s",
+        "ZOOLOCK_CONNECT_TIMEOUT=1s",
         "--connect",
         address.as_str(),
     ];
@@ -156,7 +155,7 @@ fn revoked_keeper_hands_over() {
 #[test]
 fn flags_that_conflict_with_keep_are_refused() {
     let sandbox = Sandbox::new();
-    for flags in [&["--try"][..], &["--timeout", "1s"], &["--on-busy-exit", "0"], &["--on-lost", "warn"]] {
+    for flags in [&["--try"][..], &["--timeout", "1s"], &["--on-busy-exit", "0"]] {
         let done = sandbox.output(&[&["run", "--keep"], flags, &["x", "--", "true"]].concat());
         assert_eq!(done.code, 64, "{done:?}");
     }

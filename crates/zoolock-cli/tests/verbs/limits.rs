@@ -74,7 +74,7 @@ fn refused_process_or_thread_names_the_limit() {
     let Some(user) = User::new(61_301, "refused_process_or_thread_names_the_limit") else { return };
     let (_server, address) = start_server(&user.sandbox);
     let by_name = address.replace("127.0.0.1", "localhost");
-    let common = ["--connect-timeout", "10s", "--timeout", "20s"];
+    let common = ["--timeout", "20s"];
     for address in [address, by_name] {
         let connect = ["--connect", &address, "-v"];
         let run = [&["run"], &connect[..], &common, &["x", "--", "true"]].concat();

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::locks::{connect, until_queued};
+use zoolock_tests::skip::Availability;
 use zoolock_tests::{on_both_servers, tree};
 
-use crate::common::{Lines, Running, Sandbox, start_server};
+use crate::common::{CommandOutput, Lines, Running, Sandbox, start_server};
 
 #[test]
 fn held_lock_is_listed_and_shown() {
@@ -188,4 +189,51 @@ fn unwritable_stdout_exits_74() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has /dev/full");
     let done = sandbox.zoolock(["ls", "--json"]).stdout(full).output().expect("zoolock starts");
     assert_eq!(done.status.code(), Some(74), "{done:?}");
+}
+
+/// Runs zoolock on a machine whose clock is wrong by this time, such as `+3h`.
+fn with_wrong_clock(sandbox: &Sandbox, wrong: &str, args: &[&str]) -> CommandOutput {
+    let mut command = sandbox.command("faketime");
+    command.args(["-f", wrong, env!("CARGO_BIN_EXE_zoolock")]).args(args);
+    // Only the time of the day is wrong.
+    command.envs(["FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"].map(|name| (name, "1")));
+    CommandOutput::from(command.output().expect("faketime starts"))
+}
+
+#[test]
+fn times_of_locks_are_by_the_clock_of_the_server() {
+    let sandbox = Sandbox::new();
+    let found = sandbox.command("sh").args(["-c", "command -v faketime"]).output().expect("sh starts");
+    let availability = match found.status.success() {
+        true => Availability::Available,
+        false => Availability::Missing("no faketime here".to_owned()),
+    };
+    if !availability.or_skip("times of locks on a machine whose clock is wrong") {
+        return;
+    }
+    let (_server, address) = start_server(&sandbox);
+    let service = ["--connect", address.as_str()];
+    let mut holder = sandbox.start_piped(&[&["hold", "x"], &service[..]].concat());
+    Lines::of(holder.take_stdout()).next();
+    for wrong in ["+30h", "-30h"] {
+        for (args, expected) in [
+            (&["ls"][..], "x"),
+            (&["show", "x"], "held for"),
+            (&["why", "x"], "x is held by"),
+            (&["ls", "--json"], "held_since_ms"),
+        ] {
+            let done = with_wrong_clock(&sandbox, wrong, &[args, &service[..]].concat());
+            assert!(done.code == 0 && done.stdout.contains(expected), "{wrong} {args:?}: {done:?}");
+            let has_days = done.stdout.split([' ', '\n', ';']).any(|word| word.starts_with("1d0"));
+            assert!(!has_days, "{wrong} {args:?}: {done:?}");
+        }
+        let old = with_wrong_clock(&sandbox, wrong, &[&["ls", "--older", "1d"], &service[..]].concat());
+        assert!(old.code == 0 && old.stderr.contains("none of the 1 locks is selected"), "{wrong}: {old:?}");
+        let young = with_wrong_clock(&sandbox, wrong, &[&["ls", "--older", "0s"], &service[..]].concat());
+        assert!(young.stdout.contains("\nx "), "{wrong}: {young:?}");
+    }
+    let all = sandbox.output(&[&["ls", "/"], &service[..]].concat());
+    assert!(!all.stdout.contains("clock"), "the znode that shows the clock is left: {all:?}");
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
 }

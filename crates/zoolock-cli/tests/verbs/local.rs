@@ -160,7 +160,7 @@ for side in a b; do
 done
 ZOOLOCK_STATE_DIR=$PWD/a/state "$0" run x -- sh -c 'echo > held; until [ -e done ]; do sleep 0.1; done' &
 until [ -e held ]; do kill -0 $! || exit 1; sleep 0.1; done
-ZOOLOCK_STATE_DIR=$PWD/b/state "$0" --connect-timeout 1s run --try x -- true
+ZOOLOCK_STATE_DIR=$PWD/b/state ZOOLOCK_CONNECT_TIMEOUT=1s "$0" run --try x -- true
 second=$?
 echo > done
 wait $!
@@ -437,7 +437,7 @@ fn socket_can_be_named_in_a_connect_string() {
     let address = format!("unix:{}", status["socket"].as_str().expect("the server has a socket"));
     let done = sandbox.output(&["--connect", &address, "run", "x", "--", "true"]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-    let done = sandbox.output(&["--connect", "unix:/nowhere", "--connect-timeout", "500ms", "ls"]);
+    let done = sandbox.output(&["--connect", "unix:/nowhere", "ZOOLOCK_CONNECT_TIMEOUT=500ms", "ls"]);
     assert_eq!(done.code, 69, "{done:?}");
     assert!(done.stderr.contains("unix:/nowhere") && done.stderr.contains("No such file"), "{done:?}");
     let done = sandbox.output(&["--connect", "unix:nowhere", "ls"]);
@@ -516,7 +516,7 @@ fn take_server_lock(sandbox: &Sandbox) -> File {
 fn server_that_is_not_ready_is_reported() {
     let sandbox = Sandbox::new();
     let _lock = take_server_lock(&sandbox);
-    let done = sandbox.output(&["ls", "--connect-timeout", "300ms"]);
+    let done = sandbox.output(&["ls", "ZOOLOCK_CONNECT_TIMEOUT=300ms"]);
     assert_eq!(done.code, 69, "{done:?}");
     assert!(done.stderr.contains("not ready within 300ms; run the command again"), "{done:?}");
 }
@@ -537,7 +537,7 @@ fn stop_is_advised_only_for_another_version() {
         let server = format!("{} 7 {version} {} - {boot} host\n", process.0.id(), namespace.display());
         std::fs::write(sandbox.state().join("server"), server).expect("file written");
         for args in [&["ls"][..], &["run", "x", "--", "true"]] {
-            let done = sandbox.output(&[&["--connect-timeout", "500ms"], args].concat());
+            let done = sandbox.output(&[&["ZOOLOCK_CONNECT_TIMEOUT=500ms"], args].concat());
             assert_eq!(done.code, 69, "{done:?}");
             assert!(done.stderr.contains("closes it without an answer"), "{done:?}");
             assert!(!done.stderr.contains("check the address"), "{done:?}");

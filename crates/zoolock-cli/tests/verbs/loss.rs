@@ -126,23 +126,6 @@ fn group_gets_its_grace_after_command_ends() {
 }
 
 #[test]
-fn command_finishes_with_on_lost_warn() {
-    let sandbox = Sandbox::new();
-    let (server, address) = start_server(&sandbox);
-    let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done; exit 4";
-    let mut running = run(&sandbox, &address, &[SESSION_FLAG, "--on-lost", "warn"], script);
-    let child = sandbox.wait_for_file("child");
-    server.signal(Signal::STOP);
-    let mut stderr = running.take_stderr();
-    let mut printed = String::new();
-    read_until(&mut stderr, &mut printed, "the command continues");
-    assert!(is_alive(&child));
-    std::fs::write(sandbox.path("go"), "").expect("file written");
-    assert_eq!(running.code(), 4, "{printed}");
-    server.signal(Signal::CONT);
-}
-
-#[test]
 fn short_outage_keeps_the_lock() {
     let sandbox = Sandbox::new();
     let (server, address) = start_server(&sandbox);

@@ -29,16 +29,18 @@ fn metrics_address(mut stderr: impl BufRead) -> String {
 }
 
 #[test]
-fn holder_serves_its_metrics() {
+fn holder_serves_metrics_with_the_path_of_its_lock() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.start_piped(&["hold", "--metrics", "127.0.0.1:0", "x"]);
     let address = metrics_address(holder.take_stderr());
     sandbox.wait_for_contenders("x", 1);
-    wait_until("the lock is held", || scrape(&address).contains("zoolock_holding{kind=\"mutex\"} 1"));
+    wait_until("the lock is held", || {
+        scrape(&address).contains("zoolock_holding{kind=\"mutex\",lock=\"/locks/x\"} 1")
+    });
     let shown = scrape(&address);
     for line in [
         "# TYPE zoolock_acquire_seconds histogram",
-        "zoolock_acquire_seconds_count{kind=\"mutex\",outcome=\"acquired\"} 1",
+        "zoolock_acquire_seconds_count{kind=\"mutex\",lock=\"/locks/x\",outcome=\"acquired\"} 1",
         "zoolock_sessions_alive 1",
     ] {
         assert!(shown.lines().any(|it| it == line), "{line}\n{shown}");
@@ -59,18 +61,6 @@ fn metrics_of_holder_have_limits() {
     let refused = exchange(address, &request("PUT", "/metrics"));
     assert!(refused.starts_with("HTTP/1.1 405") && refused.contains("\r\nallow: GET,HEAD\r\n"), "{refused}");
     assert!(exchange(address, &request("GET", "/")).starts_with("HTTP/1.1 404"));
-    holder.end_of_input();
-    assert_eq!(holder.code(), 0);
-}
-
-#[test]
-fn metrics_by_lock_adds_path_label() {
-    let sandbox = Sandbox::new();
-    let line = ["hold", "--metrics", "127.0.0.1:0", "--metrics-by-lock", "x"];
-    let mut holder = sandbox.start_piped(&line);
-    let address = metrics_address(holder.take_stderr());
-    let series = "zoolock_holding{kind=\"mutex\",lock=\"/locks/x\"} 1";
-    wait_until("the lock is held", || scrape(&address).lines().any(|line| line == series));
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
 }
@@ -115,7 +105,7 @@ fn collector() -> (String, Receiver<(String, Value)>) {
 fn collector_receives_final_metrics() {
     let sandbox = Sandbox::new();
     let (url, received) = collector();
-    let done = sandbox.output(&["run", "--otlp", &url, "x", "--", "true"]);
+    let done = sandbox.output(&[&format!("ZOOLOCK_OTLP={url}"), "run", "x", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
     let (head, last) = received.try_iter().last().expect("metrics are pushed before zoolock ends");
     assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n") && head.contains("application/json"), "{head}");
@@ -136,9 +126,9 @@ fn collector_receives_final_metrics() {
 fn missing_collector_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let done = sandbox.output(&["run", "--otlp", &format!("http://{closed}"), "x", "--", "touch", "ran"]);
+    let done = sandbox.output(&[&format!("ZOOLOCK_OTLP=http://{closed}"), "run", "x", "--", "touch", "ran"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(sandbox.path("ran").exists() && done.stderr.contains("--otlp"), "{done:?}");
+    assert!(sandbox.path("ran").exists() && done.stderr.contains("ZOOLOCK_OTLP"), "{done:?}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
 }
 
 #[test]
-fn owner_comes_from_environment_or_flag() {
+fn owner_comes_from_environment() {
     let sandbox = Sandbox::new();
     let owner_of = |args: &[&str], owner: &str| {
         let mut command = sandbox.zoolock(args);
@@ -78,7 +78,6 @@ fn owner_comes_from_environment_or_flag() {
     };
     let script = ["--", "sh", "-c", "echo $ZOOLOCK_OWNER"];
     assert_eq!(owner_of(&[&["run", "x"], &script[..]].concat(), "job-7"), "job-7");
-    assert_eq!(owner_of(&[&["run", "x", "--owner", "job-8"], &script[..]].concat(), "job-7"), "job-8");
     let (one, two) = (
         owner_of(&[&["run", "x"], &script[..]].concat(), ""),
         sandbox.output(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_OWNER"]),
@@ -116,7 +115,7 @@ fn copied_command_reaches_the_same_lock() {
     let sandbox = Sandbox::new();
     let (_server, address) = start_server(&sandbox);
     let auth = format!("digest:@{}", sandbox.write_private("credentials", "me:pw\n"));
-    let flags = ["--connect", &address, "--root", "/it's here", "--token-epoch", "3", "--auth", &auth];
+    let flags = ["--connect", &address, "--root", "/it's here", "--auth", &auth];
     let run = |line: &str| {
         let line = line.replacen("zoolock", env!("CARGO_BIN_EXE_zoolock"), 1);
         CommandOutput::from(sandbox.command("sh").args(["-c", &line]).output().expect("sh starts"))
@@ -185,8 +184,8 @@ fn lock_of_outer_command_is_refused() {
         (&["x"], "$ZL hold x", "x"),
         (&["y", "x"], "$ZL run /locks/x -- touch ran", "/locks/x"),
         (&["--shared", "x"], "$ZL run x -- touch ran", "x"),
-        (&["--shared", "y", "x"], "$ZL run --write --try x -- touch ran", "x"),
-        (&["--permits", "3", "--take", "2", "s"], "$ZL run --permits 3 --take 2 s -- touch ran", "s"),
+        (&["--shared", "y", "x"], "$ZL run --naming native,rw --try x -- touch ran", "x"),
+        (&["--permits", "2/3", "s"], "$ZL run --permits 2/3 s -- touch ran", "s"),
         (&["--naming", "curator", "c"], "$ZL run --naming curator --try c -- touch ran", "c"),
         (&["--naming", "kazoo", "k"], "$ZL run --naming kazoo k -- touch ran", "k"),
     ] {
@@ -203,7 +202,7 @@ fn lock_beside_outer_command_is_granted() {
     for (outer, script) in [
         (&["--shared", "x"][..], "$ZL run --shared --try x -- true"),
         (&["--shared", "x"], "$ZL run --shared x -- $ZL run --shared x -- true"),
-        (&["--permits", "3", "--take", "2", "s"], "$ZL run --permits 3 s -- true"),
+        (&["--permits", "2/3", "s"], "$ZL run --permits 3 s -- true"),
         (&["x"], "$ZL run --try y -- true && $ZL run --try y -- true"),
         // Below another root, and on another server, `x` is another lock.
         (&["x"], "$ZL run --root /other --try x -- true"),
@@ -220,7 +219,7 @@ fn lock_beside_outer_command_is_granted() {
 fn wait_behind_waiter_for_outer_is_refused() {
     let script =
         |flags: &str| format!("while [ ! -e queued ]; do sleep 0.02; done; $ZL run {flags} x -- touch ran");
-    for (flags, rival) in [("--shared", &[][..]), ("--permits 3", &["--permits", "3", "--take", "3"])] {
+    for (flags, rival) in [("--shared", &[][..]), ("--permits 3", &["--permits", "3/3"])] {
         for inner in ["", "--try --on-busy-exit 0 "] {
             let sandbox = Sandbox::new();
             let outer: Vec<&str> = flags.split(' ').chain(["x"]).collect();

@@ -21,7 +21,7 @@ const CALLS: [&[&str]; 5] = [
 
 /// Starts a call for the lock `x`.
 fn call(sandbox: &Sandbox, address: &str, call: &[&str]) -> Running {
-    let service = ["--connect", address, "--connect-timeout", "2s", "x"];
+    let service = ["--connect", address, "ZOOLOCK_CONNECT_TIMEOUT=2s", "x"];
     let command: &[&str] = if call[0] == "run" { &["--", "touch", "ran"] } else { &[] };
     sandbox.start_piped(&[call, &service, command].concat())
 }

@@ -48,9 +48,7 @@ fn command_dies_when_zoolock_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = start_server(&sandbox);
     rounds(|round| {
-        // `--on-lost warn` must not save the command, because zoolock is dead and cannot warn.
-        let flags: &[&str] = if round % 3 == 2 { &["--on-lost", "warn"] } else { &[] };
-        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), flags);
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
         let reaper = tree.reaper();
         let begun = SystemTime::now();
         tree.zoolock.signal(Signal::KILL);

@@ -168,7 +168,7 @@ fn required_accounts_are_enforced() {
     let auth = format!("digest:@{credentials}");
     let done = sandbox.output(&["ls", "--connect", &addr, "--auth", &auth]);
     assert_eq!(done.code, 0, "{done:?}");
-    let done = sandbox.output(&["ls", "--connect", &addr, "--connect-timeout", "2s"]);
+    let done = sandbox.output(&["ls", "--connect", &addr, "ZOOLOCK_CONNECT_TIMEOUT=2s"]);
     assert_eq!(done.code, 77, "{done:?}");
     std::fs::write(&credentials, "me:wp\n").expect("file written");
     let done = sandbox.output(&["ls", "--connect", &addr, "--auth", &auth]);

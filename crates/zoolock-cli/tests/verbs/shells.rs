@@ -84,7 +84,7 @@ fn test_completion(shell: &str, file: &str, start: &str, load: &str) {
     let offered = terminal.type_until("zoolock r\t\t", &["resize", "revoke", "run"]);
     assert!(!offered.contains("reap"), "a hidden command is offered: {offered}");
     terminal.type_until("\x15zoolock run --on-b\t", &["--on-busy-exit"]);
-    terminal.type_until("\x15zoolock run --on-lost \t\t", &["kill", "warn"]);
+    terminal.type_until("\x15zoolock run --color \t\t", &["always", "never"]);
 }
 
 #[test]

@@ -3,4 +3,5 @@
 pub(crate) mod graph;
 pub(crate) mod history;
 pub(crate) mod operate;
+pub(crate) mod server_clock;
 pub(crate) mod snapshot;

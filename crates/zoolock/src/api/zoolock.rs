@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::admin::graph::{self, Deadlock, WaitChain, WaitGraph};
-use crate::admin::history;
 use crate::admin::snapshot::{self, Snapshot};
+use crate::admin::{history, server_clock};
 use crate::api::builder::Builder;
 use crate::api::guard::Guard;
 use crate::api::handle::Handle;
@@ -187,6 +187,16 @@ impl Zoolock {
     /// [`Error::Invalid`] for a bad name, [`Error::Unavailable`], [`Error::Denied`].
     pub async fn history(&self, name: Option<&str>, max: usize) -> Result<Vec<HistoryEvent>, Error> {
         history::read(&self.context, name, max).await
+    }
+
+    /// Returns how far the server's clock is ahead of this machine's clock, in milliseconds; negative if it is behind, and 0
+    /// if the difference is shorter than the request took. The server gives the times of a [`Snapshot`] by its clock.
+    /// Creates an ephemeral znode below the root, and deletes it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Denied`].
+    pub async fn server_clock_ahead_ms(&self) -> Result<i64, Error> {
+        server_clock::read_ahead_ms(&self.context).await
     }
 
     /// Returns the session timeout that the server granted, or the shortest one of several

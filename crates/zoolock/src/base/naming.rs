@@ -96,7 +96,7 @@ fn remedy_for_others(viewer: &Name, ignored: &Name) -> &'static str {
     let has_lock = matches!(ignored.spelling, Spelling::Lock | Spelling::CuratorLock | Spelling::UnknownLock);
     if viewer.family() == Family::Kazoo && has_lock {
         return "if all contenders with kazoo's names pass extra_lock_patterns=[\"lock-\"] or are zoolock clients, set \
-                kazoo_pattern (--kazoo-pattern); else no naming scheme helps: give one of them another lock";
+                kazoo_pattern (kazoo-pattern in --naming); else no naming scheme helps: give one of them another lock";
     }
     "no naming scheme of zoolock changes that: give one of them another lock, or move its users to zoolock"
 }
@@ -131,13 +131,13 @@ fn remedy_for_us(spelling: Spelling, theirs: Family, role: Role) -> String {
     match spelling {
         Spelling::Lock => "take it as a mutex, under the naming native".to_owned(),
         Spelling::Marked if role == Role::Exclusive => {
-            "take it as the writer of a read/write lock (--write)".to_owned()
+            "take it as the writer of a read/write lock (--naming native,rw)".to_owned()
         }
         Spelling::Marked => "take it as a read/write lock, under the naming native".to_owned(),
         Spelling::CuratorLock | Spelling::CuratorMarked => "use the naming curator".to_owned(),
         Spelling::Kazoo if theirs == Family::Kazoo => {
             "use the naming kazoo; or give every kazoo client here extra_lock_patterns=[\"lock-\"], and set \
-             kazoo_pattern (--kazoo-pattern)"
+             kazoo_pattern (kazoo-pattern in --naming)"
                 .to_owned()
         }
         Spelling::Kazoo => "use the naming kazoo".to_owned(),
@@ -164,7 +164,7 @@ mod tests {
                 "a lock of kazoo (number 0000000003) ignores the znode of a mutex of zoolock (or .NET) (number \
                  0000000005), unless its clients pass extra_lock_patterns=[\"lock-\"], so both may hold the lock at once; \
                  for zoolock's clients: use the naming kazoo; or give every kazoo client here \
-                 extra_lock_patterns=[\"lock-\"], and set kazoo_pattern (--kazoo-pattern)"
+                 extra_lock_patterns=[\"lock-\"], and set kazoo_pattern (kazoo-pattern in --naming)"
             )
         );
         assert_eq!(
@@ -184,7 +184,10 @@ mod tests {
         );
         let writer = format!("_c_{HEX}-__WRIT__0000000004");
         let mixed = message(&[&writer, "lock-0000000005"]).expect("contenders ignore each other");
-        assert!(mixed.ends_with("clients: take it as the writer of a read/write lock (--write)"), "{mixed}");
+        assert!(
+            mixed.ends_with("clients: take it as the writer of a read/write lock (--naming native,rw)"),
+            "{mixed}"
+        );
         for friends in
             [&[curator.as_str(), "lock-0000000005"][..], &[&kazoo], &["x-1-0000000001", &curator], &[]]
         {

@@ -192,9 +192,6 @@ fn zoolock_run_command(
     let timeout = format!("{session}s");
     let mut command = commands::zoolock_command(&settings.zoolock, &settings.dir);
     command.args(["run", "--session-timeout", &timeout, "--connect", address, lock]);
-    if settings.broken == Some(LossBug::NeverLost) {
-        command.args(["--on-lost", "warn"]);
-    }
     command.args(["--", "sh", "-c", COMMAND]).env("FIFO", fifo);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command

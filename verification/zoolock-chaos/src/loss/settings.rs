@@ -61,7 +61,7 @@ impl LossFault {
 /// A deliberate bug of the holders, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LossBug {
-    /// Holders report their guards as valid in any case, and commands continue after the loss.
+    /// Holders report their guards as valid in any case.
     NeverLost,
 }
 

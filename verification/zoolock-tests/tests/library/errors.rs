@@ -171,7 +171,8 @@ async fn messages_of_commands(connect: &str) -> Vec<(String, String)> {
     let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     let mut messages = Vec::new();
     for arguments in COMMANDS {
-        let mut command = zoolock.command(["--connect", connect, "--connect-timeout", "500ms"]);
+        let mut command = zoolock.command(["--connect", connect]);
+        command.env("ZOOLOCK_CONNECT_TIMEOUT", "500ms");
         let done = finish_in_time(command.args(arguments).stdin(Stdio::null()).output())
             .await
             .expect("command runs");

@@ -86,7 +86,7 @@ async fn locks_belong_to_the_sasl_user() {
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("permissions set");
     let auth = format!("sasl:@{}", file.display());
     for args in [&["run", "nightly", "--", "true"][..], &["ls"], &["doctor"]] {
-        let mut command = zoolock.command([&["-vvv"], args].concat());
+        let mut command = zoolock.command([&["-v"], args].concat());
         command.env("ZOOLOCK_CONNECT", apache.addr()).env("ZOOLOCK_AUTH", &auth);
         let done = command.output().await.expect("command runs");
         let said = String::from_utf8_lossy(&done.stderr);

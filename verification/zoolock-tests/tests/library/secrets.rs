@@ -139,7 +139,7 @@ on_both_servers!(command_shows_no_password, |place| async move {
     ] {
         let all = if inherited { look.to_owned() } else { format!("env; {look}") };
         let mut command =
-            zoolock.command(["-vvv", "--auth", &source, "run", "nightly", "--", "sh", "-c", &all]);
+            zoolock.command(["-v", "--auth", &source, "run", "nightly", "--", "sh", "-c", &all]);
         command.env("ZOOLOCK_CONNECT", place.connect_string());
         if inherited {
             command.env("THE_SECRET", format!("jobs:{PASSWORD}"));

@@ -5,10 +5,10 @@ use zoolock::Snapshot;
 
 use super::super::contender::fit_holders;
 use super::super::model::{ORDERS, ScreenModel};
-use super::super::text::{cut_beginning, format_rate};
 use super::{BOLD, Canvas, find_trouble, format_held, format_time_since};
 use crate::args::ListOrder;
 use crate::observe::{ListedLock, longest_holder, longest_wait};
+use crate::render::columns::{cut_beginning, format_rate};
 
 /// Minimum width of a screen that shows both the longest wait and the rate.
 const WIDE: usize = 100;

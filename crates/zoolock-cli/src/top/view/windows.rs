@@ -6,9 +6,9 @@ use ratatui::widgets::{Block, Clear, Widget};
 
 use super::super::confirmation::{BREAK_WORD, Confirmation};
 use super::super::model::ScreenModel;
-use super::super::text::cut_beginning;
 use super::super::why_window::{MAX_WINDOW, WhyWindow, window_columns, window_lines};
 use super::{BOLD, Canvas, format_clock, format_time_since};
+use crate::render::columns::cut_beginning;
 use crate::render::remedy::AdminAction;
 
 impl Canvas<'_> {

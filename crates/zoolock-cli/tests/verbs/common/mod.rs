@@ -56,6 +56,9 @@ impl Sandbox {
             "LOCAL_IDLE",
             "NAMING",
             "OWNER",
+            "OTLP",
+            "TOKEN_EPOCH",
+            "WORLD_WRITABLE",
             "HELD",
         ];
         for name in settings.into_iter().chain(["AUTH", "CACERT", "CERT", "KEY"]) {
@@ -65,10 +68,19 @@ impl Sandbox {
         command
     }
 
-    /// Returns a zoolock command with empty standard input. Its output is piped.
+    /// Returns a zoolock command with empty standard input. Its output is piped. An argument such as `ZOOLOCK_ROOT=/x` sets
+    /// a variable.
     pub(crate) fn zoolock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_zoolock"));
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for arg in args {
+            let arg = arg.as_ref();
+            let text = arg.to_str().filter(|text| text.starts_with("ZOOLOCK_"));
+            match text.and_then(|text| text.split_once('=')) {
+                Some((name, value)) => command.env(name, value),
+                None => command.arg(arg),
+            };
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 

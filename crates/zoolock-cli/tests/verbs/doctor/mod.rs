@@ -28,12 +28,12 @@ fn assert_no_apache_words(diagnosis: &Diagnosis) {
 #[test]
 fn fresh_local_server_has_no_findings() {
     let sandbox = Sandbox::new();
-    let diagnosis = Diagnosis::of(&sandbox, &["--strict"]);
+    let diagnosis = Diagnosis::of(&sandbox, &[]);
     assert_eq!((diagnosis.code, &diagnosis.report["worst"]), (0, &"ok".into()), "{diagnosis:?}");
     assert!(diagnosis.stderr.contains("nothing is wrong"), "{diagnosis:?}");
     assert_no_apache_words(&diagnosis);
     // With another root, a root that does not exist may be misspelled.
-    let diagnosis = Diagnosis::of(&sandbox, &["--strict", "--root", "/elsewhere"]);
+    let diagnosis = Diagnosis::of(&sandbox, &["--root", "/elsewhere"]);
     assert_eq!((diagnosis.code, diagnosis.level("root")), (0, Some("note")), "{diagnosis:?}");
 }
 
@@ -42,7 +42,7 @@ fn used_loopback_server_has_no_warnings() {
     let sandbox = Sandbox::new();
     let (_server, address) = server_with(&sandbox, &[]);
     assert_eq!(sandbox.output(&["run", "--connect", &address, "x", "--", "true"]).code, 0);
-    let diagnosis = examine_with(&address, &["--strict"]);
+    let diagnosis = examine_with(&address, &[]);
     assert_eq!((diagnosis.code, &diagnosis.report["worst"]), (0, &"ok".into()), "{diagnosis:?}");
     assert_eq!(diagnosis.level("ticks"), Some("ok"), "{diagnosis:?}");
     assert_no_apache_words(&diagnosis);
@@ -66,7 +66,7 @@ fn remedies_for_our_server_name_its_options() {
 fn doctor_finds_local_server_protected() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
-    let diagnosis = Diagnosis::of(&sandbox, &["--strict"]);
+    let diagnosis = Diagnosis::of(&sandbox, &[]);
     for (check, level) in [("server", "ok"), ("ticks", "ok")] {
         assert_eq!(diagnosis.level(check), Some(level), "{diagnosis:?}");
     }
@@ -82,7 +82,7 @@ fn hanging_local_server_is_an_error() {
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     let server = status["pid"].to_string();
     signal(&server, Signal::STOP);
-    let diagnosis = Diagnosis::of(&sandbox, &["--connect-timeout", "1s"]);
+    let diagnosis = Diagnosis::of(&sandbox, &["ZOOLOCK_CONNECT_TIMEOUT=1s"]);
     signal(&server, Signal::CONT);
     assert_eq!((diagnosis.code, diagnosis.level("service")), (69, Some("error")), "{diagnosis:?}");
     let report = &diagnosis.report;
@@ -96,7 +96,7 @@ fn server_behind_unix_socket_is_examined() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let address = format!("unix:{}", sandbox.state().join("socket").display());
-    let diagnosis = Diagnosis::of(&sandbox, &["--strict", "--connect", &address]);
+    let diagnosis = Diagnosis::of(&sandbox, &["--connect", &address]);
     // The server answers four-letter words, so it is known as the server of local mode.
     assert_eq!((diagnosis.code, &diagnosis.report["worst"]), (0, &"ok".into()), "{diagnosis:?}");
     for check in ["server", "session"] {

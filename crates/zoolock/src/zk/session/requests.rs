@@ -203,6 +203,10 @@ impl ZkSession {
         self.call(&self.create_request(op::CREATE2, path, b"", 0), |_| Some(()))
     }
 
+    pub(crate) fn create_ephemeral(&self, path: &str) -> Answer<()> {
+        self.call(&self.create_request(op::CREATE2, path, b"", EPHEMERAL), |_| Some(()))
+    }
+
     pub(crate) fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>> {
         let _deferral_lock = self.flush_deferred_release();
         self.exists_now(path)

@@ -72,9 +72,10 @@ async fn other_user_cannot_use_local_server() {
     for fragment in ["Permission denied", "accepts only its own user"] {
         for args in [&["ls"][..], &["break", "nightly", "--token", &token], &["run", "nightly", "--", "true"]]
         {
-            let flags = ["--connect", &address, "--connect-timeout", "1s"];
+            let flags = ["--connect", &address];
             let args = [&flags[..], args].concat();
-            let done = theirs(&args).output().await.expect("command started");
+            let done =
+                theirs(&args).env("ZOOLOCK_CONNECT_TIMEOUT", "1s").output().await.expect("command started");
             let stderr = String::from_utf8_lossy(&done.stderr);
             assert_eq!(done.status.code(), Some(69), "{args:?}: {done:?}");
             assert!(stderr.contains(fragment), "{args:?}: {stderr}");

@@ -117,9 +117,13 @@ on_both_servers!(error_names_incompatible_contenders_and_the_remedy, |place| asy
     };
     for outcome in [zl.mutex("q").lock().await.map(drop), zl.mutex("q").try_lock().await.map(drop)] {
         let message = refused(outcome.expect_err("kazoo would ignore our znode"));
-        for word in
-            ["a lock of kazoo", "number 0000000001", "naming kazoo", "extra_lock_patterns", "--kazoo-pattern"]
-        {
+        for word in [
+            "a lock of kazoo",
+            "number 0000000001",
+            "naming kazoo",
+            "extra_lock_patterns",
+            "kazoo-pattern in --naming",
+        ] {
             assert!(message.contains(word), "{word} is not in: {message}");
         }
     }
@@ -142,7 +146,7 @@ on_both_servers!(error_names_incompatible_contenders_and_the_remedy, |place| asy
     let writer = create_foreign_contender(&foreign_client, &directory, &format!("{UUID}-__WRIT__")).await;
     let message =
         refused(zl.mutex("q").lock().await.map(drop).expect_err("Curator's writer ignores mutexes"));
-    assert!(message.contains("--write"), "{message}");
+    assert!(message.contains("--naming native,rw"), "{message}");
     assert!(zl.rwlock("q").try_write().await.expect("attempt succeeds").is_none());
     foreign_client.delete(&writer, None).await.expect("znode exists");
     lock_and_release(&zl.mutex("q")).await;

@@ -14,7 +14,7 @@ struct Letter {
 }
 
 /// Cuts `text` at its end to at most `width` columns. A `…` marks the cut.
-pub(super) fn cut_end(text: &str, width: usize) -> String {
+pub(crate) fn cut_end(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
         return letters.into_iter().map(|letter| letter.text).collect();
@@ -35,7 +35,7 @@ pub(super) fn cut_end(text: &str, width: usize) -> String {
 
 /// Cuts `text` at its beginning to at most `width` columns, because the end of a path matters most.
 /// A `…` marks the cut.
-pub(super) fn cut_beginning(text: &str, width: usize) -> String {
+pub(crate) fn cut_beginning(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
         return letters.into_iter().map(|letter| letter.text).collect();
@@ -56,7 +56,7 @@ pub(super) fn cut_beginning(text: &str, width: usize) -> String {
 
 /// Wraps `text` between words into at most `lines` lines of at most `width` columns. Cuts a word
 /// that is longer than a line, and cuts the last line if more text follows.
-pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
     let mut wrapped: Vec<String> = Vec::new();
     for word in escape_unprintable(text).split(' ') {
         let full = wrapped.len() == lines;
@@ -94,13 +94,13 @@ fn letters(text: &str) -> Vec<Letter> {
 }
 
 /// Returns the width in columns of a text that [`cut_end`] or [`cut_beginning`] returned.
-pub(super) fn width(fitting: &str) -> usize {
+pub(crate) fn width(fitting: &str) -> usize {
     fitting.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 /// Formats a rate, or `-` if it is unknown. The text of a rate up to 999,999 has at most six
 /// columns.
-pub(super) fn format_rate(rate: Option<f64>) -> String {
+pub(crate) fn format_rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
         Some(rate) if rate < 0.005 => "0".to_owned(),
