@@ -68,6 +68,7 @@ async fn hold(
     }
     let end = if has_end_of_input() { "the end of input" } else { "TERM" };
     reporter.note(format_args!("holding {name}; ^C or {end} releases it"));
+    let mut exit = Exit::OK;
     let lost = tokio::select! {
         biased;
         reason = holder.lost() => Some(reason),
@@ -77,6 +78,7 @@ async fn hold(
         }
         signal = signals.next_end_signal() => {
             reporter.detail(format_args!("{} received", signal_name(signal)));
+            exit = Exit::after_signal(signal);
             None
         }
         () = input.wait_until_ended() => None,
@@ -96,7 +98,7 @@ async fn hold(
         () = goodbye => {}
         _ = signals.next_end_signal() => {}
     }
-    Ok(Exit::OK)
+    Ok(exit)
 }
 
 fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()> {
