@@ -37,21 +37,26 @@ use crate::plan::Context;
 use crate::reaper::{become_command, zombies};
 
 fn main() -> ExitCode {
+    run_line().end()
+}
+
+/// Runs the command line of this process.
+fn run_line() -> Exit {
     let line: Vec<OsString> = std::env::args_os().collect();
     // The internal commands run here: before the first thread starts, and before any file is opened.
     match args::Internal::parse_line(&line) {
         None => {}
-        Some(Ok(args::Internal::Reap(reap))) => return reaper::run_reaper(&reap).into(),
+        Some(Ok(args::Internal::Reap(reap))) => return reaper::run_reaper(&reap),
         Some(Ok(args::Internal::Become(command))) => {
             let failure = become_command::become_command(&command);
             Reporter::plain().error(&failure);
-            return failure.exit.into();
+            return failure.exit;
         }
-        Some(Err(error)) => return print_clap_message(&error).into(),
+        Some(Err(error)) => return print_clap_message(&error),
     }
     let args = match Args::parse_line(&line) {
         Ok(args) => args,
-        Err(error) => return print_clap_message(&error).into(),
+        Err(error) => return print_clap_message(&error),
     };
     // These calls come before the first thread starts, because new threads inherit the signal mask.
     // `become_independent` closes inherited files, so it also comes before any file is opened.
@@ -64,7 +69,7 @@ fn main() -> ExitCode {
     let context = Context { reporter: Arc::new(Reporter::new(&global)), global };
     let reporter = &context.reporter;
     let _logging = start_threads_or_exit(|| start_logging(&context.global));
-    let exit = run(command, &context).unwrap_or_else(|failure| {
+    run(command, &context).unwrap_or_else(|failure| {
         // With --on-busy-exit 0, a busy lock is not an error. --quiet then hides the message, so that cron sends no mail.
         if failure.exit == Exit::OK {
             reporter.note(&failure)
@@ -72,8 +77,7 @@ fn main() -> ExitCode {
             reporter.error(&failure)
         }
         failure.exit
-    });
-    exit.into()
+    })
 }
 
 /// Prints the error in the command line, or the help that the command line asks for.

@@ -172,7 +172,8 @@ mod tests {
     #[test]
     fn help_and_guide_list_every_exit_code() {
         let constants = include_str!("../base/exit.rs").lines().filter_map(|line| {
-            let (name, code) = line.trim().strip_prefix("pub(crate) const ")?.split_once(": Self = Self(")?;
+            let (name, code) =
+                line.trim().strip_prefix("pub(crate) const ")?.split_once(": Self = Self::Code(")?;
             Some((name, code.strip_suffix(");")?))
         });
         let codes: Vec<_> = constants.filter(|(name, _)| *name != "OK").collect();

@@ -33,7 +33,8 @@ CMD runs in its own process group, with the standard input of zoolock and with t
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
 ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
 
-zoolock passes INT, TERM, HUP, QUIT, USR1 and USR2 on to this process group. At a second INT or TERM, it sends KILL. \
+zoolock passes signals on to this process group. At a second INT or TERM, it sends KILL. If a signal to zoolock, or ^C, \
+ends CMD, zoolock ends by the same signal, so that ^C ends a script around zoolock, too. \
 zoolock leaves sockets and the watchdog of systemd to CMD: LISTEN_PID and WATCHDOG_PID are set to the process id of \
 CMD. If CMD sends messages to systemd, the unit needs `NotifyAccess=all`.
 
@@ -62,8 +63,8 @@ that another program started for CMD. If both are killed at once, the kernel kil
 
 With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
-lost or revoked, zoolock waits for it again, at the end of the queue. On INT, TERM or ^C, zoolock ends CMD, and then \
-exits with the exit code of CMD.";
+lost or revoked, zoolock waits for it again, at the end of the queue. On INT, QUIT, TERM or ^C, and on HUP \
+from its terminal, zoolock ends CMD, and then ends as CMD has ended.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
@@ -108,7 +109,8 @@ pub(crate) struct ChildArgs {
 const HOLD_HELP: &str = "\
 `zoolock hold` releases the lock at the end of standard input if standard input is a pipe, a file or a terminal (^D). \
 If the input ends while `hold` still waits for the lock, `hold` leaves the queue and exits with the code of \
---on-busy-exit. With /dev/null as its input, `hold` does not end, so it also works as a service.";
+--on-busy-exit. With /dev/null as its input, `hold` does not end, so it also works as a service. \
+After TERM, its exit code is 0. ^C and other signals end it by the signal, as they end a script around it.";
 
 /// `zoolock hold`.
 #[derive(Debug, ClapArgs)]

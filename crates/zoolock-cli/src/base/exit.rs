@@ -1,74 +1,101 @@
-//! Exit codes, and the mapping from failures to exit codes.
+//! Exit codes and signals by which zoolock ends, and the mapping from failures to exit codes.
 
 use std::process::ExitCode;
 use std::{fmt, io};
 
-use rustix::process::Signal;
+use rustix::process::{
+    DumpableBehavior, Pid, Signal, getpid, kill_current_process_group, set_dumpable_behavior,
+};
+use signal_hook::low_level::emulate_default_handler;
 use zoolock_client::add_limit_advice;
 
-/// An exit code of zoolock.
+/// The end of zoolock: an exit code or a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exit(u8);
+pub(crate) enum Exit {
+    Code(u8),
+    /// Ends by this signal, because a shell stops its script after ^C only if INT has ended the command.
+    Signal(Signal),
+    /// Ends by this signal, which the terminal has sent to the process group of the command only. Sends the signal to
+    /// zoolock's own process group first, because a script there needs it, too.
+    TerminalSignal(Signal),
+}
 
 impl Exit {
     /// Success.
-    pub(crate) const OK: Self = Self(0);
+    pub(crate) const OK: Self = Self::Code(0);
     /// `serve --status` found no server.
-    pub(crate) const NOT_RUNNING: Self = Self(1);
+    pub(crate) const NOT_RUNNING: Self = Self::Code(1);
     /// `deadlocks` found a deadlock.
-    pub(crate) const DEADLOCK: Self = Self(1);
+    pub(crate) const DEADLOCK: Self = Self::Code(1);
     /// `doctor` found a warning.
-    pub(crate) const WARNING: Self = Self(1);
+    pub(crate) const WARNING: Self = Self::Code(1);
     /// `doctor` found an error.
-    pub(crate) const ERROR: Self = Self(2);
+    pub(crate) const ERROR: Self = Self::Code(2);
     /// The command line, or a value in it, is wrong.
-    pub(crate) const USAGE: Self = Self(64);
+    pub(crate) const USAGE: Self = Self::Code(64);
     /// No lock has this name.
-    pub(crate) const NO_SUCH_LOCK: Self = Self(66);
+    pub(crate) const NO_SUCH_LOCK: Self = Self::Code(66);
     /// The server cannot be reached, or does not speak ZooKeeper's protocol. This is also the code
     /// if a process or thread cannot be started.
-    pub(crate) const UNAVAILABLE: Self = Self(69);
+    pub(crate) const UNAVAILABLE: Self = Self::Code(69);
     /// The lock was lost, or a waiter lost its queue position.
-    pub(crate) const LOST: Self = Self(70);
+    pub(crate) const LOST: Self = Self::Code(70);
     /// The output cannot be written to standard output.
-    pub(crate) const OUTPUT: Self = Self(74);
+    pub(crate) const OUTPUT: Self = Self::Code(74);
     /// The lock was not acquired in time.
-    pub(crate) const BUSY: Self = Self(75);
+    pub(crate) const BUSY: Self = Self::Code(75);
     /// `revoke --wait`: a holder that was asked is still in the queue.
-    pub(crate) const STILL_HELD: Self = Self(76);
+    pub(crate) const STILL_HELD: Self = Self::Code(76);
     /// Permission denied.
-    pub(crate) const DENIED: Self = Self(77);
+    pub(crate) const DENIED: Self = Self::Code(77);
     /// `revoke`: no holder can be asked, because their client libraries read no such requests.
-    pub(crate) const NOT_REVOCABLE: Self = Self(78);
+    pub(crate) const NOT_REVOCABLE: Self = Self::Code(78);
     /// The command to run exists, but cannot be executed.
-    pub(crate) const NOT_EXECUTABLE: Self = Self(126);
+    pub(crate) const NOT_EXECUTABLE: Self = Self::Code(126);
     /// The command to run does not exist.
-    pub(crate) const NOT_FOUND: Self = Self(127);
+    pub(crate) const NOT_FOUND: Self = Self::Code(127);
 
     /// Creates an exit code from a number: the exit code of a child process, or the value of `--on-busy-exit`.
     pub(crate) const fn from_code(code: u8) -> Self {
-        Self(code)
+        Self::Code(code)
     }
 
-    /// Returns the code that a shell reports for a process that `signal` ended.
-    pub(crate) fn from_signal(signal: Signal) -> Self {
-        Self::from_signal_number(signal.as_raw())
-    }
-
-    /// Returns the same code as [`Exit::from_signal`]. Accepts signals without a name, too (real-time signals).
+    /// Returns the code that a shell reports for a process that the signal with this number ended.
     pub(crate) fn from_signal_number(signal: i32) -> Self {
-        Self(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))
+        Self::Code(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))
     }
 
-    /// Returns the exit code as a number.
-    pub(crate) const fn number(self) -> u8 {
-        self.0
+    /// Returns the end of `hold` and `watch` after this signal. TERM is a success, because scripts and service managers end
+    /// them by TERM when they have done their work.
+    pub(crate) fn after_signal(signal: Signal) -> Self {
+        if signal == Signal::TERM { Self::OK } else { Self::Signal(signal) }
     }
-}
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit.0)
+    /// Returns the exit code, or the code that a shell reports for the signal.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) | Self::TerminalSignal(signal) => {
+                Self::from_signal_number(signal.as_raw()).number()
+            }
+        }
+    }
+
+    /// Ends this process by the signal, or returns the exit code to end with.
+    pub(crate) fn end(self) -> ExitCode {
+        if let Self::TerminalSignal(signal) = self {
+            let _ = kill_current_process_group(signal);
+        }
+        if let Self::Signal(signal) | Self::TerminalSignal(signal) = self
+            // The kernel ignores the signal if this is process 1 of a container.
+            && getpid() != Pid::INIT
+            // QUIT must not dump the memory of zoolock, which has credentials.
+            && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok()
+        {
+            // Returns for a signal without a name.
+            let _ = emulate_default_handler(signal.as_raw());
+        }
+        ExitCode::from(self.number())
     }
 }
 
@@ -142,9 +169,9 @@ mod tests {
 
     #[test]
     fn signal_exit_code_is_that_of_a_shell() {
-        assert_eq!(Exit::from_signal(Signal::INT).number(), 130);
-        assert_eq!(Exit::from_signal(Signal::KILL).number(), 137);
-        assert_eq!(Exit::from_signal(Signal::TERM).number(), 143);
+        assert_eq!(Exit::Signal(Signal::INT).number(), 130);
+        assert_eq!(Exit::TerminalSignal(Signal::QUIT).number(), 131);
+        assert_eq!(Exit::from_signal_number(9).number(), 137);
         assert_eq!(Exit::from_signal_number(64).number(), 192);
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use rustix::process::Signal;
+use rustix_libc_wrappers::process::SignalExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -10,10 +11,24 @@ use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 use crate::base::terminal::Terminal;
 
-/// The signals that ask a process to end. Also USR1 and USR2, which the command of `zoolock run`
-/// may use.
-const HANDLED: [Signal; 6] =
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+/// The highest number of a signal on Linux.
+const LAST: i32 = 64;
+/// The signals that this process does not handle: those that no process can handle, those of its own faults, broken pipes
+/// and children, and those of job control.
+const NOT_HANDLED: [Signal; 12] = [
+    Signal::KILL,
+    Signal::STOP,
+    Signal::ILL,
+    Signal::BUS,
+    Signal::FPE,
+    Signal::SEGV,
+    Signal::PIPE,
+    Signal::CHILD,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
+];
 
 /// A queue of the signals that have arrived at this process.
 #[derive(Debug)]
@@ -26,13 +41,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts listening for the signals in `HANDLED`. A signal that was ignored when this process
-    /// was started (by nohup, or in the background of a script) stays ignored, also in the command
-    /// of `zoolock run`.
+    /// Starts listening for all signals except those in `NOT_HANDLED`. So none of them ends this process before it has
+    /// released its lock. A signal that was ignored when this process was started (by nohup, or in the background of a
+    /// script) stays ignored, also in the command of `zoolock run`.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(16);
         let mut signals = Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored() };
-        for wanted in HANDLED {
+        for wanted in (1..=LAST).filter_map(Signal::from_raw).filter(|signal| !NOT_HANDLED.contains(signal)) {
             signals.add_unless_ignored(wanted)?;
         }
         Ok(signals)
@@ -106,9 +121,7 @@ impl<'a> ServerSignals<'a> {
     /// # Errors
     /// The system refuses a signal handler.
     pub(crate) fn listen(reporter: &'a Reporter) -> Result<Self, Failure> {
-        let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-        // If XFSZ is handled, a write beyond the limit on file sizes fails like a write to a full disk, and is reported.
-        let _ = signals.add_unless_ignored(Signal::XFSZ);
+        let signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
         Ok(Self { signals, has_terminal: Terminal::open().is_some(), reporter })
     }
 
@@ -133,29 +146,17 @@ impl<'a> ServerSignals<'a> {
     }
 }
 
-/// Returns whether a signal asks a process to end.
+/// Returns whether a signal asks a process to end, as most signals do. USR1 and USR2 are for the command of `zoolock run`.
+/// After XFSZ, a write beyond the limit on file sizes fails like a write to a full disk.
 pub(crate) fn is_end_signal(signal: Signal) -> bool {
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
+    let others = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::URG, Signal::XFSZ];
+    ![&others[..], &NOT_HANDLED].concat().contains(&signal)
 }
 
 /// Returns the name of a signal without SIG, or the number of a signal without a known name.
 pub(crate) fn signal_name(signal: Signal) -> String {
-    let known = [
-        (Signal::INT, "INT"),
-        (Signal::TERM, "TERM"),
-        (Signal::HUP, "HUP"),
-        (Signal::QUIT, "QUIT"),
-        (Signal::KILL, "KILL"),
-        (Signal::USR1, "USR1"),
-        (Signal::USR2, "USR2"),
-        (Signal::SEGV, "SEGV"),
-        (Signal::ABORT, "ABRT"),
-        (Signal::PIPE, "PIPE"),
-    ];
-    known
-        .iter()
-        .find(|(candidate, _)| *candidate == signal)
-        .map_or_else(|| signal.as_raw().to_string(), |(_, name)| (*name).to_owned())
+    let name = signal_hook::low_level::signal_name(signal.as_raw());
+    name.map_or_else(|| signal.as_raw().to_string(), |name| name.trim_start_matches("SIG").to_owned())
 }
 
 /// A set of signals, with one bit for each.

@@ -4,9 +4,13 @@
 //! variables of systemd. Only the command's own process can do that. Then the process replaces
 //! itself with the command.
 
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::unistd::execvpe;
 use rustix::process::{Pid, getpgrp, getpid, getppid};
 
 use crate::args::BecomeArgs;
@@ -34,18 +38,43 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     };
     let mut command = Command::new(program);
     command.args(arguments);
-    set_systemd_variables(&mut command, args.main);
-    let error = command.exec();
+    let is_of_systemd = set_systemd_variables(&mut command, args.main);
+    let error = if is_of_systemd { exec_with_pipe_ignored(&command) } else { command.exec() };
     executable::exec_failure(program, error)
 }
 
 /// Puts the pid of this process into the variables that systemd has set for `zoolock run`, the
 /// process with the pid `main`. Then the command can use the sockets and the watchdog of systemd.
-fn set_systemd_variables(command: &mut Command, main: i32) {
-    for name in ["LISTEN_PID", "WATCHDOG_PID"] {
-        if std::env::var(name).is_ok_and(|pid| pid == main.to_string()) {
-            command.env(name, getpid().to_string()).env_remove("LISTEN_PIDFDID");
+/// Returns whether systemd has started `zoolock run` itself.
+fn set_systemd_variables(command: &mut Command, main: i32) -> bool {
+    let is_of_main = |name: &str| std::env::var(name).is_ok_and(|pid| pid == main.to_string());
+    for name in ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"].into_iter().filter(|name| is_of_main(name))
+    {
+        command.env(name, getpid().to_string()).env_remove("LISTEN_PIDFDID");
+    }
+    is_of_main("SYSTEMD_EXEC_PID")
+}
+
+/// Replaces this process with the command, and leaves PIPE ignored, as systemd starts services. Rust has ignored PIPE when
+/// this process started, and `Command::exec` would set it to its default. Returns only if that fails.
+fn exec_with_pipe_ignored(command: &Command) -> io::Error {
+    let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => environment.insert(name.to_owned(), value.to_owned()),
+            None => environment.remove(name),
+        };
+    }
+    let text = |words: &[&OsStr]| CString::new(words.join(OsStr::new("=")).into_encoded_bytes());
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let arguments: Result<Vec<_>, _> = words.map(|word| text(&[word])).collect();
+    let variables: Result<Vec<_>, _> = environment.iter().map(|(name, value)| text(&[name, value])).collect();
+    match (arguments, variables) {
+        (Ok(arguments), Ok(variables)) => {
+            let Err(error) = execvpe(&arguments[0], &arguments, &variables);
+            error.into()
         }
+        _ => io::ErrorKind::InvalidInput.into(),
     }
 }
 

@@ -262,7 +262,7 @@ fn is_closed(error: &io::Error) -> bool {
 
 fn start_failure() -> Failure {
     Failure::new(
-        Exit::from_signal(Signal::KILL),
+        Exit::from_signal_number(Signal::KILL.as_raw()),
         "the process that watches over the command was ended, or did not start it in time",
     )
 }

@@ -183,7 +183,7 @@ fn should_rejoin(error: &zoolock::Error, service: &ConnectionSettings) -> bool {
 /// Returns the failure of a zoolock process that ends because of `signal`. `what` says what the
 /// process was doing.
 pub(crate) fn interruption_failure(signal: rustix::process::Signal, what: &str) -> Failure {
-    Failure::new(Exit::from_signal(signal), format!("ended by {} while {what}", signal_name(signal)))
+    Failure::new(Exit::Signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }
 
 /// Resolves at `deadline`. Never resolves without a deadline.

@@ -69,6 +69,7 @@ async fn hold(
     }
     let end = if has_end_of_input() { "the end of input" } else { "TERM" };
     reporter.note(format_args!("holding {name}; ^C or {end} releases it"));
+    let mut exit = Exit::OK;
     let lost = tokio::select! {
         biased;
         reason = holder.lost() => Some(reason),
@@ -78,6 +79,7 @@ async fn hold(
         }
         signal = signals.next_end_signal() => {
             reporter.detail(format_args!("{} received", signal_name(signal)));
+            exit = Exit::after_signal(signal);
             None
         }
         () = input.wait_until_ended() => None,
@@ -97,7 +99,7 @@ async fn hold(
         () = goodbye => {}
         _ = signals.next_end_signal() => {}
     }
-    Ok(Exit::OK)
+    Ok(exit)
 }
 
 fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()> {

@@ -38,7 +38,7 @@ pub(crate) async fn run_with_restarts(
                     .note(format_args!("{failure}; waiting for {name} again in {}", format_duration(pause)));
                 tokio::select! {
                     () = tokio::time::sleep(pause) => continue,
-                    signal = signals.next_end_signal() => return Ok(Exit::from_signal(signal)),
+                    signal = signals.next_end_signal() => return Ok(Exit::Signal(signal)),
                 }
             }
             Err(failure) => return Err(failure),
@@ -83,7 +83,7 @@ async fn restart_until_lock_ends(
                 let what = format!("{} ended with {}", command_name(job), outcome.ending);
                 if outcome.by_user {
                     reporter.note(what);
-                    return Some(if outcome.lock_lost { Exit::LOST } else { outcome.ending.exit() });
+                    return Some(if outcome.lock_lost { Exit::LOST } else { outcome.exit });
                 }
                 if outcome.lock_lost {
                     let why = if outcome.renewal_late {
@@ -109,7 +109,7 @@ async fn restart_until_lock_ends(
             biased;
             signal = signals.next_end_signal() => {
                 reporter.note(format_args!("ended by {}", signal_name(signal)));
-                return Some(Exit::from_signal(signal));
+                return Some(Exit::Signal(signal));
             }
             reason = holder.lost() => {
                 reporter.error(format_args!("lost {name}: {}; waiting for it again", describe_loss(reason)));

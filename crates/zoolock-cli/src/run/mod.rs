@@ -64,5 +64,5 @@ async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     if outcome.ending != Ending::Code(0) {
         reporter.note(format_args!("{} ended with {}", command_name(job), outcome.ending));
     }
-    Ok(outcome.ending.exit())
+    Ok(outcome.exit)
 }

@@ -9,6 +9,7 @@ use zoolock_core::lease::DRIFT_MARGIN;
 
 use crate::base::clock;
 use crate::base::duration::format_duration;
+use crate::base::exit::Exit;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
 use crate::base::terminal::{self, Terminal};
@@ -39,12 +40,14 @@ const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 /// The outcome of one run of the command.
 pub(crate) struct RunOutcome {
     pub(crate) ending: Ending,
+    /// The end of zoolock, unless the lock was lost.
+    pub(crate) exit: Exit,
     /// Set if the lock was lost, or about to be lost, before the command ended.
     pub(crate) lock_lost: bool,
     /// Set in addition to `lock_lost` if the lock was still valid when the command ended. The command
     /// then got TERM because a renewal was late.
     pub(crate) renewal_late: bool,
-    /// Set if a user ended the command, by INT or TERM to zoolock, or by ^C on the terminal.
+    /// Set if a user ended the command, by a signal to zoolock, or by ^C or ^\ on the terminal.
     pub(crate) by_user: bool,
     /// Set if the lock was revoked.
     pub(crate) revoked: bool,
@@ -96,7 +99,10 @@ pub(crate) struct Supervisor<'a> {
     /// Set once it was reported that a process cannot be killed.
     stuck: bool,
     revoked: bool,
-    interrupted_on_terminal: bool,
+    /// The signals that were passed on to the command.
+    passed: Vec<Signal>,
+    /// Set if the command was in the foreground of the terminal when it ended.
+    had_terminal: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -134,7 +140,8 @@ impl<'a> Supervisor<'a> {
             killed_by_reaper: false,
             stuck: false,
             revoked: false,
-            interrupted_on_terminal: false,
+            passed: Vec::new(),
+            had_terminal: false,
         }
     }
 
@@ -220,8 +227,7 @@ impl<'a> Supervisor<'a> {
     fn handle_end(&mut self, ending: Ending) {
         self.ending = Some(ending);
         if let Some(terminal) = self.terminal {
-            let had_terminal = terminal.is_foreground_group(self.child.group());
-            self.interrupted_on_terminal = had_terminal && ending == Ending::Signal(Signal::INT.as_raw());
+            self.had_terminal = terminal.is_foreground_group(self.child.group());
             terminal.restore_foreground(self.child.group());
             if matches!(ending, Ending::Signal(_)) {
                 terminal.restore_modes();
@@ -247,9 +253,37 @@ impl<'a> Supervisor<'a> {
     async fn finish(self, ending: Ending) -> RunOutcome {
         let lock_lost = self.is_lost();
         let renewal_late = lock_lost && self.guard.is_valid();
+        let exit = self.exit(ending);
+        let by_user = matches!(exit, Exit::TerminalSignal(_)) || self.end_request().is_some();
         self.child.dismiss().await;
-        let by_user = self.first_end_signal.is_some() || self.interrupted_on_terminal;
-        RunOutcome { ending, lock_lost, renewal_late, by_user, revoked: self.revoked }
+        RunOutcome { ending, exit, lock_lost, renewal_late, by_user, revoked: self.revoked }
+    }
+
+    /// Returns the signal that asked zoolock to end. Without a terminal, HUP is the usual request to read the configuration
+    /// again.
+    fn end_request(&self) -> Option<Signal> {
+        let asks_to_end = |signal: &Signal| match *signal {
+            Signal::INT | Signal::TERM | Signal::QUIT => true,
+            signal => signal == Signal::HUP && self.terminal.is_some(),
+        };
+        self.passed.iter().copied().find(asks_to_end)
+    }
+
+    /// Returns the end of zoolock: by a signal that the terminal or zoolock has sent to the command, if that signal has ended
+    /// the command, and otherwise with the exit code of the command.
+    fn exit(&self, ending: Ending) -> Exit {
+        // A command that handles the signal may exit with 128+N.
+        let ended_command = |signal: &Signal| ending.exit().number() == Exit::Signal(*signal).number();
+        let by_terminal = [Signal::INT, Signal::QUIT].into_iter().find(ended_command);
+        if self.had_terminal
+            && let Some(signal) = by_terminal
+        {
+            return Exit::TerminalSignal(signal);
+        }
+        let by_passed = self.passed.iter().copied().find(ended_command);
+        // A second ^C kills the command.
+        let by_second = (self.killed.is_some() && self.passed.contains(&Signal::INT)).then_some(Signal::INT);
+        by_passed.or(by_second).map_or(ending.exit(), Exit::Signal)
     }
 
     /// Sends the end of the lease to the reaper, if it has changed. The end becomes earlier if a
@@ -417,6 +451,10 @@ impl<'a> Supervisor<'a> {
     }
 
     fn handle_signal(&mut self, signal: Signal) {
+        if signal == Signal::XFSZ {
+            // Comes from a message of zoolock to a full file, so it does not concern the command.
+            return;
+        }
         if signal == Signal::INT || signal == Signal::TERM {
             // timeout(1) sends its signal to zoolock and then to the process group of zoolock. The
             // two signals count as one.
@@ -432,6 +470,8 @@ impl<'a> Supervisor<'a> {
         }
         self.reporter.detail(format_args!("{} passed on to the command", signal_name(signal)));
         self.child.signal(signal);
+        self.passed.retain(|passed| *passed != signal);
+        self.passed.push(signal);
         if signal != Signal::TSTP {
             self.continue_if_stopped();
         }

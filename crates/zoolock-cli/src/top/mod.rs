@@ -165,7 +165,7 @@ impl EventLoop {
                 biased;
                 signal = self.signals.next() => {
                     if is_end_signal(signal) {
-                        return Ok(Exit::from_signal(signal));
+                        return Ok(Exit::Signal(signal));
                     }
                     self.handle_signal(signal).await?;
                     None

@@ -66,7 +66,7 @@ async fn watch(
     };
     let outcome = tokio::select! {
         biased;
-        _ = signals.next_end_signal() => Ok(Exit::OK),
+        signal = signals.next_end_signal() => Ok(Exit::after_signal(signal)),
         () = wait_for_closed_output() => Ok(Exit::OK),
         outcome = watching.run() => outcome,
     };

@@ -22,6 +22,7 @@ mod run;
 mod serve;
 mod shells;
 mod short_help;
+mod signals;
 mod suspend;
 mod terminal;
 mod top;

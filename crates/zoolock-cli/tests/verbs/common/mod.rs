@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
@@ -210,14 +211,14 @@ impl Running {
     }
 
     pub(crate) fn code(&mut self) -> i32 {
-        self.wait().code().expect("the process exits without a signal")
+        shell_code(self.wait())
     }
 
     /// Waits until the process ends, and returns its piped output.
     pub(crate) fn wait_for_output(mut self) -> CommandOutput {
         let status = self.wait();
         let mut done =
-            CommandOutput { code: status.code().unwrap_or(-1), stdout: String::new(), stderr: String::new() };
+            CommandOutput { code: shell_code(status), stdout: String::new(), stderr: String::new() };
         if let Some(mut stdout) = self.0.stdout.take() {
             stdout.read_to_string(&mut done.stdout).expect("UTF-8");
         }
@@ -271,7 +272,12 @@ impl Lines {
     }
 }
 
-/// The exit code and output of a command that ended. The code is -1 if a signal ended it.
+/// Returns the exit code, or 128+N after the signal N, as shells do.
+fn shell_code(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).expect("the process has ended")
+}
+
+/// The exit code and output of a command that ended. The code is 128+N after the signal N.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: i32,
@@ -282,7 +288,7 @@ pub(crate) struct CommandOutput {
 impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         Self {
-            code: output.status.code().unwrap_or(-1),
+            code: shell_code(output.status),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }

@@ -25,7 +25,7 @@ fn nonexistent_lock_can_be_watched() {
     assert_eq!(released["contender"]["token"], granted["contender"]["token"]);
     assert!(released["held_ms"].is_u64(), "{released}");
     assert_eq!(watch.event("granted")["contender"]["token"], queued["contender"]["token"]);
-    assert_eq!(watch.end(Signal::INT), (0, String::new()));
+    assert_eq!(watch.end(Signal::INT), (130, String::new()));
 }
 
 #[test]
@@ -83,5 +83,5 @@ fn outage_and_recovery_are_events() {
     watch.event("back");
     let _waiter = sandbox.start(&["run", "x", "--connect", &address, "--", "true"]);
     watch.event("queued");
-    assert_eq!(watch.end(Signal::INT), (0, String::new()));
+    assert_eq!(watch.end(Signal::INT), (130, String::new()));
 }
