@@ -44,7 +44,7 @@ pub(crate) struct Global {
     )]
     pub(crate) session_timeout: Duration,
 
-    /// Maximum time to connect to a server, such as 500ms or 10s; more than 0s
+    /// Maximum time to connect to a server, such as 500ms or 10s, including the command of --auth; more than 0s
     #[arg(
         long,
         global = true,

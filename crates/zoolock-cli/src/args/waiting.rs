@@ -45,7 +45,8 @@ pub(crate) struct DescriptionArgs {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
-    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
+    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication; while the address
+    /// is in use, zoolock continues without metrics [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
 
@@ -98,7 +99,8 @@ pub(crate) struct KindArgs {
     #[arg(long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) crash_detection: bool,
 
-    /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly [default: 0s]
+    /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly or there was none;
+    /// counts toward --timeout, which must be longer [default: 0s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<Duration>,
 }

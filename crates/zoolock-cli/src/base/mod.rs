@@ -13,6 +13,7 @@ pub(crate) mod reporter;
 pub(crate) mod shell;
 pub(crate) mod signals;
 pub(crate) mod start;
+pub(crate) mod starter;
 pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod test_snapshots;

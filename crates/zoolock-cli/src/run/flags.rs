@@ -118,7 +118,7 @@ mod tests {
         let Ok((context, Command::Hold(args))) = parse(&[&["hold"], arguments].concat()) else {
             panic!("clap accepts the arguments: {arguments:?}")
         };
-        let HoldArgs { names, waiting, kind, description, export } = args;
+        let HoldArgs { names, waiting, kind, description, export, .. } = args;
         let checked = WantedLocks::check(&context, names, &waiting, &kind, description, &export);
         checked.map(|(wanted, _)| wanted).map_err(|failure| failure.to_string())
     }
