@@ -51,9 +51,10 @@ Exit codes:
            doctor: the worst finding is a warning
   2        doctor: a finding is an error
   64       invalid command line, or an invalid value in it
+           run, hold: lock not acquired in time, and --timeout is not longer than --lock-delay
   66       show, why, revoke, break: no lock has this name: it is free, or misspelled
            ls, show, why, deadlocks, history, revoke, break: --root does not exist (and is not /locks)
-  69       the server cannot be reached, or a process or thread cannot be started
+  69       the server cannot be reached, a process or thread cannot be started, or the command of --auth failed
   70       the lock or the queue position was lost, or the lock could not be renewed in time
   74       the output cannot be written
   75       run, hold: lock not acquired in time (--try, --timeout)
@@ -104,7 +105,7 @@ impl Args {
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(RunArgs),
-    /// Hold a lock until ^C, TERM or the end of input
+    /// Hold a lock until ^C, TERM, or the end of its script or input
     Hold(HoldArgs),
     /// List locks with their holders and waiters
     Ls(LsArgs),

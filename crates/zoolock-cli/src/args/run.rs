@@ -63,8 +63,8 @@ that another program started for CMD. If both are killed at once, the kernel kil
 
 With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
-lost or revoked, zoolock waits for it again, at the end of the queue. On INT, QUIT, TERM or ^C, and on HUP \
-from its terminal, zoolock ends CMD, and then ends as CMD has ended.";
+lost or revoked, or if CMD keeps ending soon and others wait for the lock, zoolock waits for it again, at the end of \
+the queue. On INT, QUIT, TERM or ^C, and on HUP from its terminal, zoolock ends CMD, and then ends as CMD has ended.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
@@ -107,10 +107,12 @@ pub(crate) struct ChildArgs {
 }
 
 const HOLD_HELP: &str = "\
-`zoolock hold` releases the lock at the end of standard input if standard input is a pipe, a file or a terminal (^D). \
-If the input ends while `hold` still waits for the lock, `hold` leaves the queue and exits with the code of \
---on-busy-exit. With /dev/null as its input, `hold` does not end, so it also works as a service. \
-After TERM, its exit code is 0. ^C and other signals end it by the signal, as they end a script around it.";
+`zoolock hold` releases the lock when the script or shell that started it ends (a subshell counts as its script), and \
+at the end of standard input if standard input is a pipe, a file or a terminal (^D). If one of them ends while `hold` \
+still waits for the lock, `hold` leaves the queue and exits with the code of --on-busy-exit.
+
+With --stay, nohup or setsid, and in a systemd service, `hold` also stays when the process that started it ends. After TERM, its exit \
+code is 0. ^C and other signals end it by the signal, as they end a script around it.";
 
 /// `zoolock hold`.
 #[derive(Debug, ClapArgs)]
@@ -119,6 +121,10 @@ pub(crate) struct HoldArgs {
     /// Lock, or several locks to acquire together: absolute paths, or names below --root
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
+
+    /// Hold the lock even after the process that started `hold` has ended
+    #[arg(long, help_heading = "Waiting")]
+    pub(crate) stay: bool,
 
     #[command(flatten)]
     pub(crate) waiting: WaitingArgs,

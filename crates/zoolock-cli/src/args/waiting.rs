@@ -35,8 +35,9 @@ pub(crate) struct MonitoringArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication;
-    /// ZOOLOCK_OTLP=http://HOST:4318 also pushes them to an OpenTelemetry collector [default: none]
+    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication; while the address
+    /// is in use, zoolock continues without metrics; ZOOLOCK_OTLP=http://HOST:4318 also pushes them to an OpenTelemetry
+    /// collector [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -68,7 +69,8 @@ pub(crate) struct KindArgs {
     #[arg(long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) crash_detection: bool,
 
-    /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly [default: 0s]
+    /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly or there was none;
+    /// counts toward --timeout, which must be longer [default: 0s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<Duration>,
 }

@@ -25,6 +25,11 @@ impl Backoff {
         self.last = Some(pause);
         pause
     }
+
+    /// Returns whether the last pause was the maximum.
+    pub(crate) fn is_longest(&self) -> bool {
+        self.last == Some(LONGEST)
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! The end of standard input, which ends `zoolock hold`.
+//! The end of standard input or of the process that started this one, which ends `zoolock hold`.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat};
+use rustix::io::retry_on_intr;
 use rustix::termios::isatty;
 use tokio::sync::mpsc;
 use zoolock_client::start_thread;
@@ -11,20 +13,29 @@ use zoolock_client::start_thread;
 use crate::base::exit::{Failure, cannot_start};
 use crate::base::terminal::Terminal;
 
-/// A receiver for the end of standard input. A thread reads the input.
+/// A receiver for the end of standard input, and of the process that started this one. A thread waits for each.
 #[derive(Debug)]
-pub(crate) struct InputEnd(Option<mpsc::Receiver<()>>);
+pub(crate) struct InputEnd(Option<mpsc::Receiver<&'static str>>);
 
 impl InputEnd {
-    /// Starts a thread that reads standard input.
+    /// Starts a thread that reads standard input, and one that waits for the end of `starter`, a process.
     ///
     /// # Errors
-    /// The system refuses the thread.
-    pub(crate) fn watch_stdin() -> Result<Self, Failure> {
-        let (ended, receiver) = mpsc::channel(1);
+    /// The system refuses a thread.
+    pub(crate) fn watch(starter: Option<OwnedFd>) -> Result<Self, Failure> {
+        let (ended, receiver) = mpsc::channel(2);
+        if let Some(starter) = starter {
+            let ended = ended.clone();
+            let wait = move || {
+                if retry_on_intr(|| poll(&mut [PollFd::new(&starter, PollFlags::IN)], None)).is_ok() {
+                    let _ = ended.blocking_send("the process that started zoolock");
+                }
+            };
+            start_thread("zoolock-starter", wait).map_err(|error| cannot_start("a thread", error))?;
+        }
         let input = move || {
             if has_end_of_input() && wait_for_end_of_input() {
-                let _ = ended.blocking_send(());
+                let _ = ended.blocking_send("the input");
             }
         };
         start_thread("zoolock-input", input).map_err(|error| cannot_start("a thread", error))?;
@@ -37,12 +48,12 @@ impl InputEnd {
         Self(None)
     }
 
-    /// Resolves when the input has ended. Later calls never resolve.
-    pub(crate) async fn wait_until_ended(&mut self) {
+    /// Resolves when the input or the process has ended, and returns which. Reports each end once.
+    pub(crate) async fn wait_until_ended(&mut self) -> &'static str {
         if let Some(receiver) = &mut self.0
-            && receiver.recv().await.is_some()
+            && let Some(ended) = receiver.recv().await
         {
-            return;
+            return ended;
         }
         std::future::pending().await
     }

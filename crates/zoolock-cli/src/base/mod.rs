@@ -14,6 +14,7 @@ pub(crate) mod server_clock;
 pub(crate) mod shell;
 pub(crate) mod signals;
 pub(crate) mod start;
+pub(crate) mod starter;
 pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod test_snapshots;

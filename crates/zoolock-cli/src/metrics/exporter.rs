@@ -57,11 +57,7 @@ impl Exporter {
             .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
         let mut tasks = Vec::new();
         if let Some(address) = metrics {
-            let listener = site::listen(address).await?;
-            if let Ok(address) = listener.local_addr() {
-                reporter.note(format_args!("metrics at http://{address}/metrics"));
-            }
-            tasks.push(tokio::spawn(site::serve(listener, registry.clone())));
+            tasks.push(tokio::spawn(site::serve(address, registry.clone(), Arc::clone(reporter))));
         }
         let since = SystemTime::now();
         if let Some(collector) = collector.clone() {

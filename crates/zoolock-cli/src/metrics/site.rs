@@ -14,23 +14,32 @@ use zoolock_server::http::{self, ConnectionLimits};
 
 use super::registry::Registry;
 use super::text;
-use crate::base::exit::Failure;
+use crate::base::reporter::Reporter;
 
+/// Pause between attempts to listen.
+const LISTEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time from the connection to the last byte of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections. The clients are a few monitors.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Listens on the address of `--metrics`. The caller listens before its work begins, so that an
-/// error prevents the work.
-pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        Failure::cannot_listen(&error, format!("--metrics {address}: cannot listen there: {error}"))
-    })
-}
-
-/// Answers requests until the task is aborted.
-pub(super) async fn serve(listener: TcpListener, registry: Registry) {
+/// Listens on the address of `--metrics`, and answers requests until the task is aborted. While the address is in use,
+/// for example by the previous run of the same job, prints a note once and tries again.
+pub(super) async fn serve(address: SocketAddr, registry: Registry, reporter: Arc<Reporter>) {
+    let mut fails = false;
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) if !std::mem::replace(&mut fails, true) => reporter.note(format_args!(
+                "--metrics {address}: cannot listen there: {error}; continuing without metrics, and trying again"
+            )),
+            Err(_) => {}
+        }
+        tokio::time::sleep(LISTEN_INTERVAL).await;
+    };
+    if let Ok(address) = listener.local_addr() {
+        reporter.note(format_args!("metrics at http://{address}/metrics"));
+    }
     let router = Router::new().route(
         "/metrics",
         get(move || async move {

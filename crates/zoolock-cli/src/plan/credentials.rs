@@ -9,13 +9,14 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 use zoolock::Tls;
 use zoolock_client::open_regular_file;
@@ -31,8 +32,6 @@ use crate::reaper::zombies::SpawnedChild;
 const LIMIT: u64 = 4096;
 /// Maximum size of a file with a certificate or a key in bytes.
 pub(crate) const MAX_PEM_FILE: u64 = 16 << 20;
-/// Maximum run time of a command that prints credentials and cannot ask a question on a terminal.
-const COMMAND_BOUND: Duration = Duration::from_secs(60);
 /// Pause between two checks whether the command has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,9 +39,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Auth {
     /// ZooKeeper's digest scheme: sends USER:PASSWORD as plain text.
-    Digest(Zeroizing<Vec<u8>>),
+    Digest(Secret),
     /// SASL DIGEST-MD5: does not send the password.
-    Sasl(Zeroizing<Vec<u8>>),
+    Sasl(Secret),
     /// The Kerberos ticket that libkrb5 finds.
     Kerberos(Arc<Kerberos>),
 }
@@ -63,7 +62,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// Reads the credentials that `SCHEME:SOURCE` names.
+/// Reads the credentials that `SCHEME:SOURCE` names. A command that prints them does not run yet.
 pub(crate) fn read_credentials(text: &str) -> Result<Auth, Failure> {
     let hint = "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND, with sasl instead of digest for SASL; \
                 or as kerberos, kerberos:SERVICE or kerberos:SERVICE/HOST";
@@ -86,22 +85,25 @@ pub(crate) fn read_credentials(text: &str) -> Result<Auth, Failure> {
     } else if let Some(name) = source.strip_prefix("env:") {
         (from_environment(name)?, format!("the environment variable {name}"))
     } else if let Some(command) = source.strip_prefix("command:") {
-        (from_command(command)?, "the output of the command".to_owned())
+        return Ok(to_auth(Secret { command: command.to_owned(), content: Arc::default() }));
     } else {
         return Err(Failure::usage(
             "--auth: every user of this machine can read a password on the command line; put \
              USER:PASSWORD in a file of your own (mode 0600) and write digest:@FILE",
         ));
     };
-    let colon = content.iter().position(|byte| *byte == b':');
-    if colon.is_none_or(|at| at == 0) || content.contains(&b'\n') {
+    if !is_user_and_password(&content) {
         return Err(Failure::usage(format!("--auth: {source} must be one line, USER:PASSWORD")));
     }
-    let auth = to_auth(content);
-    if let Auth::Sasl(secret) = &auth {
-        split_user_and_password(secret)?;
+    if scheme == "sasl" {
+        split_user_and_password(&content)?;
     }
-    Ok(auth)
+    Ok(to_auth(Secret { command: String::new(), content: Arc::new(OnceCell::from(content)) }))
+}
+
+/// Returns whether the text is one line, USER:PASSWORD.
+fn is_user_and_password(text: &[u8]) -> bool {
+    text.iter().position(|byte| *byte == b':').is_some_and(|at| at > 0) && !text.contains(&b'\n')
 }
 
 /// Reads credentials from the environment, where container schedulers put secrets. Child processes
@@ -113,17 +115,31 @@ fn from_environment(name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     }
 }
 
-/// Reads credentials from a command, such as `pass show zoolock`. The run time is not limited if the command can ask on the
-/// terminal.
-fn from_command(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let can_ask = Terminal::open().is_some_and(|terminal| terminal.is_foreground());
-    run_command(command, (!can_ask).then_some(COMMAND_BOUND))
+/// USER:PASSWORD.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret {
+    /// The command that prints the content, such as `pass show zoolock`, if the content is not known yet.
+    command: String,
+    content: Arc<OnceCell<Zeroizing<Vec<u8>>>>,
 }
 
-/// Runs a shell command and returns its output. Kills the command if it does not end within `bound`.
-fn run_command(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u8>>, Failure> {
+impl Secret {
+    /// Returns the content. Runs the command once, and kills it if it does not end within `bound`. The run time is not
+    /// limited if the command can ask on the terminal.
+    pub(crate) async fn read(&self, bound: Duration) -> Result<&[u8], Failure> {
+        let run = async || {
+            let can_ask = Terminal::open().is_some_and(|terminal| terminal.is_foreground());
+            run_command(&self.command, (!can_ask).then_some(bound)).await
+        };
+        self.content.get_or_try_init(run).await.map(|content| content.as_slice())
+    }
+}
+
+/// Runs a shell command that prints USER:PASSWORD, and returns that. Kills the command if it does not end within `bound`,
+/// or if the future is dropped.
+async fn run_command(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failed = |why: &dyn fmt::Display| {
-        Failure::usage(format!("--auth: the command that prints the credentials {why}"))
+        Failure::unavailable(format!("--auth: the command that prints the credentials {why}"))
     };
     let mut shell = Command::new("/bin/sh");
     // Piped input is left for the command that runs under the lock.
@@ -134,74 +150,63 @@ fn run_command(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u
         // cannot ask a question on the terminal.
         shell.process_group(0);
     }
-    let mut child = SpawnedChild::start(&mut shell)
+    let child = SpawnedChild::start(&mut shell)
         .map_err(|error| cannot_start("the command that prints the credentials (--auth)", error))?;
-    let deadline = bound.map(|bound| Instant::now() + bound);
-    // `read_output` closes the pipe when it returns. A command that still prints is then ended by
-    // SIGPIPE.
-    let output = child
-        .stdout
-        .take()
-        .map_or_else(|| Err(io::ErrorKind::BrokenPipe.into()), |output| read_output(output, deadline));
-    let ended = output.and_then(|printed| Ok((printed, wait(&mut child, deadline)?)));
-    let (mut printed, status) = match (ended, bound) {
-        (Ok(ended), _) => ended,
-        (Err(error), Some(bound)) if error.kind() == io::ErrorKind::TimedOut => {
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            let _ = child.wait();
-            return Err(failed(&format_args!(
-                "did not end within {}; if it needs to ask a question, start zoolock on a terminal",
-                format_duration(bound)
-            )));
-        }
-        (Err(error), _) => return Err(failed(&format_args!("gives no output: {error}"))),
-    };
+    let mut printer = Printer { child, ended: false };
+    let bound = bound.unwrap_or(Duration::MAX);
+    let ended = tokio::time::timeout(bound, printer.wait_for_output()).await.map_err(|_| {
+        let (bound, ask) =
+            (format_duration(bound), "start zoolock on a terminal if the command asks a question");
+        failed(&format_args!(
+            "did not end within {bound}; raise ZOOLOCK_CONNECT_TIMEOUT (and --timeout), or {ask}"
+        ))
+    })?;
+    let (mut printed, status) = ended.map_err(|error| failed(&format_args!("gives no output: {error}")))?;
     if printed.len() as u64 > LIMIT {
         return Err(failed(&format_args!("prints more than {LIMIT} bytes")));
     }
     if !status.success() {
         return Err(failed(&format_args!("ended with {status}; see its error message")));
     }
-    Ok(trim_newlines(std::mem::take(&mut *printed)))
+    let content = trim_newlines(std::mem::take(&mut *printed));
+    match is_user_and_password(&content) {
+        true => Ok(content),
+        false => Err(failed(&"must print one line, USER:PASSWORD")),
+    }
 }
 
-/// Reads the output until its end, or until it exceeds [`LIMIT`].
-fn read_output(mut output: ChildStdout, deadline: Option<Instant>) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Allocated at full size, because a reallocation would leave a copy that is not wiped.
-    let mut printed = Zeroizing::new(vec![0; LIMIT as usize + 1]);
-    let mut filled = 0;
-    while filled < printed.len() {
-        if let Some(deadline) = deadline {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = left.try_into().map_err(io::Error::other)?;
-            match poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
+/// A running command that prints credentials. Dropping it kills the command and its process group.
+struct Printer {
+    child: SpawnedChild,
+    ended: bool,
+}
+
+impl Printer {
+    /// Waits for the end of the command. Returns its output, cut behind [`LIMIT`], and its status.
+    async fn wait_for_output(&mut self) -> io::Result<(Zeroizing<Vec<u8>>, ExitStatus)> {
+        // Allocated at full size, because a reallocation would leave a copy that is not wiped. `read_to_end` wants some
+        // more room.
+        let mut printed = Zeroizing::new(Vec::with_capacity(LIMIT as usize + 64));
+        let output = self.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let output = Receiver::from_owned_fd(output.into())?;
+        // Closes the pipe at the end, so that SIGPIPE ends a command that still prints.
+        output.take(LIMIT + 1).read_to_end(&mut printed).await?;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                self.ended = true;
+                return Ok((printed, status));
             }
-        }
-        match output.read(&mut printed[filled..]) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            tokio::time::sleep(PAUSE).await;
         }
     }
-    printed.truncate(filled);
-    Ok(printed)
 }
 
-/// Waits for the child until the deadline.
-fn wait(child: &mut Child, deadline: Option<Instant>) -> io::Result<ExitStatus> {
-    let Some(deadline) = deadline else { return child.wait() };
-    loop {
-        match child.try_wait()? {
-            Some(status) => return Ok(status),
-            None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
-            None => std::thread::sleep(PAUSE),
+impl Drop for Printer {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The child is not reaped yet, so no other process has its pid. Without a group of its own, there is no such group.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.kill();
         }
     }
 }
@@ -307,32 +312,41 @@ pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Z
 mod tests {
     use super::*;
 
-    #[test]
-    fn credentials_from_a_command_are_never_shown() {
-        let auth = read_credentials("digest:command:printf 'me:%s\\n' hunter2")
-            .expect("the command prints credentials");
-        assert_eq!(auth, Auth::Digest(Zeroizing::new(b"me:hunter2".to_vec())));
+    /// Returns the secret that this command prints.
+    async fn printed(command: &str) -> Result<Vec<u8>, Failure> {
+        let auth = read_credentials(&format!("digest:command:{command}"))?;
         assert_eq!(format!("{auth:?}"), "Digest(..)");
+        let Auth::Digest(secret) = auth else { panic!("{command}: {auth:?}") };
+        Ok(secret.read(Duration::from_secs(30)).await?.to_vec())
+    }
+
+    #[tokio::test]
+    async fn credentials_from_a_command_are_never_shown() {
+        let secret = printed("printf 'me:%s\\n' hunter2").await.expect("the command prints credentials");
+        assert_eq!(secret, b"me:hunter2");
         for (command, fragment) in [
             ("exit 3", "exit status: 3"),
             ("echo hunter2", "USER:PASSWORD"),
             ("echo me:hunter2; echo more", "one line"),
             ("yes hunter2:", "more than 4096"),
         ] {
-            let failure =
-                read_credentials(&format!("digest:command:{command}")).expect_err(command).to_string();
+            let failure = printed(command).await.expect_err(command);
+            // The command may succeed later, so its failure is no wrong command line.
+            assert_eq!(failure.exit, Exit::UNAVAILABLE, "{failure}");
+            let failure = failure.to_string();
             assert!(failure.contains(fragment) && !failure.contains("hunter2"), "{failure}");
         }
     }
 
-    #[test]
-    fn hanging_command_is_killed_with_its_children() {
+    #[tokio::test]
+    async fn hanging_command_is_killed_with_its_children() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let file = dir.path().join("pid");
         // One command keeps its output open, one closes it.
         for close_output in ["", "exec >&-; "] {
             let command = format!("{close_output}sleep 1000 & echo $! >{}; wait", file.display());
             let failure = run_command(&command, Some(Duration::from_millis(300)))
+                .await
                 .expect_err("the command hangs")
                 .to_string();
             assert!(failure.contains("did not end within 300ms"), "{failure}");
@@ -344,9 +358,9 @@ mod tests {
                     .next()
                     .is_some_and(|state| !state.is_empty() && !state.starts_with(['Z', 'X']))
             };
-            let deadline = Instant::now() + Duration::from_secs(30);
-            while is_alive() && Instant::now() < deadline {
-                std::thread::sleep(PAUSE);
+            let deadline = std::time::Instant::now() + Duration::from_secs(30);
+            while is_alive() && std::time::Instant::now() < deadline {
+                tokio::time::sleep(PAUSE).await;
             }
             assert!(!is_alive(), "{command}");
         }

@@ -20,7 +20,12 @@ const MAX_READ_INTERVAL: Duration = Duration::from_secs(30);
 const MAX_FRESH_AGE: Duration = Duration::from_secs(5);
 
 /// Shows the status line and updates it until the task is aborted. Without a terminal, prints the holder once.
-pub(crate) async fn update_status_line(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Reporter>) {
+pub(crate) async fn update_status_line(
+    zoolock: Zoolock,
+    names: Vec<String>,
+    lock_delay: Duration,
+    reporter: Arc<Reporter>,
+) {
     let began = Instant::now();
     tokio::time::sleep(FIRST_LINE_AFTER).await;
     let mut locks = AwaitedLocks::new(&zoolock, &names);
@@ -29,14 +34,14 @@ pub(crate) async fn update_status_line(zoolock: Zoolock, names: Vec<String>, rep
         // Errors are ignored, because the acquisition reports its own errors.
         let seen = locks.blocking_lock().await;
         if let (Some((name, snapshot)), false) = (&seen, reporter.can_show_status()) {
-            reporter.note(single_message(name, &snapshot.lock));
+            reporter.note(single_message(name, &snapshot.lock, lock_delay));
             return;
         }
         let next = Instant::now() + read_interval(began.elapsed());
         while Instant::now() < next {
             reporter.show_status(&match &seen {
                 Some((name, snapshot)) => {
-                    format_status_line(name, snapshot, began.elapsed(), read_at.elapsed())
+                    format_status_line(name, snapshot, lock_delay, began.elapsed(), read_at.elapsed())
                 }
                 None => {
                     format!(
@@ -97,20 +102,26 @@ impl AwaitedLocks {
     }
 }
 
-fn single_message(name: &str, lock: &Snapshot) -> String {
-    match &lock.holder {
-        Some(holder) => format!(
-            "waiting for {name}, held by {}{}",
-            describe_contender(holder),
-            format_other_holders(lock)
-        ),
-        None => format!("waiting for {name}"),
+fn single_message(name: &str, lock: &Snapshot, lock_delay: Duration) -> String {
+    let obstacle = describe_obstacle(lock, lock_delay).map(|obstacle| format!(", {obstacle}"));
+    format!("waiting for {name}{}", obstacle.unwrap_or_default())
+}
+
+/// Describes what a waiter waits for: the holder, or the end of the lock delay.
+fn describe_obstacle(lock: &Snapshot, lock_delay: Duration) -> Option<String> {
+    let holder = lock.holder.as_ref()?;
+    if !is_this_process(holder) {
+        return Some(format!("held by {}{}", describe_contender(holder), format_other_holders(lock)));
     }
+    let delay = format_duration(lock_delay);
+    (!lock_delay.is_zero())
+        .then(|| format!("free after the lock delay of {delay}: the previous holder may have crashed"))
 }
 
 fn format_status_line(
     name: &str,
     PolledSnapshot { lock, place, .. }: &PolledSnapshot,
+    lock_delay: Duration,
     waited: Duration,
     age: Duration,
 ) -> String {
@@ -118,9 +129,8 @@ fn format_status_line(
     if let Some(before) = place {
         line.push_str(&format!(" · position {} of {}", before + 1, lock.waiting));
     }
-    if let Some(holder) = &lock.holder {
-        let others = format_other_holders(lock);
-        line.push_str(&format!(" · held by {}{others}{}", describe_contender(holder), format_age(age)));
+    if let Some(obstacle) = describe_obstacle(lock, lock_delay) {
+        line.push_str(&format!(" · {obstacle}{}", format_age(age)));
     }
     line
 }

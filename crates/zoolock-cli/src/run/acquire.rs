@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
 /// Time after the time limit in which the server may still answer. Only its answer shows that the lock is busy.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Maximum time to read the holder of a busy lock, for the message.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time to read the holder of a busy lock, for the message, or its waiters.
+pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time to leave the queue and to close the session after the time limit. The library waits up to five seconds
 /// for unanswered releases before it closes a session. Without the close, a contender whose create had no reply could hold
 /// the lock until its session expires.
@@ -67,14 +67,15 @@ pub(crate) async fn acquire(
             biased;
             signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
             connected = connect(service, reporter) => connected?,
-            // The first connection has a timeout of its own, with a better message.
-            () = sleep_until(answer_by), if *reached => return Err(no_answer_failure(service, wanted)),
+            // The connection has a timeout of its own, with a better message.
+            () = sleep_until(answer_by) => return Err(no_answer_failure(service, wanted)),
         };
         *reached = true;
         let began = Instant::now();
         let watcher = tokio::spawn(status::update_status_line(
             zoolock.clone(),
             wanted.names.clone(),
+            wanted.lock_delay,
             Arc::clone(reporter),
         ));
         let waited = tokio::select! {
@@ -83,10 +84,10 @@ pub(crate) async fn acquire(
             answer = acquire_wanted(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
             failure = outer::wait_for_conflict(&zoolock, wanted) => Err(WaitEnd::OuterConflict(failure)),
             // With --try, the end of the input is ignored, because there is no wait.
-            () = async {
+            ended = async {
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
-                input.wait_until_ended().await;
-            }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(WaitEnd::EndOfInput),
+                input.wait_until_ended().await
+            }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(WaitEnd::EndOfInput(ended)),
             () = sleep_until(answer_by) => Err(WaitEnd::NoAnswer),
         };
         watcher.abort();
@@ -112,9 +113,9 @@ pub(crate) async fn acquire(
             Err(WaitEnd::Signal(signal)) => {
                 interruption_failure(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
-            Err(WaitEnd::EndOfInput) => Failure::new(
+            Err(WaitEnd::EndOfInput(what)) => Failure::new(
                 wanted.on_busy,
-                format!("the input ended while waiting for {}; no longer in the queue", wanted.name),
+                format!("{what} ended while waiting for {}; no longer in the queue", wanted.name),
             ),
             // With --try, or if the time limit is near, there is no time to join the queue again.
             Err(WaitEnd::Error(error))
@@ -154,7 +155,8 @@ pub(crate) async fn acquire(
 /// The reason why a wait ended without the lock.
 enum WaitEnd {
     Signal(rustix::process::Signal),
-    EndOfInput,
+    /// The input, or the process that started zoolock, has ended.
+    EndOfInput(&'static str),
     /// The server did not answer in time.
     NoAnswer,
     Error(zoolock::Error),
@@ -218,7 +220,14 @@ async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks, deadline: Option<
     };
     let message = match wanted.patience {
         AcquireTimeout::For(patience) => {
-            format!("{}: not acquired within {}; {held}", wanted.name, format_duration(patience))
+            let message =
+                format!("{}: not acquired within {}; {held}", wanted.name, format_duration(patience));
+            if patience <= wanted.lock_delay {
+                // Not `on_busy`, because after a crash no attempt would ever succeed.
+                let delay = format_duration(wanted.lock_delay);
+                return Failure::usage(format!("{message}; raise --timeout above --lock-delay ({delay})"));
+            }
+            message
         }
         AcquireTimeout::Try | AcquireTimeout::Forever => held,
     };

@@ -117,7 +117,7 @@ mod tests {
         let Ok((context, Command::Hold(args))) = parse(&[&["hold"], arguments].concat()) else {
             panic!("clap accepts the arguments: {arguments:?}")
         };
-        let HoldArgs { names, waiting, kind, monitoring } = args;
+        let HoldArgs { names, waiting, kind, monitoring, .. } = args;
         let checked = WantedLocks::check(&context, names, &waiting, &kind, &monitoring);
         checked.map(|(wanted, _)| wanted).map_err(|failure| failure.to_string())
     }

@@ -1,6 +1,7 @@
 //! `zoolock hold`: holds a lock without a command.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::input::{InputEnd, has_end_of_input};
 use crate::base::reporter::{Reporter, escape_unprintable_json};
 use crate::base::signals::{Signals, signal_name};
+use crate::base::starter::open_starter;
 use crate::local::ServerKeeper;
 use crate::metrics::export_while;
 use crate::plan::{ConnectionSettings, Context};
@@ -37,25 +39,28 @@ struct HeldReport<'a> {
 impl HoldArgs {
     /// Runs `zoolock hold`.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let Self { names, waiting, kind, monitoring } = self;
+        let Self { names, stay, waiting, kind, monitoring } = self;
+        let starter = if stay { None } else { open_starter() };
         let (wanted, service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
         let Context { global, reporter } = context;
         let otlp = global.environment.otlp.as_deref();
-        export_while(monitoring.metrics, otlp, reporter, hold(&service, &wanted, global.json, reporter)).await
+        let holding = hold(&service, &wanted, starter, global.json, reporter);
+        export_while(monitoring.metrics, otlp, reporter, holding).await
     }
 }
 
-/// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
+/// Acquires the lock, and holds it until a signal, the end of the input or of `starter`, a revocation or a loss.
 async fn hold(
     service: &ConnectionSettings,
     wanted: &WantedLocks,
+    starter: Option<OwnedFd>,
     json: bool,
     reporter: &Arc<Reporter>,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = ServerKeeper::start_for(service, reporter);
     // The input thread starts before the lock is acquired, because the system may refuse a thread.
-    let mut input = InputEnd::watch_stdin()?;
+    let mut input = InputEnd::watch(starter)?;
     let Acquired { zoolock, holder } =
         acquire(service, wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = wanted.name.as_str();
@@ -82,7 +87,7 @@ async fn hold(
             exit = Exit::after_signal(signal);
             None
         }
-        () = input.wait_until_ended() => None,
+        _ = input.wait_until_ended() => None,
     };
     if let Some(reason) = lost {
         reporter.error(format_args!("lost {name}: {}", describe_loss(reason)));

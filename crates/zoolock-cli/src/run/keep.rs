@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+
 use crate::base::backoff::Backoff;
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
-use crate::run::acquire::{Acquired, acquire};
+use crate::run::acquire::{Acquired, LOOK_TIMEOUT, acquire};
 use crate::run::job::Job;
 use crate::run::release::{describe_loss, release_and_close};
 use crate::run::run_once::{command_name, run_once};
@@ -59,8 +61,16 @@ fn is_transient(exit: Exit, job: &Job) -> bool {
     exit == Exit::UNAVAILABLE || exit == Exit::LOST || exit == job.wanted.on_busy
 }
 
+/// Returns whether others wait for one of these locks. An answer that is late counts as no.
+async fn others_wait(acquired: &Acquired, names: &[String]) -> bool {
+    let looks = names.iter().map(async |name| acquired.zoolock.mutex(name).poller(0).snapshot().await);
+    let seen = tokio::time::timeout(LOOK_TIMEOUT, join_all(looks)).await.unwrap_or_default();
+    seen.iter().flatten().any(|seen| seen.lock.waiting > 0)
+}
+
 /// Runs the command again and again under the lock. Returns the exit code if a signal has asked
-/// zoolock to end. Returns `None` after the lock was lost or revoked.
+/// zoolock to end. Returns `None` after the lock was lost or revoked, or if the command always ends soon and others
+/// wait for the lock, because the command may work on another host.
 async fn restart_until_lock_ends(
     job: &Job,
     acquired: &Acquired,
@@ -104,6 +114,12 @@ async fn restart_until_lock_ends(
             }
         };
         let pause = backoff.next_pause(begun.elapsed());
+        if backoff.is_longest() && others_wait(acquired, &job.wanted.names).await {
+            reporter.note(format_args!(
+                "{what} again; others wait for {name}; releasing it, and waiting for it again"
+            ));
+            return None;
+        }
         reporter.note(format_args!("{what}; starting it again in {}", format_duration(pause)));
         tokio::select! {
             biased;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zoolock::{Tls, Zoolock};
+use zoolock::{Builder, Tls, Zoolock};
 use zoolock_client::RequestSession;
 
 use crate::base::exit::{Exit, Failure};
@@ -32,7 +32,7 @@ pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -
                 builder = builder.tls(tls.clone());
             }
             if let Some(auth) = auth {
-                builder = with_auth(builder, auth)?;
+                builder = with_auth(builder, auth, service.connect_timeout).await?;
             }
             for (scheme, id) in readers {
                 builder = builder.allow_read(scheme, id);
@@ -153,24 +153,28 @@ async fn connect_hosts_for_requests(
         builder = builder.tls(tls.clone());
     }
     if let Some(auth) = auth {
-        builder = with_auth(builder, auth)?;
+        builder = with_auth(builder, auth, service.connect_timeout).await?;
     }
     Ok(builder.requests(hosts).await?)
 }
 
-fn with_auth(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {
-    Ok(match auth {
-        Auth::Digest(secret) => builder.auth("digest", secret.to_vec()),
+/// Adds the credentials to the builder. The connect timeout includes the time of a command that prints them, unless that
+/// command had more time because it asked on the terminal.
+async fn with_auth(builder: Builder, auth: &Auth, limit: Duration) -> Result<Builder, Failure> {
+    let began = Instant::now();
+    let builder = match auth {
+        Auth::Digest(secret) => builder.auth("digest", secret.read(limit).await?.to_vec()),
         Auth::Sasl(secret) => {
-            let (user, password) = split_user_and_password(secret)?;
+            let (user, password) = split_user_and_password(secret.read(limit).await?)?;
             builder.sasl_digest_md5(user, password)
         }
         Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
-    })
+    };
+    Ok(builder.connect_timeout(limit.checked_sub(began.elapsed()).unwrap_or(limit)))
 }
 
 /// Returns a builder with the settings of the command line.
-fn builder(service: &ConnectionSettings) -> Result<zoolock::Builder, Failure> {
+fn builder(service: &ConnectionSettings) -> Result<Builder, Failure> {
     let mut builder = Zoolock::builder()
         .session_timeout(service.session_timeout)
         .connect_timeout(service.connect_timeout)

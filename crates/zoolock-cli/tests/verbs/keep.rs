@@ -125,6 +125,41 @@ fn keeper_restarts_command_after_losing_lock() {
     );
 }
 
+/// The pauses before the restarts reach their maximum after half a minute.
+#[test]
+fn failing_keeper_hands_over_to_standby() {
+    let sandbox = Sandbox::new();
+    // The standby waits for one of two locks.
+    let mut failing =
+        sandbox.start_piped(&["run", "--keep", "x", "y", "--", "sh", "-c", "echo >>ran; exit 1"]);
+    sandbox.wait_for_contenders("y", 1);
+    let mut healthy =
+        sandbox.start(&["run", "--keep", "y", "--", "sh", "-c", "echo $$ >healthy; exec sleep 1000"]);
+    let (mut stderr, mut printed) = (failing.take_stderr(), String::new());
+    read_until(&mut stderr, &mut printed, "releasing it");
+    sandbox.wait_for_file("healthy");
+    // The failing host waits behind the standby.
+    sandbox.wait_for_contenders("y", 2);
+    assert!(printed.contains("others wait for x and y"), "{printed}");
+    for (running, code) in [(&mut failing, 143), (&mut healthy, 143)] {
+        running.signal(Signal::TERM);
+        assert_eq!(running.code(), code);
+    }
+}
+
+/// Without a waiter, another queue position would bring nothing.
+#[test]
+fn failing_keeper_keeps_the_lock_alone() {
+    let sandbox = Sandbox::new();
+    let mut failing = sandbox.start_piped(&["run", "--keep", "x", "--", "false"]);
+    let (mut stderr, mut printed) = (failing.take_stderr(), String::new());
+    read_until(&mut stderr, &mut printed, "starting it again in 30s");
+    assert_eq!(sandbox.contenders("x"), 1);
+    assert!(!printed.contains("releasing"), "{printed}");
+    failing.signal(Signal::TERM);
+    assert_eq!(failing.code(), 143);
+}
+
 #[test]
 fn revoked_keeper_hands_over() {
     let sandbox = Sandbox::new();

@@ -1,6 +1,7 @@
 //! Tests that run the command `zoolock`: one module for each verb or property, and the guide.
 
 mod at_night;
+mod auth;
 mod bad_input;
 mod common;
 mod doctor;
@@ -12,6 +13,7 @@ mod kinds;
 mod limits;
 mod list;
 mod local;
+mod lock_delay;
 mod loss;
 mod manual;
 mod metrics;
@@ -23,6 +25,7 @@ mod serve;
 mod shells;
 mod short_help;
 mod signals;
+mod starter;
 mod suspend;
 mod terminal;
 mod top;

@@ -35,7 +35,9 @@ impl Machine {
         let Some(me) = self.seats[lock_index].node else { return };
         let read = |directory| self.read_previous(lock_index, &directory, me, others);
         let previous = directory.map_or(Previous::Unknown, read);
-        if self.config.delay > 0 && !self.seats[lock_index].delayed && previous != Previous::Clean {
+        // The first contender of a directory has no previous holder.
+        let is_clean = previous == Previous::Clean || me.sequence == Sequence(0);
+        if self.config.delay > 0 && !self.seats[lock_index].delayed && !is_clean {
             self.waited = true;
             self.mark_reads_stale();
             self.seats[lock_index].state = SeatState::Delaying;

@@ -241,8 +241,9 @@ impl<M: HasPrevious> Handle<M> {
     /// have left cleanly. This gives the last writes of that holder time to arrive.
     ///
     /// The delay counts against the caller's deadline and starts again with each call. Calls that
-    /// make only one attempt also wait for the delay, and so does the first holder of a lock. Use
-    /// the delay with [`crash_detection`](Self::crash_detection). Without it, the delay also
+    /// make only one attempt also wait for the delay. The first contender in a lock directory does
+    /// not wait. Like `crash_detection`, this creates the directory as a persistent znode. Use the
+    /// delay with [`crash_detection`](Self::crash_detection). Without it, the delay also
     /// applies whenever another contender has left the queue since the last hold, because it is
     /// then unknown how the last holder left.
     #[must_use = "the option applies to the returned handle"]

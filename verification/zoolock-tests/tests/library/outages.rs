@@ -247,8 +247,11 @@ on_both_servers!(short_timeout_still_makes_one_attempt, |place| async move {
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
         permit.release().await.expect("release succeeds");
     }
-    // The lock has no record of an earlier hold, so `try_lock` waits for the lock delay. This wait
-    // is part of the attempt.
+    // Another contender gave up after the last holder, so `try_lock` waits for the lock delay. This wait is part of the
+    // attempt.
+    let last = rival.mutex("careful").lock().await.expect("lock acquired");
+    assert!(rival.rwlock("careful").try_read().await.expect("attempt succeeds").is_none());
+    last.release().await.expect("release succeeds");
     let careful = zl.mutex("careful").crash_detection().lock_delay(Duration::from_secs(2));
     let guard = careful.try_lock().await.expect("attempt succeeds").expect("the lock is free");
     guard.release().await.expect("release succeeds");

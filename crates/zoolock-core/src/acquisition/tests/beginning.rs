@@ -47,6 +47,15 @@ fn waiter_delays_once_after_possible_crash() {
 }
 
 #[test]
+fn first_contender_of_directory_does_not_delay() {
+    let first = Node { sequence: Sequence(0), ..ME };
+    let mut drive = Drive::of(Config { delay: 50, ..config(Kind::Mutex) });
+    drive.answer(Request::Join, Ok(Reply::Joined(first)));
+    drive.answer(Request::ReadDirectory, Ok(directory(first.czxid, 1, Record::Empty)));
+    assert_eq!(drive.take_reported(), [granted(first, Previous::Unknown)]);
+}
+
+#[test]
 fn clean_release_causes_no_delay() {
     let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
     assert_eq!(drive.take_reported(), [granted(ME, Previous::Clean)]);
