@@ -30,6 +30,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Args, Command, Global};
 use crate::base::exit::{Exit, Failure, cannot_start};
+use crate::base::machine_file;
 use crate::base::reporter::{Reporter, use_color};
 use crate::base::start::start_threads_or_exit;
 use crate::base::terminal;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         }
         Some(Err(error)) => return print_clap_message(&error).into(),
     }
-    let args = match Args::parse_line(&line) {
+    let args = match Args::parse_line(&line, machine_file::read()) {
         Ok(args) => args,
         Err(error) => return print_clap_message(&error).into(),
     };

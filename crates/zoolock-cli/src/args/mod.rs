@@ -2,6 +2,7 @@
 //!
 //! * `global.rs`: flags of every command; `waiting.rs`: flags of commands that acquire a lock.
 //! * `values.rs`: parsers of the values of flags.
+//! * `machine.rs`: the settings of this machine, which are defaults of flags.
 //! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
@@ -10,6 +11,7 @@ mod copied;
 mod doctor;
 mod global;
 mod look;
+mod machine;
 pub(crate) mod manual;
 mod manuals;
 mod operate;
@@ -73,15 +75,17 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Parses a command line and the environment.
-    pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
-        let mut matches = short_help::shorten_help(Args::command())
+    /// Parses a command line, the environment, and the text of the file with the settings of this machine.
+    pub(crate) fn parse_line(line: &[OsString], file: Result<String, String>) -> Result<Args, clap::Error> {
+        let unknown = machine::unknown_variables(&Args::command());
+        let (machine, command) = machine::apply(file, Args::command());
+        let mut matches = short_help::shorten_help(command)
             .try_get_matches_from(line)
             .map_err(|error| correct_tip(values::name_flag(error)))?;
         let copied = CopiedFlags::new(&matches);
         let mut args =
             Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;
-        args.global.copied = copied;
+        (args.global.copied, args.global.machine, args.global.unknown) = (copied, machine, unknown);
         Ok(args)
     }
 }
@@ -217,7 +221,7 @@ mod tests {
     fn tip_for_unknown_flag_works() {
         let message = |line: &[&str]| {
             let line: Vec<OsString> = line.iter().map(OsString::from).collect();
-            Args::parse_line(&line).expect_err("an unknown flag").to_string()
+            Args::parse_line(&line, Ok(String::new())).expect_err("an unknown flag").to_string()
         };
         let run = message(&["zoolock", "run", "x", "ls", "-l"]);
         assert!(run.contains("zoolock run NAME -- CMD") && !run.contains("'-- -l'"), "{run}");

@@ -48,19 +48,13 @@ impl Sandbox {
     /// Returns a command that runs `program` in the sandbox, without the zoolock settings of the environment.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let settings = [
-            "CONNECT",
-            "SESSION_TIMEOUT",
-            "CONNECT_TIMEOUT",
-            "ROOT",
-            "LOCAL_IDLE",
-            "NAMING",
-            "OWNER",
-            "HELD",
-        ];
-        for name in settings.into_iter().chain(["AUTH", "CACERT", "CERT", "KEY"]) {
-            command.env_remove(format!("ZOOLOCK_{name}"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ZOOLOCK_") {
+                command.env_remove(name);
+            }
         }
+        // Asks for local mode, because otherwise the first command prints a note about it.
+        command.env("ZOOLOCK_CONNECT", "local");
         command.env("ZOOLOCK_STATE_DIR", self.state()).current_dir(self.dir.path());
         command
     }
