@@ -30,6 +30,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Args, Command, Global};
 use crate::base::exit::{Exit, Failure, cannot_start};
+use crate::base::machine_file;
 use crate::base::reporter::{Reporter, use_color};
 use crate::base::start::start_threads_or_exit;
 use crate::base::terminal;
@@ -54,7 +55,7 @@ fn run_line() -> Exit {
         }
         Some(Err(error)) => return print_clap_message(&error),
     }
-    let args = match Args::parse_line(&line) {
+    let args = match Args::parse_line(&line, machine_file::read()) {
         Ok(args) => args,
         Err(error) => return print_clap_message(&error),
     };

@@ -54,7 +54,7 @@ pub use session::{
     SessionConfig, SessionState,
 };
 pub use socket_path::SocketPath;
-pub use threads::{RAISE_THREAD_LIMIT, add_limit_advice, limit_advice, resolve, run_on_thread, start_thread};
+pub use threads::{add_limit_advice, limit_advice, resolve, run_on_thread, start_thread};
 #[cfg(feature = "tls")]
 pub use tls::TlsSource;
 pub use zoolock_wire::Instant;

@@ -11,15 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 use tokio::sync::{oneshot, watch};
 
-/// The advice to users if the system refused a process or a thread.
-pub const RAISE_THREAD_LIMIT: &str =
-    "raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)";
-
 /// Returns the advice for an error of starting a process or thread, or of opening a file. `None` if no limit caused the
 /// error.
 pub fn limit_advice(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
-        Errno::AGAIN => Some(RAISE_THREAD_LIMIT),
+        Errno::AGAIN => Some("raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)"),
+        // glibc starts a process or thread without clone3 only if the kernel does not have it.
+        Errno::PERM => Some(
+            "a seccomp filter forbids it: allow clone3 and clone there, or upgrade the container runtime",
+        ),
         Errno::MFILE => Some("raise the limit on open files (ulimit -n, LimitNOFILE)"),
         _ => None,
     }
@@ -135,6 +135,13 @@ mod tests {
         assert_eq!((two, three), (Ok(vec![([10, 0, 0, 7], 2).into()]), Ok(vec![([10, 0, 0, 7], 3).into()])));
         drop(sender);
         assert!(resolve(name, 2).await.is_err(), "the next call starts a look-up");
+    }
+
+    #[test]
+    fn forbidden_clone_is_not_taken_for_a_limit() {
+        let advice = |errno: Errno| limit_advice(&errno.into()).unwrap_or_default();
+        assert!(advice(Errno::PERM).contains("seccomp") && advice(Errno::AGAIN).contains("ulimit -u"));
+        assert_eq!(advice(Errno::NOENT), "");
     }
 
     #[tokio::test]

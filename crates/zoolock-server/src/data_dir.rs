@@ -22,7 +22,8 @@ use rustix::process::geteuid;
 
 use crate::directory::Directory;
 use crate::error::Error;
-use crate::log::{END_RECORD, LogError, RealDisk};
+use crate::group::mode_of_others;
+use crate::log::{END_RECORD, LogError, RealDisk, VERSION};
 
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
@@ -33,6 +34,9 @@ const EPOCH_FILE: &str = "epoch";
 const EPOCH_COPY: &str = "epoch.copy";
 /// Text behind the epoch of a server without a log: one with durability memory.
 const MEMORY_MARK: &str = " memory";
+
+/// Name of the file with the format of the log and the version of zoolock. Only builds before its introduction write none.
+const FORMAT_FILE: &str = "format";
 
 /// Name of the file with the longest session timeout that the last server with a log could grant, in milliseconds.
 const LONGEST_TIMEOUT_FILE: &str = "longest-session-timeout";
@@ -84,7 +88,7 @@ impl DataDir {
         }
         let directory = Directory::open(path).map_err(failed("open the data directory"))?;
         let found = directory.handle().metadata().map_err(failed("open the data directory"))?;
-        refuse_unsafe_directory(path, found.uid(), found.mode())?;
+        refuse_unsafe_directory(path, found.uid(), found.mode(), mode_of_others(found.mode(), found.gid()))?;
         match flock(directory.handle(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(DataDir { directory: Arc::new(directory), keeps_log }),
             Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
@@ -164,6 +168,35 @@ impl DataDir {
         self.directory.list().unwrap_or_default().iter().any(is_of_log)
     }
 
+    /// Records the format of the log.
+    pub(crate) fn record_format(&self) -> io::Result<()> {
+        match self.directory.read_text(FORMAT_FILE) {
+            Ok(Some(text)) if text.trim_end() == our_format() => Ok(()),
+            _ => self.directory.write_line(FORMAT_FILE, &our_format()),
+        }
+    }
+
+    /// Returns the error for a log of another format. Also for a log without a record of its format that cannot be read
+    /// (`problem`), because earlier builds recorded none.
+    pub(crate) fn format_error(&self, problem: Option<&LogError>) -> Option<Error> {
+        let found = self.directory.read_text(FORMAT_FILE).ok().flatten();
+        let found = match (found, problem) {
+            (Some(found), _) if found.starts_with(&format!("format {VERSION},")) => return None,
+            (Some(found), _) => found.trim_end().to_owned(),
+            (None, Some(problem)) if self.has_log() => {
+                format!("a build that recorded no format ({})", problem.problem())
+            }
+            (None, _) => return None,
+        };
+        let what = format!(
+            "{} was written by {found}, and this is {}; start the version that wrote it, or, when no lock is held, choose \
+             an empty data directory and raise the token epoch",
+            self.directory.path().display(),
+            our_format()
+        );
+        Some(Error::Invalid { what })
+    }
+
     /// Returns whether the last server in this directory had a log.
     pub(crate) fn had_log(&self) -> Result<bool, Error> {
         Ok(self.read_epoch()?.has_log)
@@ -204,6 +237,7 @@ impl DataDir {
     /// backup that was interrupted does not pass for a new directory.
     pub(crate) fn begin_backup(&self, epoch: u32, timeout_ms: u32) -> io::Result<()> {
         self.directory.write_line(EPOCH_FILE, &epoch.max(1).to_string())?;
+        self.record_format()?;
         self.record_session_timeout(timeout_ms)
     }
 
@@ -238,6 +272,11 @@ impl DataDir {
     }
 }
 
+/// Returns the format of the log and the version of this zoolock.
+fn our_format() -> String {
+    format!("format {VERSION}, zoolock {}", env!("CARGO_PKG_VERSION"))
+}
+
 /// Refuses a link in the place of the directory, unless this user or root has created it.
 fn refuse_foreign_link(path: &Path, owner: u32) -> Result<(), Error> {
     if owner == 0 || owner == geteuid().as_raw() {
@@ -249,15 +288,18 @@ fn refuse_foreign_link(path: &Path, owner: u32) -> Result<(), Error> {
     })
 }
 
-/// Refuses a directory of another user, and one that other users may write to.
-fn refuse_unsafe_directory(path: &Path, owner: u32, mode: u32) -> Result<(), Error> {
+/// Refuses a directory of another user, and one that other users may write to. Accepts a directory of root that the group
+/// of this user may write to, such as the mount point of a Kubernetes volume. `others` are the permissions of other users.
+fn refuse_unsafe_directory(path: &Path, owner: u32, mode: u32, others: u32) -> Result<(), Error> {
     let user = geteuid().as_raw();
-    let why = if owner != user {
+    let is_of_our_group = mode & 0o020 != 0 && others & 0o020 == 0;
+    let why = if owner != user && !(owner == 0 && is_of_our_group) {
         format!(
             "belongs to user {owner}, and the server runs as user {user}; run the server as user {owner}, or choose \
-             a directory that does not exist yet, which the server creates for its user alone"
+             a directory that does not exist yet, which the server creates for its user alone; in Kubernetes, set \
+             fsGroup"
         )
-    } else if mode & 0o022 != 0 {
+    } else if others & 0o022 != 0 {
         format!(
             "has mode {:04o}, so other users may write to it; run `chmod go-w {}`, or choose a directory that does \
              not exist yet, which the server creates for its user alone",
@@ -378,7 +420,7 @@ mod tests {
     #[test]
     fn directory_open_to_other_users_is_refused() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        for (mode, is_safe) in [(0o777, false), (0o1777, false), (0o770, false), (0o755, true), (0o700, true)]
+        for (mode, is_safe) in [(0o777, false), (0o1777, false), (0o707, false), (0o755, true), (0o700, true)]
         {
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(dir.path(), permissions).expect("own directory");
@@ -396,10 +438,21 @@ mod tests {
     #[test]
     fn directory_or_link_of_another_user_is_refused() {
         let other = geteuid().as_raw() + 1;
-        let error = refuse_unsafe_directory(Path::new("/data"), other, 0o700).expect_err("of another user");
+        let error =
+            refuse_unsafe_directory(Path::new("/data"), other, 0o700, 0).expect_err("of another user");
         assert!(error.to_string().contains(&format!("/data belongs to user {other}")), "{error}");
         let error = refuse_foreign_link(Path::new("/data"), other).expect_err("of another user");
         assert!(error.to_string().contains(&format!("symbolic link of user {other}")), "{error}");
+    }
+
+    #[test]
+    fn directory_of_own_group_is_accepted() {
+        let (us, other) = (geteuid().as_raw(), geteuid().as_raw() + 1);
+        let check =
+            |owner, mode, others| refuse_unsafe_directory(Path::new("/data"), owner, mode, others).is_ok();
+        assert!(check(us, 0o2770, 0) && check(0, 0o2775, 0o005));
+        // The group has other users, everyone may write, or the owner is neither this user nor root.
+        assert!(!check(us, 0o2770, 0o070) && !check(0, 0o2777, 0o007) && !check(other, 0o2770, 0));
     }
 
     #[test]

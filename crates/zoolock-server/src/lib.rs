@@ -67,6 +67,7 @@ mod data_dir;
 mod directory;
 mod error;
 mod expiry;
+mod group;
 #[doc(hidden)]
 pub mod http;
 mod ids;
@@ -94,6 +95,8 @@ pub use builder::Builder;
 pub use client::Client;
 pub use commit::{Committed, PathChange, commit};
 pub use error::Error;
+#[doc(hidden)]
+pub use group::mode_of_others;
 pub use ids::{SessionId, Zxid};
 pub use limits::Limits;
 pub use prepare::{Requester, prepare};

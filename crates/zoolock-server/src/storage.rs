@@ -109,6 +109,9 @@ impl Storage {
                 repairs: Vec::new(),
             });
         }
+        if let Some(error) = dir.format_error(None) {
+            return Err(error);
+        }
         let disk = settings.disk.clone().unwrap_or_else(|| Arc::new(dir.disk()));
         let open = |must_exist| Log::open_again(Arc::clone(&disk), settings.options.clone(), must_exist);
         let mut recorded = Zxid::start_of(0);
@@ -139,6 +142,11 @@ impl Storage {
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "state restored");
         let longest = longest_timeout(&state, settings.max_timeout_ms);
         dir.record_longest_timeout(longest).map_err(cannot_write_timeout(&settings.path))?;
+        dir.record_format().map_err(|source| Error::DataDir {
+            what: "write the format in",
+            path: settings.path,
+            source,
+        })?;
         let epoch = dir.start_next_epoch(state.zxid.max(recorded).epoch())?;
         Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
@@ -154,6 +162,9 @@ pub(crate) fn back_up(from: &Path, to: &Path, max_timeout_ms: u32) -> Result<Zxi
     // While the files are read, the server may begin a file, remove an old one, or cut off the end of a complete segment.
     // The record of the end is read before the log. So all that had been synced by then must be in the state.
     let must_exist = source.had_log()?;
+    if let Some(error) = source.format_error(None) {
+        return Err(error);
+    }
     let read = || Log::read(&source.disk(), must_exist);
     let mut read_again = (1..BACKUP_ATTEMPTS).map(|_| read());
     let state = read().or_else(|error| read_again.find_map(Result::ok).ok_or(error));
@@ -220,7 +231,9 @@ fn restore_if_confirmed(
     settings: &StorageSettings,
     cause: LogError,
 ) -> Result<Zxid, Error> {
-    let Some(confirm) = &settings.confirm_loss else { return Err(Error::Log { source: cause }) };
+    let Some(confirm) = &settings.confirm_loss else {
+        return Err(dir.format_error(Some(&cause)).unwrap_or(Error::Log { source: cause }));
+    };
     let salvage = Salvage::read(&**disk).map_err(|source| Error::Log { source })?;
     let longest = longest_timeout(&salvage.state, settings.max_timeout_ms.max(dir.longest_timeout()?));
     let loss = LogLoss {

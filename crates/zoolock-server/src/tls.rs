@@ -73,7 +73,13 @@ impl TlsConfig {
         let provider = Arc::new(ring::default_provider());
         let chain = read_certificates("the certificate", &self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| {
-            certificate_error("the key", &self.key, pem_error_text(&error, "private key"))
+            let is_encrypted =
+                std::fs::read_to_string(&self.key).is_ok_and(|text| text.contains("ENCRYPTED"));
+            let why = match is_encrypted {
+                true => "it is encrypted; write it without a passphrase: openssl pkey -in FILE".to_owned(),
+                false => pem_error_text(&error, "private key"),
+            };
+            certificate_error("the key", &self.key, why)
         })?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -97,7 +103,11 @@ impl TlsConfig {
             _ => builder.with_no_client_auth(),
         };
         let config = builder.with_single_cert(chain, key).map_err(|error| {
-            let both = format!("{error}; does it belong to the key {}?", self.key.display());
+            let both = match error.to_string().contains("UnsupportedCertVersion") {
+                true => "it is of X.509 version 1; sign one of version 3 (openssl x509 -req -extfile FILE)"
+                    .to_owned(),
+                false => format!("{error}; does it belong to the key {}?", self.key.display()),
+            };
             certificate_error("the certificate", &self.certificate, both)
         })?;
         let acceptor = TlsAcceptor::from(Arc::new(config));

@@ -55,7 +55,7 @@ mod tests {
 
     fn copied(line: &[&str]) -> Vec<(String, String)> {
         let line: Vec<OsString> = ["zoolock"].iter().chain(line).map(OsString::from).collect();
-        Args::parse_line(&line).expect("clap accepts the command line").global.copied.0
+        Args::parse_line(&line, Ok(String::new())).expect("clap accepts the command line").global.copied.0
     }
 
     #[test]

@@ -8,6 +8,10 @@ use super::values::{Refusal, name_variable, refuse, time_within};
 /// Minimum of the time to connect. It is more than 0s.
 const SHORTEST_CONNECT: Duration = Duration::from_nanos(1);
 
+/// The variables that the file of a machine may set, too.
+pub(super) const OF_MACHINES: [&str; 4] =
+    ["ZOOLOCK_CONNECT_TIMEOUT", "ZOOLOCK_TOKEN_EPOCH", "ZOOLOCK_OTLP", "ZOOLOCK_WORLD_WRITABLE"];
+
 /// The settings.
 #[derive(Debug, Default)]
 pub(crate) struct Environment {

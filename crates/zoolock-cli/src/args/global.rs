@@ -22,9 +22,10 @@ pub(crate) struct Global {
     ///
     /// A chroot after the servers is a prefix of all paths, as in h1:2181,h2:2181/team.
     ///
-    /// Without --connect, zoolock uses this user's own server on this machine. Its locks exclude no other machine. Its
-    /// files are in ZOOLOCK_STATE_DIR, $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, which must be on a disk of
-    /// this machine.
+    /// Without --connect, or with `local`, zoolock uses this user's own server on this machine. Its locks exclude no other
+    /// machine. Its files are in ZOOLOCK_STATE_DIR, $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, which must be on a
+    /// disk of this machine. /etc/zoolock.conf, or the file that ZOOLOCK_CONFIG names, can set the variables of these
+    /// flags for the whole machine.
     ///
     /// [default: this user's own server]
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
@@ -117,10 +118,17 @@ pub(crate) struct Global {
     /// The flags for commands to copy. [`Args::parse_line`](super::Args::parse_line) sets them.
     #[arg(skip)]
     pub(crate) copied: CopiedFlags,
-
     /// The settings of the environment. [`Args::parse_line`](super::Args::parse_line) sets them.
     #[arg(skip)]
     pub(crate) environment: Environment,
+
+    /// The variables that the file of this machine sets, or the reason why it cannot be used.
+    #[arg(skip = Ok(Vec::new()))]
+    pub(crate) machine: Result<Vec<String>, String>,
+
+    /// Variables of the environment that look like settings, but are none.
+    #[arg(skip)]
+    pub(crate) unknown: Vec<String>,
 }
 
 /// Parses a path. Unlike clap's own parser, this parser accepts an empty path, because an empty environment variable

@@ -4,6 +4,7 @@
 //! * `environment.rs`: settings that only the environment gives.
 //! * `values.rs`: parsers of the values of flags.
 //! * `tips.rs`: what to write in place of a refused word.
+//! * `machine.rs`: the settings of this machine, which are defaults of flags.
 //! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
@@ -13,6 +14,7 @@ mod doctor;
 mod environment;
 mod global;
 mod look;
+mod machine;
 pub(crate) mod manual;
 mod manuals;
 mod operate;
@@ -86,16 +88,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Parses a command line and the environment.
-    pub(crate) fn parse_line(line: &[OsString]) -> Result<Args, clap::Error> {
-        let mut matches = short_help::shorten_help(Args::command())
+    /// Parses a command line, the environment, and the text of the file with the settings of this machine.
+    pub(crate) fn parse_line(line: &[OsString], file: Result<String, String>) -> Result<Args, clap::Error> {
+        let unknown = machine::unknown_variables(&Args::command());
+        let (machine, command) = machine::apply(file, Args::command());
+        let mut matches = short_help::shorten_help(command)
             .try_get_matches_from(line)
             .map_err(|error| tips::correct(values::name_flag(error), line, &Args::command()))?;
         let copied = CopiedFlags::new(&matches);
         let mut args =
             Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;
-        args.global.copied = copied;
-        args.global.environment = Environment::read(|name| std::env::var_os(name))?;
+        let file_value = |name: &str| {
+            let values = machine.as_ref().ok()?;
+            values.iter().find(|(variable, _)| variable == name).map(|(_, value)| value.into())
+        };
+        args.global.environment =
+            Environment::read(|name| std::env::var_os(name).or_else(|| file_value(name)))?;
+        args.global.machine = machine.map(|values| values.into_iter().map(|(name, _)| name).collect());
+        (args.global.copied, args.global.unknown) = (copied, unknown);
         Ok(args)
     }
 }

@@ -31,6 +31,7 @@ CMD runs in its own process group, with the standard input of zoolock and with t
   ZOOLOCK_PREVIOUS  how the hold of the previous holder ended: clean, crashed, unknown
   ZOOLOCK_OWNER     owner id: `why` and `deadlocks` count all locks with the same id as locks of one job
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
+  ZOOLOCK_CONNECT   servers, for a zoolock that CMD runs, as the variables of other connection flags of the command line
 ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
 
 zoolock passes signals on to this process group. At a second INT or TERM, it sends KILL. If a signal to zoolock, or ^C, \
@@ -43,7 +44,8 @@ and, after the time of --grace, KILL. Both come before another client can acquir
 lock (zoolock break), they come after that.
 
 If CMD runs zoolock for a lock that becomes free only when CMD ends, this inner zoolock fails at once with exit code \
-64, even if --on-busy-exit is given. The inner zoolock reads in ZOOLOCK_HELD which locks the outer zoolock holds.
+64, even if --on-busy-exit is given. The inner zoolock reads in ZOOLOCK_HELD which locks the outer zoolock holds, \
+and on which servers. It fails with 64 on other servers, unless its command line names them.
 
 Several NAMEs are acquired together, all or none. Their order does not matter: two commands that name the same locks \
 in a different order do not deadlock.

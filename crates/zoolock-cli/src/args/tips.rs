@@ -91,7 +91,7 @@ mod tests {
 
     fn message(line: &str) -> String {
         let line: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Args::parse_line(&line).expect_err("a refused line").to_string()
+        Args::parse_line(&line, Ok(String::new())).expect_err("a refused line").to_string()
     }
 
     #[test]

@@ -226,7 +226,7 @@ mod tests {
 
     fn parse(line: &[&str]) -> Result<Args, clap::Error> {
         let line: Vec<OsString> = ["zoolock"].iter().chain(line).map(OsString::from).collect();
-        Args::parse_line(&line)
+        Args::parse_line(&line, Ok(String::new()))
     }
 
     /// Returns the message about a refused value.

@@ -77,7 +77,7 @@ mod tests {
             let printed = format_in_two_units(duration);
             let line = ["zoolock", "ls", "--older", &printed].map(Into::into);
             let Ok(Args { command: Command::Ls(LsArgs { older: Some(older), .. }), .. }) =
-                Args::parse_line(&line)
+                Args::parse_line(&line, Ok(String::new()))
             else {
                 panic!("{printed} is refused")
             };

@@ -1,5 +1,6 @@
 //! Exit codes and signals by which zoolock ends, and the mapping from failures to exit codes.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::{fmt, io};
 
@@ -136,7 +137,10 @@ impl Failure {
 /// Creates the failure to report when the system refuses to start a process or a thread. `what`
 /// names that process or thread. The message names the resource limit that was reached, if any.
 pub(crate) fn cannot_start(what: &str, error: io::Error) -> Failure {
-    Failure::unavailable(format!("cannot start {what}: {}", add_limit_advice(error)))
+    // A process starts with its standard files open, for which /dev/null takes the place of others.
+    let is_missing = error.kind() == io::ErrorKind::NotFound && !Path::new("/dev/null").exists();
+    let cause = if is_missing { "; /dev/null is missing: mount /dev" } else { "" };
+    Failure::unavailable(format!("cannot start {what}: {}{cause}", add_limit_advice(error)))
 }
 
 impl fmt::Display for Failure {

@@ -7,6 +7,7 @@ pub(crate) mod executable;
 pub(crate) mod exit;
 pub(crate) mod inherited;
 pub(crate) mod input;
+pub(crate) mod machine_file;
 pub(crate) mod memory;
 pub(crate) mod proc;
 pub(crate) mod reporter;

@@ -33,6 +33,7 @@ use self::finding::Report;
 use self::servers::ServerKind;
 use crate::args::DoctorArgs;
 use crate::base::exit::{Exit, Failure};
+use crate::base::machine_file;
 use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
 use crate::local;
@@ -57,6 +58,9 @@ impl DoctorArgs {
             Endpoint::Local => ("local".to_owned(), String::new()),
         };
         let mut report = Report::new(&service_name, &service.root);
+        if let Some(names) = global.machine.as_ref().ok().filter(|names| !names.is_empty()) {
+            report.ok("settings", format!("{} sets {}", machine_file::path().display(), names.join(", ")));
+        }
         let examined = tokio::select! {
             biased;
             signal = signals.next_end_signal() => return Err(interruption_failure(signal, "checking; the server expires the session")),

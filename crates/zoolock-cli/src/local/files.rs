@@ -8,9 +8,6 @@ use std::time::Duration;
 use super::paths::StateDir;
 use crate::base::exit::Failure;
 
-/// The name of the socket.
-pub(super) const SOCKET: &str = "socket";
-
 /// Maximum number of attempts to take the server's lock. One attempt is not enough, because a
 /// command that checks whether the server runs holds the lock for a moment.
 const LOCK_ATTEMPTS: usize = 50;

@@ -10,6 +10,9 @@ use super::file_system;
 use crate::base::exit::{Exit, Failure};
 use crate::base::proc::check_proc;
 
+/// The name of the socket.
+pub(super) const SOCKET: &str = "socket";
+
 /// The directory, to which only this user has access.
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
@@ -88,6 +91,11 @@ impl StateDir {
     /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the path of the server's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.file(SOCKET)
     }
 
     /// Returns the path of a file in the directory.

@@ -14,11 +14,11 @@ use zoolock_client::SocketPath;
 use zoolock_server::log::LogError;
 use zoolock_server::{Error, Limits, Server, ServerHandle};
 
-use super::files::{SOCKET, remove, replace_file, take_server_lock};
+use super::files::{remove, replace_file, take_server_lock};
 use super::limits::{connection_budget, raise_file_limit, server_start_failure};
 use super::log::{STOPPED, timestamp};
 use super::machine::{self, Machine};
-use super::paths::StateDir;
+use super::paths::{SOCKET, StateDir};
 use super::process::RecordedProcess;
 use super::state::{recorded_server, unlocked_server_failure};
 use super::{holders, keep, log};

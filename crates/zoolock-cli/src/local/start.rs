@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::files::{SOCKET, open_or_create, remove};
+use super::files::{open_or_create, remove};
 use super::log;
 use super::paths::StateDir;
 use super::state::{LocalState, server_state, unlocked_server_failure};
@@ -23,6 +23,8 @@ const NEVER: Duration = Duration::from_secs(365 * 86_400);
 #[derive(Debug)]
 pub(crate) struct LocalServer {
     socket: PathBuf,
+    /// Set if this process has started the server.
+    pub(crate) was_started: bool,
 }
 
 impl LocalServer {
@@ -44,8 +46,8 @@ impl LocalServer {
 /// Finds the server, or starts it. If many commands call this at once, one of them starts the server, and all find it.
 pub(crate) async fn find_or_start_server(patience: Duration) -> Result<LocalServer, Failure> {
     let dir = StateDir::open()?;
-    ensure_started(&dir, patience, || true).await?;
-    Ok(LocalServer { socket: dir.file(SOCKET) })
+    let was_started = ensure_started(&dir, patience, || true).await?;
+    Ok(LocalServer { socket: dir.socket(), was_started })
 }
 
 /// Takes the file lock `starting`, which a command holds while it starts the server. Returns `None`
@@ -59,17 +61,18 @@ pub(crate) fn take_starting_lock(dir: &StateDir) -> Result<Option<File>, Failure
     }
 }
 
-/// Finds the server, or starts it. Does nothing if no server runs and `wanted` returns false.
+/// Finds the server, or starts it. Does nothing if no server runs and `wanted` returns false. Returns whether this call has
+/// started a server.
 pub(super) async fn ensure_started(
     dir: &StateDir,
     patience: Duration,
     wanted: impl Fn() -> bool,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let deadline = Instant::now() + patience.min(NEVER);
-    let mut is_last_look = false;
+    let (mut is_last_look, mut was_started) = (false, false);
     loop {
         match server_state(dir)? {
-            LocalState::Listening(_) => return Ok(()),
+            LocalState::Listening(_) => return Ok(was_started),
             _ if is_last_look => {
                 return Err(unlocked_server_failure(dir).unwrap_or_else(|| {
                     Failure::unavailable(format!(
@@ -88,7 +91,7 @@ pub(super) async fn ensure_started(
                     // Checked under the file lock. So `serve --stop` has either deleted the file
                     // `wanted` already, or waits for this start and then stops the server.
                     if !wanted() {
-                        return Ok(());
+                        return Ok(false);
                     }
                     // A server that has lost its files ends within a second. Until then, no other
                     // server is started.
@@ -97,6 +100,7 @@ pub(super) async fn ensure_started(
                         // the file of the new server.
                         remove(dir, "server")?;
                         launch_and_wait(dir, deadline).await?;
+                        was_started = true;
                     }
                 }
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::args::Global;
 use crate::base::exit::Failure;
+use crate::base::machine_file;
 use crate::base::reporter::Reporter;
 use crate::plan::service::ConnectionSettings;
 
@@ -14,8 +15,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Checks the flags that choose the server and the session, and reads the credentials.
+    /// Checks the flags that choose the server and the session, and reads the credentials. Warns about variables that look
+    /// like settings.
     pub(crate) fn connection(&self) -> Result<ConnectionSettings, Failure> {
+        let Global { machine, unknown, auth, .. } = &self.global;
+        // Not a note, which --quiet hides: without its settings, zoolock may use another server.
+        for name in unknown.iter().filter(|name| !auth.as_ref().is_some_and(|auth| auth.ends_with(*name))) {
+            self.reporter.error(format_args!("{name} is not a setting of zoolock, and has no effect"));
+        }
+        let file = machine_file::path();
+        let names = machine.as_ref().map_err(|why| Failure::usage(format!("{}: {why}", file.display())))?;
+        if !names.is_empty() {
+            self.reporter.detail(format_args!("{} sets {}", file.display(), names.join(", ")));
+        }
         ConnectionSettings::new(&self.global)
     }
 

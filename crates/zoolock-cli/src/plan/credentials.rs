@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 use zoolock::Tls;
 use zoolock_client::open_regular_file;
+use zoolock_server::mode_of_others;
 
 use crate::args::Global;
 use crate::base::duration::format_duration;
@@ -284,10 +285,10 @@ fn check_size(flag: &str, path: &Path, size: u64, limit: u64) -> Result<(), Fail
     Ok(())
 }
 
-/// Reads a secret from a file, without newlines at its end. Refuses a file that group or others may access.
+/// Reads a secret from a file, without newlines at its end. Refuses a file that other users may access.
 pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (opened, metadata) = open_for_flag(flag, path, limit)?;
-    if metadata.permissions().mode() & 0o077 != 0 {
+    if mode_of_others(metadata.mode(), metadata.gid()) != 0 {
         return Err(Failure::new(
             Exit::DENIED,
             format!(

@@ -1,10 +1,11 @@
 //! Connection settings: the server, the session and the root directory.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use zoolock::{ConnectString, LockPath, Naming, Tls};
 
-use crate::args::Global;
+use crate::args::{CopiedFlags, Global};
 use crate::base::exit::Failure;
 use crate::base::shell::quote_for_shell;
 use crate::plan::credentials::{Auth, check_tls_flags, read_credentials};
@@ -28,14 +29,24 @@ pub(crate) struct ConnectionSettings {
     pub(crate) kazoo_pattern: bool,
     /// The connection flags of the command line, for commands to copy: each flag after a blank, quoted for a shell.
     pub(crate) copied_flags: String,
+    /// The variables that a command of `run` gets, so that a zoolock in it uses the same server. `None` removes a variable.
+    pub(crate) passed_variables: Vec<(String, Option<OsString>)>,
+    /// Set if the command line names the server.
+    pub(crate) is_named: bool,
+    /// Set if no place names a server, so that it is this user's own.
+    pub(crate) is_default: bool,
 }
 
 impl ConnectionSettings {
     /// Checks the flags of every command, and reads the credentials.
     pub(super) fn new(global: &Global) -> Result<Self, Failure> {
         let copied = global.copied.0.iter();
+        let endpoint = Endpoint::new(global)?;
         Ok(Self {
-            endpoint: Endpoint::new(global)?,
+            passed_variables: passed_variables(&endpoint, &global.copied),
+            is_named: global.copied.contain("--connect"),
+            is_default: global.connect.is_none(),
+            endpoint,
             session_timeout: global.session_timeout,
             connect_timeout: global.environment.connect_timeout,
             root: global.root.clone(),
@@ -64,6 +75,28 @@ impl ConnectionSettings {
     }
 }
 
+/// Returns the variables for a zoolock in the command of `run`: the server, and the connection flags of the command line.
+/// Paths become absolute, because the command may change its directory. A command that prints credentials is left out,
+/// because it may contain them.
+fn passed_variables(endpoint: &Endpoint, flags: &CopiedFlags) -> Vec<(String, Option<OsString>)> {
+    let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into()).into_os_string();
+    let value = |flag: &str, value: &str| match (flag, value.split_once(":@")) {
+        ("--cacert" | "--cert" | "--key", _) => Some(absolute(value)),
+        ("--auth", Some((scheme, file))) => {
+            Some([scheme.into(), ":@".into(), absolute(file)].into_iter().collect())
+        }
+        ("--auth", None) if value.contains(":command:") => None,
+        _ => Some(value.into()),
+    };
+    let name = |flag: &str| flag.replace("--", "ZOOLOCK_").replace('-', "_").to_uppercase();
+    let local = matches!(endpoint, Endpoint::Local).then_some(LOCAL);
+    let connect = ("ZOOLOCK_CONNECT".to_owned(), Some(local.unwrap_or(endpoint.address()).into()));
+    flags.0.iter().map(|(flag, text)| (name(flag), value(flag, text))).chain([connect]).collect()
+}
+
+/// The value of `--connect` that names this user's server.
+const LOCAL: &str = "local";
+
 /// The server to connect to.
 #[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "a process has only one value")]
@@ -86,16 +119,19 @@ pub(crate) enum Endpoint {
 impl Endpoint {
     /// Checks the flags that choose the server, and reads the credentials.
     fn new(global: &Global) -> Result<Self, Failure> {
-        let tls = check_tls_flags(global)?;
-        if tls.is_some() && global.connect.is_none() {
+        let connect = global.connect.as_ref().filter(|hosts| *hosts != LOCAL);
+        // If `local` was asked for, the credentials of the environment and of the file are for another server.
+        let counts = |flag: &str| connect == global.connect.as_ref() || global.copied.contain(flag);
+        let tls = if counts("--cacert") { check_tls_flags(global)? } else { None };
+        if tls.is_some() && connect.is_none() {
             return Err(Failure::usage(
                 "--cacert (or ZOOLOCK_CACERT) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own \
                  certificate",
             ));
         }
         // An empty environment variable counts as unset.
-        let auth = global.auth.as_deref().filter(|auth| !auth.is_empty());
-        match (&global.connect, auth) {
+        let auth = global.auth.as_deref().filter(|auth| !auth.is_empty() && counts("--auth"));
+        match (connect, auth) {
             (None, None) if global.environment.world_writable || !global.reader.is_empty() => {
                 Err(Failure::usage(
                     "--reader and ZOOLOCK_WORLD_WRITABLE need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \

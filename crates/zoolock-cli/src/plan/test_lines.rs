@@ -10,7 +10,7 @@ use crate::plan::{ConnectionSettings, Context};
 /// Parses the command line of a command.
 pub(crate) fn parse(line: &[&str]) -> Result<(Context, Command), clap::Error> {
     let line: Vec<OsString> = ["zoolock"].iter().chain(line).map(OsString::from).collect();
-    let Args { global, command } = Args::parse_line(&line)?;
+    let Args { global, command } = Args::parse_line(&line, Ok(String::new()))?;
     Ok((Context { global, reporter: Arc::new(Reporter::plain()) }, command))
 }
 

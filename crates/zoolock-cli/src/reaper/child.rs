@@ -31,7 +31,7 @@ use crate::reaper::table::ProcessTable;
 use crate::reaper::zombies::{self, SpawnedChild};
 
 /// Environment variable with the ids of the acquisitions under which a process runs, separated by
-/// spaces.
+/// spaces, and then `@` and the server of the innermost `run`.
 pub(crate) const HELD_VARIABLE: &str = "ZOOLOCK_HELD";
 
 /// Maximum time for the reaper to start the command.
@@ -53,10 +53,12 @@ pub(crate) struct Environment {
     pub(crate) previous: String,
     pub(crate) path: String,
     /// Ids of this acquisition, and of the acquisitions under which this zoolock process runs.
-    /// zoolock processes that the command starts read them.
+    /// zoolock processes that the command starts read them. The server follows.
     pub(crate) held: String,
     /// The owner id for locks that the command acquires itself.
     pub(crate) owner: Option<String>,
+    /// Variables that name the server. `None` removes a variable.
+    pub(crate) connection: Vec<(String, Option<OsString>)>,
 }
 
 /// An event in the life of the command.
@@ -305,6 +307,12 @@ fn reaper_command(start: &CommandStart<'_>, socket: OwnedFd) -> Command {
         .env(HELD_VARIABLE, &environment.held);
     if let Some(owner) = &environment.owner {
         process.env("ZOOLOCK_OWNER", owner);
+    }
+    for (name, value) in &environment.connection {
+        match value {
+            Some(value) => process.env(name, value),
+            None => process.env_remove(name),
+        };
     }
     match &environment.token {
         Some(token) => process.env("ZOOLOCK_TOKEN", token),

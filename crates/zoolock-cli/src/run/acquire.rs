@@ -16,7 +16,7 @@ use crate::run::flags::{AcquireTimeout, WantedLocks};
 use crate::run::outer;
 use crate::run::release::release;
 use crate::run::wanted::acquire_wanted;
-use crate::service::connect::{close, connect};
+use crate::service::connect::{chroot_of, close, connect};
 
 /// Pause between attempts to join the queue.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -66,7 +66,7 @@ pub(crate) async fn acquire(
         let zoolock = tokio::select! {
             biased;
             signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
-            connected = connect(service, reporter) => connected?,
+            connected = connect_and_note_chroot(service, wanted, reporter) => connected?,
             // The connection has a timeout of its own, with a better message.
             () = sleep_until(answer_by) => return Err(no_answer_failure(service, wanted)),
         };
@@ -150,6 +150,23 @@ pub(crate) async fn acquire(
         }
         return Err(failure);
     }
+}
+
+/// Connects, and prints a note if the first lock in a chroot will create the chroot, because its name may be misspelled.
+async fn connect_and_note_chroot(
+    service: &ConnectionSettings,
+    wanted: &WantedLocks,
+    reporter: &Reporter,
+) -> Result<Zoolock, Failure> {
+    let zoolock = connect(service, reporter).await?;
+    let chroot = chroot_of(service.endpoint.address());
+    let root = if service.root == "/" { &wanted.names[0] } else { &service.root };
+    if !chroot.is_empty() && zoolock.mutex(root).snapshot().await.is_ok_and(|root| !root.exists) {
+        reporter.note(format_args!(
+            "no lock has been acquired in the chroot {chroot} yet; creating its directories"
+        ));
+    }
+    Ok(zoolock)
 }
 
 /// The reason why a wait ended without the lock.

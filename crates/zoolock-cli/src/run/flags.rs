@@ -7,7 +7,7 @@ use zoolock::Zoolock;
 use crate::args::{Environment, KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
 use crate::base::exit::{Exit, Failure};
 use crate::plan::{ConnectionSettings, Context};
-use crate::reaper::child::HELD_VARIABLE;
+use crate::service::outer::outer_commands;
 
 /// Time limit for acquiring a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl WantedLocks {
             lock_delay: kind.lock_delay.unwrap_or_default(),
             patience,
             on_busy: Exit::from_code(waiting.on_busy_exit),
-            outer: outer_acquisitions(),
+            outer: outer_commands().0,
         };
         Ok((wanted, service))
     }
@@ -98,12 +98,6 @@ fn check_owner(environment: &Environment) -> Result<Option<String>, Failure> {
         checked.map_err(|error| Failure::usage(format!("{error} (ZOOLOCK_OWNER)")))?;
     }
     Ok(environment.owner.clone())
-}
-
-/// Returns the ids of the acquisitions of the outer commands, from the environment.
-fn outer_acquisitions() -> Vec<String> {
-    let held = std::env::var(HELD_VARIABLE).unwrap_or_default();
-    held.split_whitespace().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::reaper::child::{CommandStart, Environment, RunningCommand};
 use crate::run::acquire::Acquired;
 use crate::run::job::Job;
 use crate::run::supervisor::{RunOutcome, Supervisor};
+use crate::service::outer::held_variable;
 
 /// Starts the command under the acquired lock, and supervises it until it has ended.
 pub(crate) async fn run_once(
@@ -29,8 +30,9 @@ pub(crate) async fn run_once(
         ticket: holder.ticket().to_string(),
         previous: holder.previous().to_string(),
         path: holder.paths().join(" "),
-        held: [&job.wanted.outer[..], &[holder.acquisition_id()]].concat().join(" "),
+        held: held_variable(&[&job.wanted.outer[..], &[holder.acquisition_id()]].concat(), &job.service)?,
         owner: job.service.owner.clone(),
+        connection: job.service.passed_variables.clone(),
     };
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(|terminal| terminal.is_foreground())

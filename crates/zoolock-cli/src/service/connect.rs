@@ -11,6 +11,7 @@ use crate::base::server_clock;
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::credentials::{Auth, split_user_and_password};
 use crate::plan::{ConnectionSettings, Endpoint};
+use crate::service::outer::check_server;
 
 /// Maximum number of attempts to connect to this user's server. If the server stops during an attempt, the next attempt
 /// starts it again.
@@ -22,8 +23,14 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// Maximum time to close a session without znodes, or whose server was unreachable a moment ago.
 const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
+/// The note about a server of this user that starts although the user may have forgotten to name an ensemble.
+const LOCAL_NOTE: &str = "started a server for this user: its locks exclude no other user and no other machine; for an \
+     ensemble, set ZOOLOCK_CONNECT (which sudo, su -, ssh and env -i drop), --connect or /etc/zoolock.conf; --connect local \
+     omits this note";
+
 /// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -> Result<Zoolock, Failure> {
+    check_server(service)?;
     use_clock_of_server(service);
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, readers, world_writable } => {
@@ -74,6 +81,9 @@ async fn connect_locally(service: &ConnectionSettings, reporter: &Reporter) -> R
         let passed = if attempt == 1 { Duration::ZERO } else { began.elapsed() };
         let server = local::find_or_start_server(service.connect_timeout.saturating_sub(passed)).await?;
         let address = server.address()?;
+        if server.was_started && service.is_default {
+            reporter.note(LOCAL_NOTE);
+        }
         if attempt == 1 {
             reporter.detail(format_args!(
                 "using this user's server at {address}, which only this host can reach{}",
@@ -106,6 +116,7 @@ fn listens_locally() -> Result<bool, Failure> {
 /// ignores the chroot, so the caller adds it to the paths. In local mode, fails if this user's
 /// server does not run.
 pub(crate) async fn connect_for_requests(service: &ConnectionSettings) -> Result<RequestSession, Failure> {
+    check_server(service)?;
     use_clock_of_server(service);
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
-use crate::common::{CommandOutput, Sandbox, set_mode};
+use crate::common::{CommandOutput, Sandbox, output, set_mode, start_server};
 
 /// Asserts that the command failed with `code`, and that its message contains `named`.
 fn assert_refused(done: &CommandOutput, code: i32, named: &str) {
@@ -241,6 +241,86 @@ fn private_key_must_not_be_world_readable() {
         let done = sandbox.output(&args);
         assert!(!done.stderr.contains("hunter2"), "{done:?}");
         assert_refused(&done, code, named);
+    }
+}
+
+/// A certificate of X.509 version 1, its key, and the same key with a passphrase.
+const VERSION_1: [&str; 3] = [
+    "-----BEGIN CERTIFICATE-----\n\
+     MIIBJDCBywIUPXNhBI6lAP8S3QnDjoNGrBztREkwCgYIKoZIzj0EAwIwFDESMBAG\n\
+     A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyOTEyMDk1M1oYDzIxMjYxMTA1MTIwOTUz\n\
+     WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC\n\
+     AAT0e415gNVMrnJ7Q+TE3rf4pmQ5iekpYjCY+1qdBf5Kc21ktBREjt2AcQehPPNW\n\
+     D5L0f93eDOFqxXktc4nWwtf/MAoGCCqGSM49BAMCA0gAMEUCIQCeli843pX/JI77\n\
+     PZvX7k++7MSQz5SIFtW2tt3g8bywvQIgOun4gx7y5AN9vH8VaVWPWYWhOAzi3/76\n\
+     nezz4SuIXks=\n\
+     -----END CERTIFICATE-----\n",
+    "-----BEGIN PRIVATE KEY-----\n\
+     MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgMh/XnqcAnNch7F2K\n\
+     5G1Nyks1Tpbn/Lfzx/leA0nQOJuhRANCAAT0e415gNVMrnJ7Q+TE3rf4pmQ5iekp\n\
+     YjCY+1qdBf5Kc21ktBREjt2AcQehPPNWD5L0f93eDOFqxXktc4nWwtf/\n\
+     -----END PRIVATE KEY-----\n",
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----\n\
+     MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjHMFxHl4ayyQICCAAw\n\
+     DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEMF3nZ/6LtHTBDMfaI3JwNcEgZCh\n\
+     Z/vvGcBVSw3kqamiY0UjBllUsW96ZaqVAOmFQD1SOj2quFxRwTVOmvBWQeKM2+wW\n\
+     PU8ermhVvP7mXhlmPmmkaVaDYJPvX8VVKDoTRIaTShziz2NPWsf/mK4nQWWlJS/0\n\
+     22yjuJd77Y1DbrgKMJaenLNfpnfAYCWuiw+m277qc2y17vI8P3YsLgpWH5jNwrw=\n\
+     -----END ENCRYPTED PRIVATE KEY-----\n",
+];
+
+#[test]
+fn old_certificate_and_encrypted_key_are_named() {
+    let sandbox = Sandbox::new();
+    let [certificate, key, encrypted] = ["certificate", "key", "encrypted"];
+    for (name, text) in [certificate, key, encrypted].iter().zip(VERSION_1) {
+        sandbox.write_private(name, text);
+    }
+    for (key, named) in [(key, "version 1"), (encrypted, "encrypted")] {
+        let client = ["ls", "--connect", "h:1", "--cacert", certificate, "--cert", certificate, "--key", key];
+        let server = ["serve", "--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key];
+        for args in [&client[..], &server] {
+            let done = sandbox.output(args);
+            assert!(done.code == 64 && done.stderr.contains(named), "{done:?}");
+            assert!(!done.stderr.contains("belong to"), "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn credentials_file_may_belong_to_own_group() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.write_private("credentials", "me:secret\n");
+    let code = |group, mode| {
+        std::os::unix::fs::chown(&path, None, Some(group)).ok()?;
+        set_mode(&path, mode);
+        let auth = format!("digest:@{path}");
+        let mut command = sandbox.zoolock(["ls", "--connect", "127.0.0.1:1", "--auth", &auth]);
+        Some(output(command.env("ZOOLOCK_CONNECT_TIMEOUT", "1ns")).code)
+    };
+    if rustix::process::geteuid().is_root() {
+        assert_eq!([code(0, 0o440), code(0, 0o444), code(70_000, 0o440)], [Some(69), Some(77), Some(77)]);
+    }
+}
+
+#[test]
+fn longest_connect_timeout_is_accepted() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let longest = format!("{}s", i64::MAX);
+    for args in [&["ls"][..], &["run", "x", "--", "true"], &["doctor"]] {
+        let mut command = sandbox.zoolock([&["--connect", &*address][..], args].concat());
+        let done = output(command.env("ZOOLOCK_CONNECT_TIMEOUT", &longest));
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+}
+
+#[test]
+fn cause_of_missing_null_device_is_named() {
+    let sandbox = Sandbox::new();
+    let script = "mount -t tmpfs tmpfs /dev && exec \"$0\" run x -- true";
+    if let Some(done) = sandbox.in_mount_namespace(script) {
+        assert!(done.code == 69 && done.stderr.contains("/dev/null is missing"), "{done:?}");
     }
 }
 

@@ -22,6 +22,7 @@ mod outages;
 mod reaper;
 mod run;
 mod serve;
+mod server_choice;
 mod shells;
 mod short_help;
 mod signals;

@@ -336,20 +336,9 @@ fn escaped_process_with_non_utf8_name_is_killed() {
 fn local_server_survives_the_command_that_started_it() {
     let sandbox = Sandbox::new();
     let (_server, address) = start_server(&sandbox);
-    let inner = format!("{} run inner -- sh -c 'echo $$ > inner; sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
-    let mut outer = sandbox.start(&[
-        "run",
-        "--connect",
-        &address,
-        "outer",
-        "--",
-        "env",
-        "-u",
-        "ZOOLOCK_CONNECT",
-        "sh",
-        "-c",
-        &inner,
-    ]);
+    let zoolock = env!("CARGO_BIN_EXE_zoolock");
+    let inner = format!("{zoolock} run --connect local inner -- sh -c 'echo $$ > inner; sleep 1000'");
+    let mut outer = sandbox.start(&["run", "--connect", &address, "outer", "--", "sh", "-c", &inner]);
     let inner = sandbox.wait_for_file("inner");
     outer.signal(Signal::KILL);
     outer.wait();

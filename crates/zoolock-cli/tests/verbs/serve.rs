@@ -76,6 +76,36 @@ fn create_session(socket: &mut TcpStream, timeout_ms: i32) -> i32 {
 }
 
 #[test]
+fn data_directory_of_another_version_is_named() {
+    let sandbox = Sandbox::new();
+    let (data, format) = (sandbox.path("data"), sandbox.path("data/format"));
+    let args = ["--data", data.to_str().expect("UTF-8")];
+    let start = || {
+        let (server, address) = server_with(&sandbox, &args);
+        assert_eq!(sandbox.output(&["run", "--connect", &address, "x", "--", "true"]).code, 0);
+        drop(server);
+    };
+    let refused = |flags: &[&str], named: &str| {
+        let done = sandbox.output(&[&["serve", "--listen", "127.0.0.1:0"], &args[..], flags].concat());
+        assert!(done.code == 64 && done.stderr.contains(named), "{done:?}");
+        assert!(done.stderr.contains("this is format ") && !done.stderr.contains("--recover"), "{done:?}");
+    };
+    start();
+    let ours = std::fs::read_to_string(&format).expect("the file exists");
+    std::fs::write(&format, "format 99, zoolock 9.9.0\n").expect("file written");
+    for flags in [&[][..], &["--recover=yes"]] {
+        refused(flags, "was written by format 99, zoolock 9.9.0");
+    }
+    // Builds that recorded no format had the same one, or another.
+    std::fs::remove_file(&format).expect("the file exists");
+    start();
+    assert_eq!(std::fs::read_to_string(&format).expect("the file exists"), ours);
+    std::fs::remove_file(&format).expect("the file exists");
+    std::fs::remove_file(sandbox.path("data/end-of-log")).expect("the file exists");
+    refused(&[], "a build that recorded no format");
+}
+
+#[test]
 fn readiness_is_notified_and_metrics_are_served() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("notify");

@@ -53,6 +53,7 @@ pub use self::recover::DroppedEnd;
 use self::recover::{OpenSegment, Recovery, recover};
 pub use self::replay::replay;
 pub use self::salvage::Salvage;
+pub(crate) use self::segment::VERSION;
 use self::segment::{BatchHeader, SegmentHeader};
 pub use self::snapshot::{SnapshotFile, SnapshotWriter, SyncedPosition};
 use crate::ids::Zxid;

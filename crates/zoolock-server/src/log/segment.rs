@@ -25,7 +25,9 @@ use crate::ids::Zxid;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"zoolklog";
 const BATCH_MAGIC: [u8; 8] = *b"zlbatch\x01";
-pub(super) const VERSION: u32 = 1;
+/// The number of the format of segments, snapshots and the record of the end. A change of a format, also of a transaction,
+/// raises it.
+pub(crate) const VERSION: u32 = 1;
 
 /// Minimum number of bytes to read at once.
 const CHUNK: usize = 1 << 20;

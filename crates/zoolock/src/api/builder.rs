@@ -93,7 +93,8 @@ impl Builder {
 
     /// Sets the time limit for opening a session; 15 s unless set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        // An `Instant` could overflow with a longer time.
+        self.connect_timeout = timeout.min(Duration::from_secs(365 * 86_400));
         self
     }
 

@@ -49,22 +49,13 @@ impl Sandbox {
     /// Returns a command that runs `program` in the sandbox, without the zoolock settings of the environment.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let settings = [
-            "CONNECT",
-            "SESSION_TIMEOUT",
-            "CONNECT_TIMEOUT",
-            "ROOT",
-            "LOCAL_IDLE",
-            "NAMING",
-            "OWNER",
-            "OTLP",
-            "TOKEN_EPOCH",
-            "WORLD_WRITABLE",
-            "HELD",
-        ];
-        for name in settings.into_iter().chain(["AUTH", "CACERT", "CERT", "KEY"]) {
-            command.env_remove(format!("ZOOLOCK_{name}"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ZOOLOCK_") {
+                command.env_remove(name);
+            }
         }
+        // Asks for local mode, because otherwise the first command prints a note about it.
+        command.env("ZOOLOCK_CONNECT", "local");
         command.env("ZOOLOCK_STATE_DIR", self.state()).current_dir(self.dir.path());
         command
     }
@@ -86,7 +77,7 @@ impl Sandbox {
     }
 
     pub(crate) fn output(&self, args: &[&str]) -> CommandOutput {
-        CommandOutput::from(self.zoolock(args).output().expect("the command starts"))
+        output(&mut self.zoolock(args))
     }
 
     /// Runs zoolock with `--json`, and returns the document that it prints. Panics unless the exit code is 0.
@@ -293,6 +284,11 @@ impl From<Output> for CommandOutput {
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
+}
+
+/// Runs a command to its end.
+pub(crate) fn output(command: &mut Command) -> CommandOutput {
+    CommandOutput::from(command.output().expect("the command starts"))
 }
 
 /// Starts a server in the foreground, and returns it with its address. The test can stop and

@@ -56,6 +56,11 @@ impl Machine {
             machine.replacements.push((ENSEMBLE.to_owned(), address));
             machine._ensemble = Some(running);
         }
+        // The first chapter shows the note of the command that starts this user's server. Readers of the other pages have
+        // a server.
+        if !page.path.ends_with("five-minutes.md") {
+            machine.sandbox.output(&["ls"]);
+        }
         machine
     }
 

@@ -63,6 +63,25 @@ fn the_readme_does_what_it_says() {
 }
 
 #[test]
+fn token_command_works_while_others_wait() {
+    let sandbox = crate::common::Sandbox::new();
+    let page = Page::read("guide/src/stuck.md");
+    let command = page.lines().find_map(|line| line.strip_prefix("$ token=$(")?.strip_suffix(")"));
+    let command = command.expect("the command").replacen("zoolock", env!("CARGO_BIN_EXE_zoolock"), 1);
+    let mut holder = sandbox.start_piped(&["hold", "nightly"]);
+    sandbox.wait_for_contenders("nightly", 1);
+    let _waiters = [2, 3].map(|count| {
+        let waiter = sandbox.start(&["run", "--shared", "nightly", "--", "true"]);
+        sandbox.wait_for_contenders("nightly", count);
+        waiter
+    });
+    let shell = sandbox.command("sh").args(["-c", &command]).output().expect("sh starts");
+    let token = String::from_utf8(shell.stdout).expect("UTF-8");
+    let done = sandbox.output(&["break", "nightly", "--token", token.trim_end()]);
+    assert_eq!((done.code, holder.code()), (0, 70), "{token}: {done:?}");
+}
+
+#[test]
 fn every_chapter_is_run_and_in_the_summary() {
     let chapters: Vec<String> = CHAPTERS.iter().map(|name| (*name).to_owned()).collect();
     let mut files = book::pages_in("guide/src");

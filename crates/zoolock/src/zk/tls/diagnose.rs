@@ -89,10 +89,11 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
                  lists"
             ),
             CertificateError::Revoked => format!("its certificate was revoked, as {authorities} says"),
-            CertificateError::Other(why) if is_of_an_authority(why) => {
+            CertificateError::Other(why) if is_named(why, "CaUsedAsEndEntity") => {
                 "its certificate is a CA certificate (CA:TRUE), not a server certificate; sign a server certificate with it"
                     .to_owned()
             }
+            CertificateError::Other(why) if is_named(why, UNSUPPORTED_VERSION) => format!("its certificate {VERSION_1}"),
             other => format!("its certificate is not accepted ({other})"),
         }),
         Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused_certificate(tls, alert),
@@ -111,10 +112,19 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
     }
 }
 
-/// Returns whether the server has sent a CA certificate instead of a server certificate. rustls has no variant for this
-/// error of webpki, and does not export webpki's errors. So only the name of the error can be compared.
-fn is_of_an_authority(why: &OtherError) -> bool {
-    format!("{:?}", why.0) == "CaUsedAsEndEntity"
+/// The name of webpki's error for a certificate that is not of version 3.
+const UNSUPPORTED_VERSION: &str = "UnsupportedCertVersion";
+/// The problem of such a certificate, and the remedy.
+pub(super) const VERSION_1: &str = "is an X.509 certificate of version 1; sign one of version 3 (openssl x509 -req -extfile FILE adds extensions)";
+
+/// Returns whether a certificate was refused because it is not of version 3.
+pub(super) fn is_version_1(error: &TlsError) -> bool {
+    matches!(error, TlsError::InvalidCertificate(CertificateError::Other(why)) if is_named(why, UNSUPPORTED_VERSION))
+}
+
+/// Returns whether webpki's error has this name. rustls has no variant for this error, and does not export webpki's errors.
+fn is_named(why: &OtherError, name: &str) -> bool {
+    format!("{:?}", why.0) == name
 }
 
 fn refused_certificate(tls: &Tls, alert: &AlertDescription) -> TlsFinding {

@@ -2,8 +2,8 @@
 
 mod diagnose;
 
-use diagnose::describe_tls_error;
 pub(crate) use diagnose::{TlsFinding, diagnose, speaks_tls};
+use diagnose::{VERSION_1, describe_tls_error, is_version_1};
 
 use std::borrow::Cow;
 use std::io::{self, Read as _};
@@ -156,8 +156,9 @@ impl Tls {
             Some(CertifiedKey { certificate, key }) => {
                 let (chain, secret) = (certificate.read()?, key.read()?);
                 let (chain, secret) = (certificate.parse_certificates(&chain)?, key.parse_key(&secret)?);
-                builder.with_client_auth_cert(chain, secret).map_err(|error| {
-                    certificate.refuse(format_args!("{error}; does {} belong to it?", key.name()))
+                builder.with_client_auth_cert(chain, secret).map_err(|error| match is_version_1(&error) {
+                    true => certificate.refuse(format_args!("it {VERSION_1}")),
+                    false => certificate.refuse(format_args!("{error}; does {} belong to it?", key.name())),
                 })?
             }
         }))
@@ -226,8 +227,11 @@ impl Pem {
     }
 
     fn parse_key(&self, text: &str) -> Result<PrivateKeyDer<'static>, Error> {
-        PrivateKeyDer::from_pem_slice(text.as_bytes())
-            .map_err(|_| self.refuse("contains no unencrypted private key in PEM format"))
+        PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| match text.contains("ENCRYPTED") {
+            true => self
+                .refuse("the private key is encrypted; write it without a passphrase: openssl pkey -in FILE"),
+            false => self.refuse("contains no private key in PEM format"),
+        })
     }
 }
 
