@@ -88,7 +88,7 @@ impl DataDir {
         }
         let directory = Directory::open(path).map_err(failed("open the data directory"))?;
         let found = directory.handle().metadata().map_err(failed("open the data directory"))?;
-        refuse_unsafe_directory(path, found.uid(), found.mode(), mode_of_others(found.mode(), found.gid()))?;
+        refuse_unsafe_directory(path, found.uid(), found.mode(), mode_of_others(directory.handle(), &found))?;
         match flock(directory.handle(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(DataDir { directory: Arc::new(directory), keeps_log }),
             Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),

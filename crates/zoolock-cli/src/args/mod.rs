@@ -102,8 +102,8 @@ impl Args {
             let values = machine.as_ref().ok()?;
             values.iter().find(|(variable, _)| variable == name).map(|(_, value)| value.into())
         };
-        args.global.environment =
-            Environment::read(|name| std::env::var_os(name).or_else(|| file_value(name)))?;
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        args.global.environment = Environment::read(|name| set(name).or_else(|| file_value(name)))?;
         args.global.machine = machine.map(|values| values.into_iter().map(|(name, _)| name).collect());
         (args.global.copied, args.global.unknown) = (copied, unknown);
         Ok(args)

@@ -38,6 +38,8 @@ pub(crate) struct Signals {
     heard: Vec<Signal>,
     /// The signals that this process ignored when it was started.
     ignored: SignalMask,
+    /// Set if HUP does not ask this process to end.
+    stays_at_hup: bool,
 }
 
 impl Signals {
@@ -46,7 +48,8 @@ impl Signals {
     /// script) stays ignored, also in the command of `zoolock run`.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(16);
-        let mut signals = Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored() };
+        let mut signals =
+            Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored(), stays_at_hup: false };
         for wanted in (1..=LAST).filter_map(Signal::from_raw).filter(|signal| !NOT_HANDLED.contains(signal)) {
             signals.add_unless_ignored(wanted)?;
         }
@@ -85,10 +88,15 @@ impl Signals {
     pub(crate) async fn next_end_signal(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if is_end_signal(signal) {
+            if is_end_signal(signal) && !(self.stays_at_hup && signal == Signal::HUP) {
                 return signal;
             }
         }
+    }
+
+    /// Makes HUP no end signal, because a service without a terminal is asked by HUP to read its configuration again.
+    pub(crate) fn stay_at_hup(&mut self) {
+        self.stays_at_hup = true;
     }
 
     /// Removes all signals that equal `unwanted` from the queue.

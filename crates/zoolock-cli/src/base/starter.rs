@@ -14,7 +14,9 @@ use rustix::process::{PidfdFlags, pidfd_open};
 /// lock at once. Both have the same command line. If the subshell has ended, the script is the leader of the group.
 pub(crate) fn open_starter() -> Option<OwnedFd> {
     let (mut child, parent, leader) = (getpid(), getppid(), getpgrp());
-    let is_orphan = leader != child && getpgid(Some(parent)) != Ok(leader);
+    // The later stages of a pipeline of an interactive shell are no orphans: their leader is the first stage.
+    let is_orphan =
+        leader != child && getpgid(Some(parent)) != Ok(leader) && parent_of(leader) != Some(parent);
     let mut starter = if is_orphan { leader } else { parent };
     // A script that was itself started with nohup ignores HUP, too.
     if getsid(None) == Ok(child) || ignores_hup(child) && !ignores_hup(starter) {

@@ -57,7 +57,7 @@ impl Exporter {
             .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
         let mut tasks = Vec::new();
         if let Some(address) = metrics {
-            tasks.push(tokio::spawn(site::serve(address, registry.clone(), Arc::clone(reporter))));
+            tasks.push(site::serve(address, registry.clone(), Arc::clone(reporter)).await?);
         }
         let since = SystemTime::now();
         if let Some(collector) = collector.clone() {

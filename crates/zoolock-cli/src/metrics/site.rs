@@ -1,6 +1,7 @@
 //! `/metrics` over HTTP, for Prometheus.
 
 use std::future::pending;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,13 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zoolock_server::http::{self, ConnectionLimits};
 
 use super::registry::Registry;
 use super::text;
+use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
 /// Pause between attempts to listen.
@@ -25,17 +28,39 @@ const MAX_CONNECTIONS: usize = 16;
 
 /// Listens on the address of `--metrics`, and answers requests until the task is aborted. While the address is in use,
 /// for example by the previous run of the same job, prints a note once and tries again.
-pub(super) async fn serve(address: SocketAddr, registry: Registry, reporter: Arc<Reporter>) {
-    let mut fails = false;
-    let listener = loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) if !std::mem::replace(&mut fails, true) => reporter.note(format_args!(
+pub(super) async fn serve(
+    address: SocketAddr,
+    registry: Registry,
+    reporter: Arc<Reporter>,
+) -> Result<JoinHandle<()>, Failure> {
+    let first = match TcpListener::bind(address).await {
+        Ok(listener) => Some(listener),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            reporter.note(format_args!(
                 "--metrics {address}: cannot listen there: {error}; continuing without metrics, and trying again"
-            )),
-            Err(_) => {}
+            ));
+            None
+        }
+        Err(error) => {
+            let message = format!("--metrics {address}: cannot listen there: {error}");
+            return Err(Failure::cannot_listen(&error, message));
+        }
+    };
+    Ok(tokio::spawn(answer(first, address, registry, reporter)))
+}
+
+async fn answer(
+    mut listener: Option<TcpListener>,
+    address: SocketAddr,
+    registry: Registry,
+    reporter: Arc<Reporter>,
+) {
+    let listener = loop {
+        if let Some(listener) = listener {
+            break listener;
         }
         tokio::time::sleep(LISTEN_INTERVAL).await;
+        listener = TcpListener::bind(address).await.ok();
     };
     if let Ok(address) = listener.local_addr() {
         reporter.note(format_args!("metrics at http://{address}/metrics"));

@@ -288,7 +288,7 @@ fn check_size(flag: &str, path: &Path, size: u64, limit: u64) -> Result<(), Fail
 /// Reads a secret from a file, without newlines at its end. Refuses a file that other users may access.
 pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (opened, metadata) = open_for_flag(flag, path, limit)?;
-    if mode_of_others(metadata.mode(), metadata.gid()) != 0 {
+    if mode_of_others(&opened, &metadata) != 0 {
         return Err(Failure::new(
             Exit::DENIED,
             format!(

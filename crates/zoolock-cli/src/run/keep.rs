@@ -12,6 +12,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
+use crate::base::terminal::Terminal;
 use crate::run::acquire::{Acquired, LOOK_TIMEOUT, acquire};
 use crate::run::job::Job;
 use crate::run::release::{describe_loss, release_and_close};
@@ -26,6 +27,9 @@ pub(crate) async fn run_with_restarts(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     let name = job.wanted.name.as_str();
+    if Terminal::open().is_none() {
+        signals.stay_at_hup();
+    }
     let mut reached = false;
     let mut unreached = Backoff::default();
     loop {

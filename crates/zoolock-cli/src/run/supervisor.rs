@@ -11,7 +11,7 @@ use crate::base::clock;
 use crate::base::duration::format_duration;
 use crate::base::exit::Exit;
 use crate::base::reporter::Reporter;
-use crate::base::signals::{Signals, signal_name};
+use crate::base::signals::{Signals, is_end_signal, signal_name};
 use crate::base::terminal::{self, Terminal};
 use crate::reaper::child::{CommandEvent, RunningCommand};
 use crate::reaper::ending::Ending;
@@ -280,7 +280,12 @@ impl<'a> Supervisor<'a> {
         {
             return Exit::TerminalSignal(signal);
         }
-        let by_passed = self.passed.iter().copied().find(ended_command);
+        // A command that has handled a HUP as a request to read its configuration may exit with 129 much later.
+        let is_killed = matches!(ending, Ending::Signal(_));
+        let may_end = |signal: &Signal| {
+            is_end_signal(*signal) && (*signal != Signal::HUP || is_killed || self.terminal.is_some())
+        };
+        let by_passed = self.passed.iter().copied().find(|signal| may_end(signal) && ended_command(signal));
         // A second ^C kills the command.
         let by_second = (self.killed.is_some() && self.passed.contains(&Signal::INT)).then_some(Signal::INT);
         by_passed.or(by_second).map_or(ending.exit(), Exit::Signal)

@@ -45,7 +45,7 @@ fn timeout_below_the_delay_is_a_usage_error() {
     leave_unknown(&sandbox);
     for verb in ["run", "hold"] {
         let command = if verb == "run" { &["x", "--", "touch", "ran"][..] } else { &["x"] };
-        let flags = [verb, "--quiet", "--timeout", "1s", "--lock-delay", "1m", "--on-busy-exit", "0"];
+        let flags = [verb, "--quiet", "--timeout", "5s", "--lock-delay", "1m", "--on-busy-exit", "0"];
         let done = sandbox.output(&[&flags[..], command].concat());
         assert_eq!(done.code, 64, "{done:?}");
         assert!(done.stderr.contains("raise --timeout above --lock-delay (1m00s)"), "{done:?}");

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use crate::common::{Running, Sandbox, output, set_mode, start_server, wait_until};
 
-/// Runs a command to its end.
 /// Returns a command that runs a script. The script calls zoolock as `$ZL`.
 fn script(sandbox: &Sandbox, outer: &[&str], script: &str) -> Command {
     let mut command = sandbox.zoolock([&["run"], outer, &["--", "sh", "-c", script]].concat());
@@ -63,13 +62,13 @@ fn other_server_than_that_of_the_outer_is_refused() {
     let (_second, second) = start_server(&sandbox);
     for (inner, code) in [
         ("env -u ZOOLOCK_CONNECT $ZL run x -- true".to_owned(), 64),
-        (format!("ZOOLOCK_CONNECT={second} $ZL run x -- true"), 64),
-        (format!("ZOOLOCK_CONNECT={second} $ZL hold x"), 64),
+        (format!("env ZOOLOCK_CONNECT={second} $ZL run x -- true"), 64),
+        (format!("env ZOOLOCK_CONNECT={second} $ZL hold x"), 64),
         // One server in common means one ensemble, and a flag shows the intention.
-        (format!("ZOOLOCK_CONNECT={second},{first} $ZL run x -- true"), 0),
+        (format!("env ZOOLOCK_CONNECT={second},{first} $ZL run x -- true"), 0),
         (format!("$ZL run --connect {second} x -- true"), 0),
         ("$ZL run --connect local x -- true".to_owned(), 0),
-        (format!("ZOOLOCK_CONNECT={second} env -u ZOOLOCK_HELD $ZL run x -- true"), 0),
+        (format!("env ZOOLOCK_CONNECT={second} env -u ZOOLOCK_HELD $ZL run x -- true"), 0),
     ] {
         let done = output(&mut script(&sandbox, &["--connect", &first, "a"], &inner));
         assert_eq!(done.code, code, "{inner}: {done:?}");
@@ -79,7 +78,8 @@ fn other_server_than_that_of_the_outer_is_refused() {
             "{done:?}"
         );
     }
-    let elsewhere = format!("ZOOLOCK_STATE_DIR={} $ZL run x -- true", sandbox.path("elsewhere").display());
+    let elsewhere =
+        format!("env ZOOLOCK_STATE_DIR={} $ZL run x -- true", sandbox.path("elsewhere").display());
     let done = output(&mut script(&sandbox, &["a"], &elsewhere));
     assert_eq!(done.code, 64, "{done:?}");
 }

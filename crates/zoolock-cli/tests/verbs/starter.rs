@@ -14,9 +14,9 @@ fn start(sandbox: &Sandbox, script: &str) -> Running {
     Running(command.spawn().expect("sh starts"))
 }
 
-/// Returns whether x stays held for two seconds.
+/// Returns whether x stays held for five seconds.
 fn stays_held(sandbox: &Sandbox) -> bool {
-    sandbox.output(&["run", "--timeout", "2s", "x", "--", "true"]).code == 75
+    sandbox.output(&["run", "--timeout", "5s", "x", "--", "true"]).code == 75
 }
 
 #[test]

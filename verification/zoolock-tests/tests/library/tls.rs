@@ -202,7 +202,7 @@ async fn invalid_tls_options_are_refused_locally() {
         (Tls::with_ca_file("/nonexistent/ca.pem"), "h:1", "/nonexistent/ca.pem"),
         (Tls::with_ca_file(&one.key), "h:1", "no certificate"),
         (trusting(&authority).identity_files("/nonexistent/me.pem", &one.key), "h:1", "/nonexistent/me.pem"),
-        (trusting(&authority).identity_files(&one.certificate, &one.certificate), "h:1", "no unencrypted"),
+        (trusting(&authority).identity_files(&one.certificate, &one.certificate), "h:1", "no private key"),
         (trusting(&authority).identity_files(&one.certificate, &two.key), "h:1", "two.key"),
     ];
     for (tls, address, words) in cases {
