@@ -34,6 +34,7 @@ use crate::base::machine_file;
 use crate::base::reporter::{Reporter, use_color};
 use crate::base::start::start_threads_or_exit;
 use crate::base::terminal;
+use crate::base::tips;
 use crate::plan::Context;
 use crate::reaper::{become_command, zombies};
 
@@ -57,7 +58,7 @@ fn run_line() -> Exit {
     }
     let args = match Args::parse_line(&line, machine_file::read()) {
         Ok(args) => args,
-        Err(error) => return print_clap_message(&error),
+        Err(error) => return print_clap_message(&tips::correct(error, &line)),
     };
     // These calls come before the first thread starts, because new threads inherit the signal mask.
     // `become_independent` closes inherited files, so it also comes before any file is opened.

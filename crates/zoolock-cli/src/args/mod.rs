@@ -3,7 +3,6 @@
 //! * `global.rs`: flags of every command; `waiting.rs`: flags of commands that acquire a lock.
 //! * `environment.rs`: settings that only the environment gives.
 //! * `values.rs`: parsers of the values of flags.
-//! * `tips.rs`: what to write in place of a refused word.
 //! * `machine.rs`: the settings of this machine, which are defaults of flags.
 //! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
@@ -21,7 +20,6 @@ mod operate;
 mod run;
 mod serve;
 mod short_help;
-mod tips;
 #[cfg(feature = "ui")]
 mod ui;
 mod values;
@@ -92,9 +90,8 @@ impl Args {
     pub(crate) fn parse_line(line: &[OsString], file: Result<String, String>) -> Result<Args, clap::Error> {
         let unknown = machine::unknown_variables(&Args::command());
         let (machine, command) = machine::apply(file, Args::command());
-        let mut matches = short_help::shorten_help(command)
-            .try_get_matches_from(line)
-            .map_err(|error| tips::correct(values::name_flag(error), line, &Args::command()))?;
+        let mut matches =
+            short_help::shorten_help(command).try_get_matches_from(line).map_err(values::name_flag)?;
         let copied = CopiedFlags::new(&matches);
         let mut args =
             Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))?;

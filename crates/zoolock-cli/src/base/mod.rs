@@ -19,3 +19,4 @@ pub(crate) mod starter;
 pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod test_snapshots;
+pub(crate) mod tips;

@@ -3,8 +3,12 @@
 use std::ffi::OsString;
 
 use clap::Command;
+use clap::CommandFactory as _;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::args::Args;
+use crate::base::shell::quote_for_shell;
 
 /// Commands and flags of flock, consul and other tools, with the words of zoolock. The flags are those of `run` and `hold`.
 const OTHER_TOOLS: [(&[&str], &str); 11] = [
@@ -24,8 +28,8 @@ const OTHER_TOOLS: [(&[&str], &str); 11] = [
     (&["--ttl"], "--session-timeout TIME"),
 ];
 
-/// Replaces the tips of clap where zoolock has better ones. `line`: the command line that `command` refuses.
-pub(super) fn correct(mut error: clap::Error, line: &[OsString], command: &Command) -> clap::Error {
+/// Replaces the tips of clap where zoolock has better ones. `line`: the refused command line.
+pub(crate) fn correct(mut error: clap::Error, line: &[OsString]) -> clap::Error {
     // clap proposes to put `--` before an unknown flag. But after `--`, `run` expects its command, and most other
     // subcommands accept nothing.
     let is_right = |tip: &&StyledStr| !tip.to_string().contains(" as a value, use ");
@@ -33,7 +37,7 @@ pub(super) fn correct(mut error: clap::Error, line: &[OsString], command: &Comma
         Some(ContextValue::StyledStrs(tips)) => tips.iter().filter(is_right).cloned().collect(),
         _ => Vec::new(),
     };
-    if let Some(tip) = find_tip(&error, line, command) {
+    if let Some(tip) = find_tip(&error, line, &Args::command()) {
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::SuggestedSubcommand);
         tips = vec![tip.into()];
@@ -71,27 +75,17 @@ fn add_dashes(line: &[OsString], command: &Command) -> Option<String> {
     let is_command = |at: &usize| line.get(*at).is_none_or(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let mut lines = (1..=line.len()).filter(is_command).map(with_dashes);
     let line = lines.find(|line| command.clone().try_get_matches_from(line).is_ok())?;
-    let words = line.iter().skip(1).map(|word| quote(&word.to_string_lossy()));
+    let words = line.iter().skip(1).map(|word| quote_for_shell(&word.to_string_lossy()));
     Some(format!("zoolock {}", words.collect::<Vec<_>>().join(" ")))
-}
-
-/// Quotes a word for a shell.
-fn quote(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''").replace(char::is_control, "?"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Args;
 
     fn message(line: &str) -> String {
         let line: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Args::parse_line(&line, Ok(String::new())).expect_err("a refused line").to_string()
+        correct(Args::parse_line(&line, Ok(String::new())).expect_err("a refused line"), &line).to_string()
     }
 
     #[test]
@@ -134,6 +128,7 @@ mod tests {
                 "zoolock --root /a run --timeout 5s x --note=y -- ls",
             ),
             ("zoolock run x", "zoolock run x -- CMD"),
+            ("zoolock run x a\u{202e}b", "zoolock run x -- 'a\\u{202e}b'"),
         ] {
             let message = message(line);
             assert!(message.contains(&format!("tip: {tip}\n")), "{line}: {message}");
