@@ -250,7 +250,7 @@ fn server_reaps_inherited_children() {
 fn server_on_terminal_ends_on_hup() {
     let sandbox = Sandbox::new();
     let line = format!("echo $$ > pid; exec {} serve --listen 127.0.0.1:0", env!("CARGO_BIN_EXE_zoolock"));
-    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    let mut terminal = Terminal::start(&sandbox, &line);
     terminal.read_until("serving on ");
     signal(&sandbox.wait_for_file("pid"), Signal::HUP);
     let rest = terminal.rest();
@@ -391,11 +391,11 @@ fn recover_accepts_the_answer_of_a_terminal() {
         "{} serve --listen 127.0.0.1:0 --data {data} --tick 50ms --recover",
         env!("CARGO_BIN_EXE_zoolock")
     );
-    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    let mut terminal = Terminal::start(&sandbox, &line);
     terminal.read_until("[y/N] ");
     terminal.write(b"\n");
     assert!(terminal.rest().contains("end-of-log is missing"));
-    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    let mut terminal = Terminal::start(&sandbox, &line);
     terminal.read_until("[y/N] ");
     terminal.write(b"y\n");
     terminal.read_until("serving on ");

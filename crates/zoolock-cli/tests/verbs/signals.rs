@@ -98,15 +98,14 @@ fn process_one_exits_with_the_code_of_the_signal() {
     assert_eq!(command.status().expect("unshare starts").code(), Some(143));
 }
 
-/// Types `key` when the script shows `ready`, and returns what the terminal shows after that. Returns `None` without a
-/// terminal.
-fn interrupt(sandbox: &Sandbox, script: &str, ready: &str, key: &[u8]) -> Option<String> {
+/// Types `key` when the script shows `ready`, and returns what the terminal shows after that.
+fn interrupt(sandbox: &Sandbox, script: &str, ready: &str, key: &[u8]) -> String {
     let script = script.replace("zoolock", env!("CARGO_BIN_EXE_zoolock"));
     std::fs::write(sandbox.path("script"), script).expect("file written");
-    let mut terminal = Terminal::start(sandbox, "bash ./script")?;
+    let mut terminal = Terminal::start(sandbox, "exec bash ./script");
     terminal.read_until(ready);
     terminal.write(key);
-    Some(terminal.rest())
+    terminal.rest()
 }
 
 #[test]
@@ -132,7 +131,7 @@ fn interrupt_on_terminal_ends_the_script() {
     sandbox.wait_for_contenders("held", 1);
     for (step, ready) in steps {
         let script = format!("for i in 1 2; do [ $i = 1 ] || break; {step}; done; echo went on");
-        let Some(rest) = interrupt(&sandbox, &script, ready, b"\x03") else { return };
+        let rest = interrupt(&sandbox, &script, ready, b"\x03");
         assert!(!rest.contains("went on"), "{step}: {rest}");
         wait_until("the lock is free", || sandbox.contenders("x") == 0 && sandbox.contenders("held") == 1);
     }
@@ -146,7 +145,7 @@ fn quit_on_terminal_ends_zoolock() {
     for (step, ready) in steps.iter().zip(["ready", "ready", "holding x"]) {
         // bash ignores QUIT, and names the signal that ended its child.
         let script = format!("zoolock -v {step}; echo went on");
-        let Some(rest) = interrupt(&sandbox, &script, ready, b"\x1c") else { return };
+        let rest = interrupt(&sandbox, &script, ready, b"\x1c");
         assert!(rest.contains("Quit") && rest.contains("went on"), "{step}: {rest}");
     }
 }
@@ -156,10 +155,9 @@ fn hangup_ends_a_keeper_on_a_terminal() {
     let sandbox = Sandbox::new();
     let line =
         format!("exec {} run --keep x -- sh -c 'echo ready; exec sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
-    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    let mut terminal = Terminal::start(&sandbox, &line);
     terminal.read_until("ready");
-    // The end of `script` closes the terminal.
-    drop(terminal);
+    let _keeper = terminal.close();
     sandbox.wait_for_contenders("x", 0);
 }
 

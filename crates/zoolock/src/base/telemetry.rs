@@ -126,7 +126,7 @@ fn write_events() {
         let events = std::mem::take(&mut state.events);
         let dropped = std::mem::take(&mut state.dropped);
         drop(state);
-        events.into_iter().for_each(call);
+        // Before the events, because one of them may tell a program that is about to exit that all are written.
         if dropped > 0 {
             call(|| {
                 tracing::warn!(
@@ -135,5 +135,6 @@ fn write_events() {
                 );
             });
         }
+        events.into_iter().for_each(call);
     }
 }
