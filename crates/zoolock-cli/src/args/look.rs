@@ -81,6 +81,10 @@ pub(crate) struct HistoryArgs {
         value_parser = at_least_one::<usize>("must be at least 1; the default is 50")
     )]
     pub(crate) last: usize,
+
+    /// Show only the events of this time until now, such as 1h or 2d
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
+    pub(crate) since: Option<Duration>,
 }
 
 /// `zoolock show`.
@@ -95,7 +99,7 @@ Prints a line for each holder, with the word holds, and for each waiter, with th
 queue (queued), acquires the lock (granted), or gives up (left). When a holder leaves, the line is released, crashed, \
 panicked or broken. It is gone if nothing records how the holder left, as for readers, holders of permits, and holders \
 that use another library. Clients that join and leave between two reads are only counted (unseen). A holder or waiter that is asked to \
-release is asked. unreachable and back are the beginning and the end of an outage. The lock need not exist yet. ^C ends the command, with exit code 0.";
+release is asked. unreachable and back are the beginning and the end of an outage. The lock need not exist yet. After TERM, the exit code is 0; ^C also ends a script around the command.";
 
 /// `zoolock watch`.
 #[derive(Debug, ClapArgs)]

@@ -3,7 +3,7 @@
 use clap::{Arg, Command, CommandFactory as _};
 
 use super::values::name_flag;
-use super::{Args, environment};
+use super::{Args, Environment, environment};
 
 /// Variables that zoolock reads or sets, beside those of the connection flags. Each begins with `ZOOLOCK_`.
 const OTHER_VARIABLES: [&str; 11] = [
@@ -52,15 +52,19 @@ fn settings_of(text: &str, command: &Command) -> Result<Values, String> {
         let flag = command.get_arguments().find(|arg| has_variable(arg, name)).and_then(Arg::get_long);
         match flag {
             Some(flag) => line.push(format!("--{flag}={value}")),
-            None if environment::OF_MACHINES.contains(&name) => {}
+            None if environment::OF_MACHINES.contains(&name) => {
+                Environment::read(|read| (read == name).then(|| value.into())).map_err(first_line)?;
+            }
             None => return Err(format!("{name:?} is not the variable of a connection flag")),
         }
         values.push((name.to_owned(), value.to_owned()));
     }
     let checked = Args::command().try_get_matches_from(line).map(|_| values);
-    checked.map_err(|error| {
-        name_flag(error).to_string().lines().next().unwrap_or_default().replace("error: ", "")
-    })
+    checked.map_err(|error| first_line(name_flag(error)))
+}
+
+fn first_line(error: clap::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().replace("error: ", "")
 }
 
 fn has_variable(arg: &Arg, name: &str) -> bool {

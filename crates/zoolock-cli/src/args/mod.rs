@@ -40,6 +40,7 @@ pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
+pub(crate) use values::MetricsAddress;
 pub(crate) use waiting::{KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
 
 /// Notes after the help of `zoolock` itself.

@@ -10,9 +10,12 @@ use super::waiting::{KindArgs, MonitoringArgs, WaitingArgs};
 
 const RUN_HELP: &str = "\
 Examples:
-  zoolock run --try --on-busy-exit 0 nightly -- ./backup.sh   a cron job of several hosts: runs on one of them
-  zoolock run --timeout 5m deploy -- make deploy              waits at most five minutes for the lock
-  zoolock run --permits 3 downloads -- ./fetch.sh             runs at most three times at once
+  zoolock run --connect zk1,zk2,zk3 --quiet --try --on-busy-exit 0 nightly -- ./backup.sh
+      a cron job of several hosts: does not run while it runs on another host
+  zoolock run --timeout 5m --on-busy-exit 99 deploy -- make deploy
+      waits at most five minutes for the lock; 99 is not an exit code of make, so it means that the lock was busy
+  zoolock run --permits 3 downloads -- ./fetch.sh
+      runs at most three times at once
 
 Exit codes:
   of CMD   exit code of CMD; 128+N if signal N ended CMD
@@ -63,7 +66,8 @@ to be lost, lock-reaper kills CMD and all its descendants, daemons included. If 
 the same. Neither can kill processes that it has no permission to signal (sudo, set-user-ID programs), or processes \
 that another program started for CMD. If both are killed at once, the kernel kills CMD, but not its descendants.
 
-With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. The pause before a restart grows from half a \
+With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. If zoolock is killed, another host takes over \
+when its session has expired (--session-timeout). If no server can be reached at the start, zoolock exits with 69. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
 lost or revoked, or if CMD keeps ending soon and others wait for the lock, zoolock waits for it again, at the end of \
 the queue. On INT, QUIT, TERM or ^C, and on HUP from its terminal, zoolock ends CMD, and then ends as CMD has ended.";
@@ -109,20 +113,33 @@ pub(crate) struct ChildArgs {
 }
 
 const HOLD_HELP: &str = "\
+Example, for the rest of a bash script:
+  coproc zoolock hold --quiet nightly
+  read -r token <&${COPROC[0]} || exit
+
+`zoolock hold` prints the token once it has the lock, and then runs until the lock is released. It cannot end the script: if \
+the lock is lost, broken or revoked, the script runs on. `zoolock run NAME -- CMD` ends CMD then. The exit codes are those of \
+`run`, and 70 if the lock was lost.
+
 `zoolock hold` releases the lock when the script or shell that started it ends (a subshell counts as its script), and \
 at the end of standard input if standard input is a pipe, a file or a terminal (^D). If one of them ends while `hold` \
 still waits for the lock, `hold` leaves the queue and exits with the code of --on-busy-exit.
 
-With --stay, nohup or setsid, and in a systemd service, `hold` also stays when the process that started it ends. After TERM, its exit \
+With --stay, if nohup or setsid starts it directly, and as the main process of a systemd service, `hold` stays when the process \
+that started it ends. After TERM, its exit \
 code is 0. ^C and other signals end it by the signal, as they end a script around it.";
 
 /// `zoolock hold`.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = HOLD_HELP)]
+#[command(after_help = HOLD_HELP, override_usage = "zoolock hold [OPTIONS] NAME [NAME]...")]
 pub(crate) struct HoldArgs {
     /// Lock, or several locks to acquire together: absolute paths, or names below --root
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
+
+    /// For a tip, because other commands accept one
+    #[arg(last = true, hide = true)]
+    pub(crate) command: Vec<OsString>,
 
     /// Hold the lock even after the process that started `hold` has ended
     #[arg(long, help_heading = "Waiting")]

@@ -102,6 +102,20 @@ where
 /// The reason why a semaphore without permits is refused.
 pub(super) const PERMITS: &str = "a semaphore has at least one permit";
 
+/// An address to serve metrics on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MetricsAddress {
+    pub(crate) address: SocketAddr,
+    /// Set if zoolock must not run without metrics.
+    pub(crate) is_required: bool,
+}
+
+/// Parses an address of metrics: HOST:PORT, perhaps with `,required` behind it.
+pub(super) fn metrics_address(text: &str) -> Result<MetricsAddress, Refusal> {
+    let required = text.strip_suffix(",required");
+    Ok(MetricsAddress { address: address(required.unwrap_or(text))?, is_required: required.is_some() })
+}
+
 /// Parses an address, as HOST:PORT, and resolves the name of the host.
 pub(super) fn address(text: &str) -> Result<SocketAddr, Refusal> {
     let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";

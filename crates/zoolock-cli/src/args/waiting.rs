@@ -1,12 +1,11 @@
 //! Flags of the commands that acquire locks.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use zoolock_core::names::Role;
 
-use super::values::{NamingArg, Permits, address, naming, permits, time};
+use super::values::{MetricsAddress, NamingArg, Permits, metrics_address, naming, permits, time};
 
 /// Time to wait for a lock.
 #[derive(Debug, ClapArgs)]
@@ -36,10 +35,10 @@ pub(crate) struct MonitoringArgs {
     pub(crate) note: Option<String>,
 
     /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication; while the address
-    /// is in use, zoolock continues without metrics; ZOOLOCK_OTLP=http://HOST:4318 also pushes them to an OpenTelemetry
-    /// collector [default: none]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    pub(crate) metrics: Option<SocketAddr>,
+    /// is in use, zoolock continues without metrics, or exits with 69 after HOST:PORT,required;
+    /// ZOOLOCK_OTLP=http://HOST:4318 also pushes them to an OpenTelemetry collector [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics_address)]
+    pub(crate) metrics: Option<MetricsAddress>,
 }
 
 /// Kind of the lock.

@@ -57,6 +57,10 @@ impl Problem {
     fn failure(&self, program: &OsStr) -> Failure {
         let program = program.display();
         match self {
+            Self::NotFound if program.to_string().contains(' ') => Failure::new(
+                Exit::NOT_FOUND,
+                format!("{program}: command not found; CMD is no line of a shell: write sh -c '...'"),
+            ),
             Self::NotFound if program.to_string().contains('/') => {
                 Failure::new(Exit::NOT_FOUND, format!("{program}: command not found; check its path"))
             }

@@ -25,8 +25,12 @@ pub(crate) fn read() -> Result<String, String> {
         file => file.map_err(unreadable)?,
     };
     let metadata = file.metadata().map_err(unreadable)?;
-    if ![0, geteuid().as_raw()].contains(&metadata.uid()) || metadata.mode() & 0o022 != 0 {
-        return Err("other users can change it; run: chmod go-w, and let root own it".to_owned());
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if ![0, geteuid().as_raw()].contains(&owner) || mode & 0o022 != 0 {
+        return Err(format!(
+            "other users can change it (user {owner} owns it, mode {mode:04o}); run: chmod go-w, and let root or this user own \
+             it; in a user namespace, name another file with ZOOLOCK_CONFIG"
+        ));
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(unreadable)?;

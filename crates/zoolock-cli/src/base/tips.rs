@@ -11,12 +11,12 @@ use crate::args::Args;
 use crate::base::shell::quote_for_shell;
 
 /// Commands and flags of flock, consul and other tools, with the words of zoolock. The flags are those of `run` and `hold`.
-const OTHER_TOOLS: [(&[&str], &str); 11] = [
+const OTHER_TOOLS: [(&[&str], &str); 13] = [
     (&["list"], "zoolock ls"),
     (&["status"], "zoolock show NAME, or zoolock serve --status"),
     (&["lock"], "zoolock run NAME -- CMD, or zoolock hold NAME"),
     (
-        &["unlock"],
+        &["unlock", "release"],
         "`zoolock run` releases its lock when CMD ends; zoolock revoke NAME asks the holder to release it",
     ),
     (&["-n", "--nb", "--nonblock"], "--try, or --permits N for a semaphore"),
@@ -26,6 +26,8 @@ const OTHER_TOOLS: [(&[&str], &str); 11] = [
     (&["-E", "--conflict-exit-code"], "--on-busy-exit CODE"),
     (&["-c", "--command"], "zoolock run NAME -- sh -c CMD"),
     (&["--ttl"], "--session-timeout TIME"),
+    (&["--keep"], "zoolock run --keep NAME -- CMD"),
+    (&["--stay"], "zoolock hold --stay NAME"),
 ];
 
 /// Replaces the tips of clap where zoolock has better ones. `line`: the refused command line.
@@ -67,6 +69,8 @@ fn find_tip(error: &clap::Error, line: &[OsString], command: &Command) -> Option
 
 /// Returns the command line of `run` with `--` before CMD, if it is right then.
 fn add_dashes(line: &[OsString], command: &Command) -> Option<String> {
+    // Dashes without a command behind them.
+    let line = line.strip_suffix(&["--".into()]).unwrap_or(line);
     let with_dashes = |at: usize| {
         let (before, after) = line.split_at(at);
         let words = if after.is_empty() { &["CMD".into()] } else { after };
@@ -105,6 +109,8 @@ mod tests {
             ("zoolock run -E 3 x -- ls", "tip: --on-busy-exit"),
             ("zoolock run x -c ls", "tip: zoolock run NAME -- sh -c"),
             ("zoolock run --ttl 10 x -- ls", "tip: --session-timeout"),
+            ("zoolock hold --keep x", "tip: zoolock run --keep"),
+            ("zoolock run --stay x -- ls", "tip: zoolock hold --stay"),
             ("zoolock show x --jsn", "'--json'"),
         ] {
             let message = message(line);
@@ -128,6 +134,7 @@ mod tests {
                 "zoolock --root /a run --timeout 5s x --note=y -- ls",
             ),
             ("zoolock run x", "zoolock run x -- CMD"),
+            ("zoolock run x --", "zoolock run x -- CMD"),
             ("zoolock run x a\u{202e}b", "zoolock run x -- 'a\\u{202e}b'"),
         ] {
             let message = message(line);

@@ -169,6 +169,14 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
             "name one server, or the members of one ensemble; ignore this if all names mean one server",
         );
     }
+    let (reachable, majority) = (facts.reachable.len(), hosts.len() / 2 + 1);
+    if reachable == majority && reachable < hosts.len() {
+        report.warn(
+            CHECK,
+            format!("{reachable} of {} servers answer: the failure of one more stops all locks", hosts.len()),
+            "start the others; ignore this if --connect names only a part of the ensemble",
+        );
+    }
     releases.sort();
     releases.dedup();
     if releases.len() > 1 {

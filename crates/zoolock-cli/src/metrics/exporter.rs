@@ -1,6 +1,5 @@
 //! Exports the metrics of `run` and `hold` while they run.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +8,7 @@ use tokio::task::JoinHandle;
 use super::otlp::Collector;
 use super::registry::Registry;
 use super::site;
+use crate::args::MetricsAddress;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
@@ -19,7 +19,7 @@ const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs `work`, and exports its metrics meanwhile.
 pub(crate) async fn export_while<T>(
-    metrics: Option<SocketAddr>,
+    metrics: Option<MetricsAddress>,
     otlp: Option<&str>,
     reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
@@ -43,7 +43,7 @@ struct Exporter {
 impl Exporter {
     /// Starts to record and export metrics. Returns `None` if there is no destination.
     async fn start(
-        metrics: Option<SocketAddr>,
+        metrics: Option<MetricsAddress>,
         otlp: Option<&str>,
         reporter: &Arc<Reporter>,
     ) -> Result<Option<Self>, Failure> {

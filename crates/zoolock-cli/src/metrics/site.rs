@@ -16,6 +16,7 @@ use zoolock_server::http::{self, ConnectionLimits};
 
 use super::registry::Registry;
 use super::text;
+use crate::args::MetricsAddress;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
@@ -27,15 +28,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONNECTIONS: usize = 16;
 
 /// Listens on the address of `--metrics`, and answers requests until the task is aborted. While the address is in use,
-/// for example by the previous run of the same job, prints a note once and tries again.
+/// for example by the previous run of the same job, prints a note once and tries again, unless the metrics are required.
 pub(super) async fn serve(
-    address: SocketAddr,
+    MetricsAddress { address, is_required }: MetricsAddress,
     registry: Registry,
     reporter: Arc<Reporter>,
 ) -> Result<JoinHandle<()>, Failure> {
     let first = match TcpListener::bind(address).await {
         Ok(listener) => Some(listener),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && !is_required => {
             reporter.note(format_args!(
                 "--metrics {address}: cannot listen there: {error}; continuing without metrics, and trying again"
             ));

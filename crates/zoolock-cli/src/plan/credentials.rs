@@ -125,6 +125,11 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
+    /// Returns whether the content was given, or printed by the command.
+    pub(crate) fn is_known(&self) -> bool {
+        self.content.initialized()
+    }
+
     /// Returns the content. Runs the command once, and kills it if it does not end within `bound`. The run time is not
     /// limited if the command can ask on the terminal.
     pub(crate) async fn read(&self, bound: Duration) -> Result<&[u8], Failure> {

@@ -120,7 +120,8 @@ impl Endpoint {
     /// Checks the flags that choose the server, and reads the credentials.
     fn new(global: &Global) -> Result<Self, Failure> {
         let connect = global.connect.as_ref().filter(|hosts| *hosts != LOCAL);
-        // If `local` was asked for, the credentials of the environment and of the file are for another server.
+        // If `local` was asked for, the settings of the environment and of the file are for another server. Those without a
+        // flag are in no command line.
         let counts = |flag: &str| connect == global.connect.as_ref() || global.copied.contain(flag);
         let tls = if counts("--cacert") { check_tls_flags(global)? } else { None };
         if tls.is_some() && connect.is_none() {
@@ -132,7 +133,10 @@ impl Endpoint {
         // An empty environment variable counts as unset.
         let auth = global.auth.as_deref().filter(|auth| !auth.is_empty() && counts("--auth"));
         match (connect, auth) {
-            (None, None) if global.environment.world_writable || !global.reader.is_empty() => {
+            (None, None)
+                if global.environment.world_writable && counts("")
+                    || !global.reader.is_empty() && counts("--reader") =>
+            {
                 Err(Failure::usage(
                     "--reader and ZOOLOCK_WORLD_WRITABLE need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
                  this user",
@@ -154,6 +158,14 @@ impl Endpoint {
                 Ok(Self::Remote { hosts, auth, tls, readers, world_writable })
             }
         }
+    }
+
+    /// Returns whether the command that prints the credentials has not printed them yet.
+    pub(crate) fn awaits_credentials(&self) -> bool {
+        let Self::Remote { auth: Some(Auth::Digest(secret) | Auth::Sasl(secret)), .. } = self else {
+            return false;
+        };
+        !secret.is_known()
     }
 
     /// Returns the address of the server for messages.

@@ -99,13 +99,13 @@ mod tests {
     #[test]
     fn crash_names_holder_and_finder() {
         let crash = event(
-            r#"{"event":"crashed","lock":"/locks/x","number":17,"held":true,
+            r#"{"event":"crashed","path":"/locks/x","number":17,"held":true,
                 "contender":{"host":"web-3","pid":4711},"by":{"host":"web-2","pid":77,"program":"job","note":"standby"}}"#,
         );
         assert_eq!(describe_contender(&crash), "number 17, web-3 pid 4711");
         assert_eq!(describe_origin(&crash), "found by web-2 pid 77 (job): standby");
         assert_eq!(format_time(&crash), "-");
-        let unknown = event(r#"{"event":"panicked","lock":"/locks/x","number":17}"#);
+        let unknown = event(r#"{"event":"panicked","path":"/locks/x","number":17}"#);
         assert_eq!(describe_contender(&unknown), "number 17");
         assert_eq!(describe_origin(&unknown), "found by an unknown holder");
     }
@@ -115,7 +115,7 @@ mod tests {
         let mut holder = entry("lock-0000000018", "0.2.0");
         holder.held_since_ms = Some(5_000);
         let held = lock("/locks/x", Some(holder), vec![]);
-        let mut crash = event(r#"{"event":"crashed","lock":"/locks/x","number":17}"#);
+        let mut crash = event(r#"{"event":"crashed","path":"/locks/x","number":17}"#);
         let completed = |lock: &Snapshot, event: &HistoryEvent| {
             let mut lock = lock.clone();
             complete_previous(&mut lock, std::slice::from_ref(event));
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn contender_names_library_or_running_program() {
         let of = |contender: &str| {
-            let text = format!(r#"{{"event":"asked","lock":"/locks/x","number":5,"contender":{contender}}}"#);
+            let text = format!(r#"{{"event":"asked","path":"/locks/x","number":5,"contender":{contender}}}"#);
             describe_contender(&event(&text))
         };
         assert_eq!(of(r#"{"library":"kazoo","note":"host-7"}"#), "number 5, kazoo: host-7");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn time_has_the_offset_of_its_zone() {
-        let mut event = event(r#"{"event":"asked","lock":"/locks/x"}"#);
+        let mut event = event(r#"{"event":"asked","path":"/locks/x"}"#);
         event.at_ms = Some(1_767_323_045_000);
         let time = format_time(&event);
         let timestamp: jiff::Timestamp =
@@ -155,12 +155,12 @@ mod tests {
     #[test]
     fn break_names_user_command_and_reason() {
         let broken = event(
-            r#"{"event":"broken","lock":"/locks/x","number":18,"held":false,
+            r#"{"event":"broken","path":"/locks/x","number":18,"held":false,
                 "by":{"user":"ann","host":"ops-1","pid":9,"program":"zoolock","command":"zoolock break x","note":"st\u001buck"}}"#,
         );
         assert_eq!(describe_contender(&broken), "number 18, which waited");
         assert_eq!(describe_origin(&broken), "ann on ops-1, zoolock break x: st\\u{1b}uck");
-        let nobody = event(r#"{"event":"asked","lock":"/locks/x","number":18,"by":{"host":"ops-1"}}"#);
+        let nobody = event(r#"{"event":"asked","path":"/locks/x","number":18,"by":{"host":"ops-1"}}"#);
         assert_eq!(describe_origin(&nobody), "unknown user on ops-1");
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn format_json(content: &impl Serialize) -> String {
 /// Formats a value like [`format_json`], but on one line.
 pub(crate) fn format_json_line(content: &impl Serialize) -> String {
     let text = serde_json::to_string(&JsonDocument { schema: SCHEMA, content });
-    text.expect("output serializes to JSON") + "\n"
+    escape_unprintable_json(&text.expect("output serializes to JSON")) + "\n"
 }
 
 /// Returns the time since a contender joined the queue. The contender's clock may differ from the clock of this machine.

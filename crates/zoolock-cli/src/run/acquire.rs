@@ -215,11 +215,16 @@ async fn sleep_until(deadline: Option<Instant>) {
 
 /// Returns the failure of a wait that ended before the server has shown that the lock is busy.
 fn no_answer_failure(service: &ConnectionSettings, wanted: &WantedLocks) -> Failure {
-    Failure::unavailable(format!(
-        "{}: the server did not answer in time while waiting for {}; check that it runs, or raise --timeout",
-        service.endpoint.address(),
-        wanted.name
-    ))
+    let (address, name) = (service.endpoint.address(), &wanted.name);
+    Failure::unavailable(if service.endpoint.awaits_credentials() {
+        format!(
+            "{name}: the command that prints the credentials (--auth) did not end in time; raise --timeout"
+        )
+    } else {
+        format!(
+            "{address}: the server did not answer in time while waiting for {name}; check that it runs, or raise --timeout"
+        )
+    })
 }
 
 /// Returns the failure of a busy lock. Names its holder if that can be read until `deadline`.

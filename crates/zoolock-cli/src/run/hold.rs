@@ -10,12 +10,13 @@ use zoolock::AnyGuard;
 use crate::args::HoldArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::{InputEnd, has_end_of_input};
-use crate::base::reporter::{Reporter, escape_unprintable_json};
+use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
 use crate::base::starter::open_starter;
 use crate::local::ServerKeeper;
 use crate::metrics::export_while;
 use crate::plan::{ConnectionSettings, Context};
+use crate::render::text::format_json_line;
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::flags::WantedLocks;
 use crate::run::release::{describe_loss, release};
@@ -39,7 +40,10 @@ struct HeldReport<'a> {
 impl HoldArgs {
     /// Runs `zoolock hold`.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let Self { names, stay, waiting, kind, monitoring } = self;
+        let Self { names, command, stay, waiting, kind, monitoring } = self;
+        if !command.is_empty() {
+            return Err(Failure::usage("hold runs no command; write: zoolock run NAME -- CMD"));
+        }
         let starter = if stay { None } else { open_starter() };
         let (wanted, service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
         let Context { global, reporter } = context;
@@ -110,7 +114,7 @@ async fn hold(
 fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()> {
     let token = holder.ticket().to_string();
     let line = if json {
-        let held = HeldReport {
+        format_json_line(&HeldReport {
             name,
             path: holder.paths().first().copied().unwrap_or_default(),
             paths: holder.paths(),
@@ -118,12 +122,11 @@ fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()>
             token,
             alone: holder.token().is_some(),
             previous: holder.previous().to_string(),
-        };
-        escape_unprintable_json(&serde_json::to_string(&held).expect("strings serialize to JSON"))
+        })
     } else {
-        token
+        token + "\n"
     };
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")?;
+    stdout.write_all(line.as_bytes())?;
     stdout.flush()
 }

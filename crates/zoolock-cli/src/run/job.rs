@@ -1,11 +1,10 @@
 //! The checked command line of `zoolock run`.
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::args::{ChildArgs, RunArgs};
+use crate::args::{ChildArgs, MetricsAddress, RunArgs};
 use crate::base::duration::format_duration;
 use crate::base::executable;
 use crate::base::exit::Failure;
@@ -22,7 +21,7 @@ pub(crate) struct Job {
     pub(crate) service: ConnectionSettings,
     pub(crate) wanted: WantedLocks,
     pub(crate) child: ChildArgs,
-    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) command: Vec<OsString>,
 }
 

@@ -6,13 +6,15 @@ use serde::Serialize;
 use zoolock::HistoryEvent;
 
 use crate::args::HistoryArgs;
+use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::escape_unprintable;
+use crate::base::server_clock;
 use crate::plan::Context;
 use crate::render::columns;
 use crate::render::history::{describe_contender, describe_origin, format_line, format_time};
 use crate::render::text::{TextStyle, format_json, format_table, lock_name, print, wrap_text};
-use crate::service::connect::connect_and_request;
+use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::MissingLock;
 
 #[derive(Serialize)]
@@ -28,14 +30,20 @@ impl HistoryArgs {
     /// Prints the last events of one lock, or of all locks.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let Context { global, reporter } = context;
-        let Self { name, last } = self;
+        let Self { name, last, since } = self;
         let name = name.as_deref();
         let service = &match name {
             Some(name) => context.connection_for(name)?,
             None => context.connection()?,
         };
         let (history, missing) = connect_and_request(service, reporter, async |zoolock| {
-            let history = zoolock.history(name, last).await?;
+            let mut history = zoolock.history(name, last).await?;
+            if let Some(since) = since {
+                learn_server_clock(zoolock).await;
+                let begin = server_clock::now_ms()
+                    .saturating_sub(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+                history.retain(|event| event.at_ms.is_none_or(|at| at >= begin));
+            }
             let missing = match name {
                 _ if !history.is_empty() => None,
                 Some(name) => {
@@ -58,14 +66,16 @@ impl HistoryArgs {
         }
         if history.is_empty() {
             let (address, root) = (service.endpoint.address(), &service.root);
+            let when =
+                since.map(|since| format!(" in the last {}", format_duration(since))).unwrap_or_default();
             reporter.note(match name {
                 Some(name) => {
                     format!(
-                        "no history of {name} at {address} below {root}: no request, break or crash is recorded{}",
+                        "no history of {name} at {address} below {root}: no request, break or crash is recorded{when}{}",
                         missing.map_or_else(String::new, |missing| missing.hint(service))
                     )
                 }
-                None => format!("no history at {address} below {root}"),
+                None => format!("no history at {address} below {root}{when}"),
             });
             return Ok(Exit::OK);
         }

@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(describe_end(&contender, &lock, &[]), unknown);
         let broken = |token: &str| -> HistoryEvent {
             let text = format!(
-                r#"{{"event":"broken","lock":"/locks/x","number":7,"token":"{token}","by":{{"user":"ann","host":"ops-1"}}}}"#
+                r#"{{"event":"broken","path":"/locks/x","number":7,"token":"{token}","by":{{"user":"ann","host":"ops-1"}}}}"#
             );
             serde_json::from_str(&text).expect("an event")
         };

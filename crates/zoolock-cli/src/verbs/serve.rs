@@ -17,7 +17,7 @@ use crate::base::signals::{ServerSignals, signal_name};
 use crate::local::limits::{connection_budget, raise_file_limit, server_start_failure};
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::Context;
-use crate::render::text::{print, to_json};
+use crate::render::text::{format_json, print};
 use crate::verbs::recover::confirm_loss;
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -157,7 +157,7 @@ fn print_status(json: bool) -> Result<Exit, Failure> {
         directory,
     };
     let text = if json {
-        to_json(&status)
+        format_json(&status)
     } else {
         match (state, sessions) {
             (LocalState::Absent, _) => format!("not running ({})\n", status.directory),

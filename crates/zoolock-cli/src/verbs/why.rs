@@ -9,7 +9,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::{ConnectionSettings, Context};
 use crate::render::deadlock::{format_ending, format_since};
-use crate::render::remedy::Remedy;
+use crate::render::remedy::{Remedy, quoted_name};
 use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
 use crate::service::connect::{connect_and_request, learn_server_clock};
@@ -114,7 +114,13 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
     }
     // These commands are not wrapped, so that they can be copied.
     match (why.end, why.chain.last()) {
-        ("working", Some(last)) => text.push_str(&next_steps(&last.holds, service, style)),
+        ("working", Some(last)) => {
+            text.push_str(&next_steps(&last.holds, service, style));
+            if last.beside > 0 {
+                let name = quoted_name(&last.holds.lock, service);
+                _ = writeln!(text, "  others:  {}", service.command_to_copy(&format!("show {name}")));
+            }
+        }
         ("circle", _) => {
             _ = writeln!(text, "  see:     {}", service.command_to_copy("deadlocks"));
             text.push_str(&format_ending(why.to_break.as_ref(), service, style));

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, is_alive, start_server, wait_until};
 use rustix::process::Signal;
+
+use crate::common::{Sandbox, is_alive, start_server, wait_until};
+use crate::terminal::Terminal;
 
 /// Returns the arguments of a `run` whose credentials come from `command`.
 fn run<'a>(address: &'a str, flags: &[&'a str], auth: &'a str) -> Vec<&'a str> {
@@ -21,6 +23,16 @@ fn hanging_credentials_command_keeps_to_the_timeout() {
         assert!(done.stderr.contains("did not end within 1s") && !sandbox.path("ran").exists(), "{done:?}");
         assert!(began.elapsed() < Duration::from_secs(30), "{flags:?}");
     }
+}
+
+#[test]
+fn question_that_is_not_answered_in_time_is_named() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let flags = format!("--connect {address} --timeout 1s --auth 'digest:command:read answer; echo $answer'");
+    let line = format!("{} run {flags} x -- true", env!("CARGO_BIN_EXE_zoolock"));
+    let seen = Terminal::start(&sandbox, &line).rest();
+    assert!(seen.contains("the command that prints the credentials (--auth) did not end in time"), "{seen}");
 }
 
 #[test]

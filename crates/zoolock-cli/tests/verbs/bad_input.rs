@@ -21,6 +21,7 @@ fn usage_errors_exit_64_without_connecting() {
         (&["run", "..", "--", "true"], ".."),
         (&["run", "a/../b", "--", "true"], "a/../b"),
         (&["hold", "a//b"], "a//b"),
+        (&["hold", "a", "--", "echo", "b"], "zoolock run NAME -- CMD"),
         (&["show", "a/"], "a/"),
         (&["ls", ".."], ".."),
         (&["watch", ".."], ".."),

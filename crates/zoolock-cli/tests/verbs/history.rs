@@ -73,9 +73,13 @@ on_both_servers!(crash_and_break_stay_visible, |zookeeper| async move {
     let events = events();
     let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
     assert_eq!(words, ["crashed", "broken"]);
-    assert!(events.iter().all(|event| event["at_ms"].is_u64() && event["lock"] == "/locks/x"), "{events:?}");
+    assert!(events.iter().all(|event| event["at_ms"].is_u64() && event["path"] == "/locks/x"), "{events:?}");
     let all = run_as_ann(&sandbox, &zookeeper, &["history"]).stdout;
     assert!(all.contains("ann on ") && all.contains("found by"), "{all}");
+    let hour = run_as_ann(&sandbox, &zookeeper, &["history", "--since", "1h"]).stdout;
+    assert_eq!(hour, all);
+    let recent = run_as_ann(&sandbox, &zookeeper, &["history", "x", "--since", "1ns"]);
+    assert!(recent.stdout.is_empty() && recent.stderr.contains("is recorded in the last 1ns"), "{recent:?}");
     let none = run_as_ann(&sandbox, &zookeeper, &["history", "y"]);
     assert!(none.code == 0 && none.stderr.contains("no history of y at"), "{none:?}");
     drop(watch);

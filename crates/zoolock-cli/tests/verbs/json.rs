@@ -1,9 +1,10 @@
 //! The JSON output has exactly the fields that `docs/JSON.md` documents.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
 
 use crate::common::watching::Watch;
-use crate::common::{Running, Sandbox, wait_until};
+use crate::common::{Running, Sandbox, output, wait_until};
 use serde_json::Value;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::TestServer;
@@ -136,10 +137,13 @@ fn printed_fields_match_documentation() {
         ("why", &["unused"], 66),
         ("deadlocks", &[], 1),
         ("history", &[], 0),
+        ("serve", &["--status"], 0),
     ] {
         let document = sandbox.json_with_code(&[&[command], rest].concat(), code);
         record(command, &document, &mut printed, &mut words);
     }
+    let held = output(sandbox.zoolock(["hold", "free", "--json"]).stdin(Stdio::piped())).stdout;
+    record("hold", &serde_json::from_str(&held).expect("JSON"), &mut printed, &mut words);
     record("show", &foreign_semaphore(&sandbox), &mut printed, &mut words);
     for event in events(&sandbox) {
         record("watch", &event, &mut printed, &mut words);

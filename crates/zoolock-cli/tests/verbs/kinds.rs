@@ -66,6 +66,8 @@ fn readers_share_and_exclude_writers() {
     assert!(text.contains("reader"), "{text}");
     let text = sandbox.output(&["ls"]).stdout;
     assert!(text.contains("and 1 more"), "{text}");
+    let text = sandbox.output(&["why", "db"]).stdout;
+    assert!(text.contains("\n  others:  zoolock show db\n"), "{text}");
     for holder in [reader, second] {
         release(holder);
     }

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+use zoolock_tests::on_both_servers;
+
 use crate::common::{Lines, Running, Sandbox};
 
 /// Makes it unknown how the last holder of x left, because another contender gave up after it.
@@ -67,3 +70,18 @@ fn waiting_line_names_the_delay() {
     let line = Lines::of(waiter.take_stderr()).next();
     assert!(line.contains("waiting for x, free after the lock delay of 1h00m"), "{line}");
 }
+
+on_both_servers!(delay_follows_a_crash, |zookeeper| async move {
+    let (sandbox, connect) = (Sandbox::new(), zookeeper.connect_string());
+    let run = |flags: &[&'static str], script: &'static str| {
+        let session = ["run", "--connect", &connect, "--session-timeout", "2s"];
+        let line = [&session[..], flags, &["x", "--", "sh", "-c", script]].concat();
+        sandbox.start(&line)
+    };
+    let crashed = run(&[], "echo > started; exec sleep 1000");
+    sandbox.wait_for_file("started");
+    crashed.signal(Signal::KILL);
+    let killed = Instant::now();
+    assert_eq!(run(&["--timeout", "90s", "--lock-delay", "6s"], "true").wait().code(), Some(0));
+    assert!(killed.elapsed() > Duration::from_secs(6), "{:?}", killed.elapsed());
+});

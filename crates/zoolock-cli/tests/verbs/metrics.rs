@@ -74,6 +74,10 @@ fn taken_metrics_address_does_not_stop_the_command() {
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stderr.contains(&format!("--metrics {address}: cannot listen there")), "{done:?}");
     assert!(sandbox.path("ran").exists());
+    let required = format!("{address},required");
+    let done = sandbox.output(&["run", "--metrics", &required, "x", "--", "touch", "ran too"]);
+    assert!(done.code == 69 && done.stderr.contains("cannot listen there"), "{done:?}");
+    assert!(!sandbox.path("ran too").exists());
     // A second run of a crontab line says that the lock is busy, and cron sends no mail.
     let _holder = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
     sandbox.wait_for_contenders("x", 1);

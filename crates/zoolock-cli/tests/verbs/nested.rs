@@ -29,7 +29,7 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     let found = sandbox.json_with_code(&["deadlocks"], 1);
     let edges = found["deadlocks"][0]["edges"].as_array().expect("a list");
     let locks: Vec<_> =
-        edges.iter().map(|edge| (&edge["holds"]["lock"], &edge["waits_for"]["lock"])).collect();
+        edges.iter().map(|edge| (&edge["holds"]["path"], &edge["waits_for"]["path"])).collect();
     let (a, b) = (Value::from("/locks/a"), Value::from("/locks/b"));
     assert_eq!((found["deadlocks"].as_array().map(Vec::len), locks), (Some(1), vec![(&a, &b), (&b, &a)]));
     assert_eq!(edges[0]["owner"], sandbox.wait_for_file("owner-a"), "the command inherits its owner");
@@ -40,7 +40,7 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     assert_eq!(sandbox.json(&["deadlocks", "a"])["deadlocks"], Value::Array(Vec::new()));
 
     let why = sandbox.json(&["why", "a"]);
-    assert_eq!((&why["lock"], &why["end"]), (&"/locks/a".into(), &"circle".into()));
+    assert_eq!((&why["path"], &why["end"]), (&"/locks/a".into(), &"circle".into()));
     let text = sandbox.output(&["why", "a"]).stdout;
     assert!(text.starts_with("a is held by ") && text.contains("who waits for b (exclusive)"), "{text}");
     assert!(text.contains(" again: a deadlock\n  1 waits: "), "{text}");
@@ -54,7 +54,7 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     };
     let to_break = &found["deadlocks"][0]["to_break"];
     let name =
-        to_break["lock"].as_str().and_then(|lock| lock.strip_prefix("/locks/")).expect("a lock below /locks");
+        to_break["path"].as_str().and_then(|lock| lock.strip_prefix("/locks/")).expect("a lock below /locks");
     let token = to_break["token"].as_str().expect("a token");
     assert_eq!(command("  or else: zoolock "), ["break", name, "--token", token]);
     let ask = command("  ask it:  zoolock ");

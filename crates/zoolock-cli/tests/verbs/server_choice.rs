@@ -153,6 +153,12 @@ fn file_of_the_machine_is_read_before_environment_and_flags() {
     assert!(!held(&[], None), "the root of the file");
     assert!(!held(&["--root", "/locks"], Some("local")), "the environment overrides the file");
     assert!(!held(&["--root", "/locks", "--connect", "local"], None), "a flag overrides the file");
+    let mut everyone = sandbox.zoolock(["run", "--connect", "local", "x", "--", "true"]);
+    assert_eq!(
+        output(everyone.env("ZOOLOCK_WORLD_WRITABLE", "1")).code,
+        0,
+        "the variable is for an ensemble"
+    );
     let both = with(&["ls", "--connect", "local", "--auth", "digest:env:X"], None);
     assert_eq!(both.code, 64, "{both:?}");
     let inner = format!("{} run --try --root /locks b -- true", env!("CARGO_BIN_EXE_zoolock"));
@@ -182,6 +188,7 @@ fn unusable_file_of_the_machine_is_refused() {
         ("ZOOLOCK_HELD=x\n", 0o644, "\"ZOOLOCK_HELD\" is not the variable"),
         ("me:hunter2\n", 0o644, "NAME=VALUE"),
         ("ZOOLOCK_SESSION_TIMEOUT=soon\n", 0o644, "--session-timeout"),
+        ("ZOOLOCK_CONNECT_TIMEOUT=soon\n", 0o644, "ZOOLOCK_CONNECT_TIMEOUT \"soon\""),
         ("ZOOLOCK_ROOT=/r\n", 0o666, "chmod go-w"),
         ("ZOOLOCK_ROOT=/r\n", 0o664, "chmod go-w"),
     ] {

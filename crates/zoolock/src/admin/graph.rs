@@ -54,6 +54,7 @@ pub struct WaitingOwner {
 #[non_exhaustive]
 pub struct QueueEntry {
     /// Path of the lock directory.
+    #[serde(rename = "path")]
     pub lock: String,
     /// Set if the contender holds the lock. Otherwise it waits.
     pub granted: bool,
@@ -98,6 +99,7 @@ pub struct Edge {
 #[non_exhaustive]
 pub struct BreakTarget {
     /// Path of the lock directory.
+    #[serde(rename = "path")]
     pub lock: String,
     /// The token of the contender whose znode is to be deleted.
     pub token: String,
@@ -112,6 +114,7 @@ pub struct BreakTarget {
 #[non_exhaustive]
 pub struct WaitChain {
     /// Path of the lock directory.
+    #[serde(rename = "path")]
     pub lock: String,
     /// The holder, the owner that the holder waits for, the owner that this owner waits for, and so
     /// on. If an owner waits for several owners, the chain continues with one of them. It prefers a

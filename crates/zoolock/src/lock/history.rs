@@ -40,6 +40,7 @@ pub struct HistoryEvent {
     /// - `panicked`: the holder released while its thread unwound from a panic.
     pub event: String,
     /// Path of the lock directory.
+    #[serde(rename = "path")]
     pub lock: String,
     /// Time of the event, in milliseconds of Unix time by the server's clock. For a crash, the time at which it was
     /// found. `None` if that clock was not set.

@@ -30,6 +30,7 @@ pub struct Diff {
     /// - `details`: something else in the snapshot changed.
     pub event: &'static str,
     /// Path of the lock directory.
+    #[serde(rename = "path")]
     pub lock: String,
     /// Time at which the change was seen, in milliseconds of Unix time.
     pub at_ms: u64,

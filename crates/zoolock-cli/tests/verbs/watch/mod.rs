@@ -14,7 +14,7 @@ fn nonexistent_lock_can_be_watched() {
     let watch = Watch::start(&sandbox, &["db/main", "--json"]);
     let mut holder = sandbox.start_piped(&["hold", "db/main", "--note", "first"]);
     let granted = watch.event("granted");
-    assert_eq!((&granted["schema"], &granted["lock"]), (&"zoolock/1".into(), &"/locks/db/main".into()));
+    assert_eq!((&granted["schema"], &granted["path"]), (&"zoolock/1".into(), &"/locks/db/main".into()));
     assert_eq!((&granted["contender"]["note"], &granted["at_least"]), (&"first".into(), &false.into()));
     let waiter = sandbox.start(&["run", "db/main", "--", "sleep", "1000"]);
     let queued = watch.event("queued");

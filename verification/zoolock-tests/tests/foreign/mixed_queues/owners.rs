@@ -25,7 +25,7 @@ const NAMES: [&str; 3] = ["one", "three", "two"];
 /// Returns, for each owner in a deadlock, the lock that it holds and the lock that it waits for.
 fn edges_of(deadlock: &Value) -> Vec<(&str, &str)> {
     let edges = deadlock["edges"].as_array().expect("edges are a list").iter();
-    let lock = |edge: usize, side: &str| deadlock["edges"][edge][side]["lock"].as_str().expect("a path");
+    let lock = |edge: usize, side: &str| deadlock["edges"][edge][side]["path"].as_str().expect("a path");
     edges.enumerate().map(|(edge, _)| (lock(edge, "holds"), lock(edge, "waits_for"))).collect()
 }
 

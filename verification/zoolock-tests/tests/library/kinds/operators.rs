@@ -126,7 +126,7 @@ on_both_servers!(break_lock_affects_only_the_named_ticket, |place| async move {
     assert_eq!(lines.len(), 1, "{lines:?}");
     let (line, _) = operator.get_data(&format!("{audit}/{}", lines[0])).await.expect("audit entry read");
     let line: serde_json::Value = serde_json::from_slice(&line).expect("audit entry is JSON");
-    assert_eq!(line["lock"], "/locks/breakable");
+    assert_eq!(line["path"], "/locks/breakable");
     assert_eq!(line["token"], first.to_string());
     assert!(line["by"]["pid"].is_number(), "{line}");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "breakable")).await;
