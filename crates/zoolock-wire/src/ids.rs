@@ -12,6 +12,14 @@ impl SessionId {
     /// in a connect response that refuses a session.
     pub const NONE: SessionId = SessionId(0);
 
+    /// Returns whether the number in `ephemeralOwner` is a session. ZooKeeper marks containers and TTL znodes in the same
+    /// field.
+    pub fn is_session(self) -> bool {
+        const CONTAINER: i64 = i64::MIN;
+        const TTL: i64 = 0xff_i64 << 56;
+        self.0 != 0 && self.0 != CONTAINER && self.0 & !0x00ff_ffff_ffff != TTL
+    }
+
     /// Creates an id from any random number. The id is never zero or negative. So it differs from the values that mark
     /// persistent znodes, containers and TTL znodes.
     pub fn from_random(random: u64) -> Self {
@@ -79,5 +87,12 @@ mod tests {
     fn session_id_does_not_print_itself() {
         assert_eq!(format!("{:?}", SessionId(0x1234)), "SessionId(..)");
         assert_eq!(format!("{:#x}", SessionId(0x1234)), "0x1234");
+    }
+
+    #[test]
+    fn containers_and_ttl_znodes_have_no_session() {
+        assert!(!SessionId(0).is_session() && !SessionId(i64::MIN).is_session());
+        assert!(!SessionId(0xff00_0000_0000_1000_u64 as i64).is_session());
+        assert!(SessionId(0x0100_0000_0000_0001).is_session());
     }
 }

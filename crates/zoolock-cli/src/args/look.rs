@@ -18,7 +18,7 @@ permission, HELD uses the clock of this machine. LONGEST uses the clocks of the 
 holder, so a clock that is wrong shows a wrong time.";
 
 /// `zoolock ls`.
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = LS_HELP)]
 pub(crate) struct LsArgs {
     /// List only the locks at and below this name

@@ -177,9 +177,9 @@ pub(crate) struct BecomeArgs {
 /// `zoolock reap`: kills the command if `zoolock run` no longer can.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReapArgs {
-    /// Time between TERM and KILL, in milliseconds
-    #[arg(long)]
-    grace: u64,
+    /// Time between TERM and KILL
+    #[arg(long, value_parser = time)]
+    pub(crate) grace: Duration,
 
     /// Move the command to the foreground of the terminal
     #[arg(long)]
@@ -188,11 +188,4 @@ pub(crate) struct ReapArgs {
     /// Read lease deadlines on the clock that stops during suspend
     #[arg(long)]
     pub(crate) stop_in_suspend: bool,
-}
-
-impl ReapArgs {
-    /// Returns the time between TERM and KILL.
-    pub(crate) fn grace(&self) -> std::time::Duration {
-        std::time::Duration::from_millis(self.grace)
-    }
 }

@@ -29,17 +29,10 @@ impl Timer {
 
     /// Sets the timer to `at`. `None` disarms the timer.
     pub(crate) fn set(&self, at: Option<Duration>) {
-        let at = match at {
-            // Zero would disarm the timer.
-            Some(at) => at.max(Duration::from_nanos(1)),
-            None => Duration::ZERO,
-        };
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let at = Timespec {
-            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: at.subsec_nanos().into(),
-        };
-        let once = Itimerspec { it_interval: zero, it_value: at };
+        // Zero disarms the timer.
+        let at = at.map_or(Duration::ZERO, |at| at.max(Duration::from_nanos(1)));
+        let at = Timespec::try_from(at).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: at };
         // Clears the timer's count of expirations, which no caller uses: callers read the clock instead.
         let _ = read(&self.0, &mut [0_u8; 8]);
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once);

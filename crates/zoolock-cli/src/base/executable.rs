@@ -55,27 +55,19 @@ enum Problem {
 
 impl Problem {
     fn failure(&self, program: &OsStr) -> Failure {
-        let program = program.display();
-        match self {
-            Self::NotFound if program.to_string().contains(' ') => Failure::new(
-                Exit::NOT_FOUND,
-                format!("{program}: command not found; CMD is no line of a shell: write sh -c '...'"),
-            ),
-            Self::NotFound if program.to_string().contains('/') => {
-                Failure::new(Exit::NOT_FOUND, format!("{program}: command not found; check its path"))
+        let has = |byte| program.as_bytes().contains(&byte);
+        let (exit, why) = match self {
+            Self::NotFound if has(b' ') => {
+                (Exit::NOT_FOUND, "command not found; CMD is no line of a shell: write sh -c '...'")
             }
-            Self::NotFound => Failure::new(
-                Exit::NOT_FOUND,
-                format!("{program}: command not found; check its name and PATH"),
-            ),
-            Self::Directory => {
-                Failure::new(Exit::NOT_EXECUTABLE, format!("{program}: is a directory; name a program in it"))
+            Self::NotFound if has(b'/') => (Exit::NOT_FOUND, "command not found; check its path"),
+            Self::NotFound => (Exit::NOT_FOUND, "command not found; check its name and PATH"),
+            Self::Directory => (Exit::NOT_EXECUTABLE, "is a directory; name a program in it"),
+            Self::NotExecutable => {
+                (Exit::NOT_EXECUTABLE, "not executable; chmod +x it, or name its interpreter")
             }
-            Self::NotExecutable => Failure::new(
-                Exit::NOT_EXECUTABLE,
-                format!("{program}: not executable; chmod +x it, or name its interpreter"),
-            ),
-        }
+        };
+        Failure::new(exit, format!("{}: {why}", program.display()))
     }
 }
 

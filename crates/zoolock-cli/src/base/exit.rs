@@ -56,11 +56,6 @@ impl Exit {
     /// The command to run does not exist.
     pub(crate) const NOT_FOUND: Self = Self::Code(127);
 
-    /// Creates an exit code from a number: the exit code of a child process, or the value of `--on-busy-exit`.
-    pub(crate) const fn from_code(code: u8) -> Self {
-        Self::Code(code)
-    }
-
     /// Returns the code that a shell reports for a process that the signal with this number ended.
     pub(crate) fn from_signal_number(signal: i32) -> Self {
         Self::Code(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))

@@ -1,8 +1,13 @@
 //! `/proc`, in which zoolock finds processes.
 
+use std::fmt::Display;
+
 use rustix::process::getpid;
 
 use crate::base::exit::Failure;
+
+/// The program of this process. Not its path, because an upgrade may have put another program there.
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Checks that `/proc` shows this process. Otherwise zoolock cannot find the processes of a
 /// command.
@@ -15,4 +20,16 @@ pub(crate) fn check_proc() -> Result<(), Failure> {
         "/proc is not mounted, or is of another process namespace, and zoolock finds processes there; run: mount -t proc \
          proc /proc",
     ))
+}
+
+/// Returns a field of `/proc/PID/status`, such as `PPid:`.
+pub(crate) fn status_field(pid: impl Display, name: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// Returns the signals that a process ignores, with one bit for each; 0 if they cannot be read.
+pub(crate) fn ignored_signals(pid: impl Display) -> u64 {
+    let mask = status_field(pid, "SigIgn:");
+    mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! Receives the signals that other processes send.
 
-use std::io;
+use std::sync::Arc;
 
 use rustix::process::Signal;
 use rustix_libc_wrappers::process::SignalExt;
@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::base::exit::Failure;
+use crate::base::proc::ignored_signals;
 use crate::base::reporter::Reporter;
 use crate::base::terminal::Terminal;
 
@@ -36,20 +37,21 @@ pub(crate) struct Signals {
     sender: mpsc::Sender<Signal>,
     receiver: mpsc::Receiver<Signal>,
     heard: Vec<Signal>,
-    /// The signals that this process ignored when it was started.
-    ignored: SignalMask,
-    /// Set if HUP does not ask this process to end.
-    stays_at_hup: bool,
+    /// The signals that this process ignored when it was started, with one bit for each.
+    ignored: u64,
+    /// Set if HUP does not ask this process to end. It then prints a note.
+    stays_at_hup: Option<Arc<Reporter>>,
 }
 
 impl Signals {
     /// Starts listening for all signals except those in `NOT_HANDLED`. So none of them ends this process before it has
     /// released its lock. A signal that was ignored when this process was started (by nohup, or in the background of a
     /// script) stays ignored, also in the command of `zoolock run`.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let (sender, receiver) = mpsc::channel(16);
-        let mut signals =
-            Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored(), stays_at_hup: false };
+        // The signals that this process handles are not in this set, but no handler is installed yet.
+        let ignored = ignored_signals("self");
+        let mut signals = Self { sender, receiver, heard: Vec::new(), ignored, stays_at_hup: None };
         for wanted in (1..=LAST).filter_map(Signal::from_raw).filter(|signal| !NOT_HANDLED.contains(signal)) {
             signals.add_unless_ignored(wanted)?;
         }
@@ -57,17 +59,18 @@ impl Signals {
     }
 
     /// Listens for one more signal, unless it was ignored when this process was started.
-    pub(crate) fn add_unless_ignored(&mut self, wanted: Signal) -> io::Result<()> {
-        if self.ignored.contains(wanted) { Ok(()) } else { self.listen_for(wanted) }
+    pub(crate) fn add_unless_ignored(&mut self, wanted: Signal) -> Result<(), Failure> {
+        if self.ignored >> (wanted.as_raw() - 1) & 1 == 1 { Ok(()) } else { self.listen_for(wanted) }
     }
 
     /// Listens for one more signal, even if it was ignored when this process was started.
-    fn listen_for(&mut self, wanted: Signal) -> io::Result<()> {
+    pub(crate) fn listen_for(&mut self, wanted: Signal) -> Result<(), Failure> {
         if self.heard.contains(&wanted) {
             return Ok(());
         }
         self.heard.push(wanted);
-        let mut stream = signal(SignalKind::from_raw(wanted.as_raw()))?;
+        let stream = signal(SignalKind::from_raw(wanted.as_raw()));
+        let mut stream = stream.map_err(|error| Failure::unavailable(error.to_string()))?;
         let sender = self.sender.clone();
         tokio::spawn(
             async move { while stream.recv().await.is_some() && sender.send(wanted).await.is_ok() {} },
@@ -88,15 +91,20 @@ impl Signals {
     pub(crate) async fn next_end_signal(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if is_end_signal(signal) && !(self.stays_at_hup && signal == Signal::HUP) {
-                return signal;
+            match &self.stays_at_hup {
+                Some(reporter) if signal == Signal::HUP => {
+                    reporter.note("ignored HUP: there is no terminal; send TERM to stop zoolock");
+                }
+                _ if is_end_signal(signal) => return signal,
+                _ => {}
             }
         }
     }
 
-    /// Makes HUP no end signal, because a service without a terminal is asked by HUP to read its configuration again.
-    pub(crate) fn stay_at_hup(&mut self) {
-        self.stays_at_hup = true;
+    /// Makes HUP no end signal if there is no terminal, because it then asks a service to read its configuration again. The
+    /// terminal is sought now, because it cannot be opened after a hang-up.
+    pub(crate) fn stay_at_hup_without_terminal(&mut self, reporter: &Arc<Reporter>) {
+        self.stays_at_hup = Terminal::open().is_none().then(|| Arc::clone(reporter));
     }
 
     /// Removes all signals that equal `unwanted` from the queue.
@@ -113,47 +121,6 @@ impl Signals {
     }
 }
 
-/// A receiver of the signals that end a server.
-#[derive(Debug)]
-pub(crate) struct ServerSignals<'a> {
-    signals: Signals,
-    /// Set if the server had a controlling terminal when it started. This is recorded at the start, because the terminal
-    /// cannot be opened after a hang-up.
-    has_terminal: bool,
-    reporter: &'a Reporter,
-}
-
-impl<'a> ServerSignals<'a> {
-    /// Starts listening.
-    ///
-    /// # Errors
-    /// The system refuses a signal handler.
-    pub(crate) fn listen(reporter: &'a Reporter) -> Result<Self, Failure> {
-        let signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-        Ok(Self { signals, has_terminal: Terminal::open().is_some(), reporter })
-    }
-
-    /// Listens for TERM, even if it was ignored when this process was started.
-    ///
-    /// # Errors
-    /// The system refuses a signal handler.
-    pub(crate) fn listen_for_term(&mut self) -> Result<(), Failure> {
-        self.signals.listen_for(Signal::TERM).map_err(|error| Failure::unavailable(error.to_string()))
-    }
-
-    /// Waits for a signal that ends the server. Ignores HUP if the server has no terminal: HUP is then the usual request
-    /// to read the configuration again.
-    pub(crate) async fn next_end_signal(&mut self) -> Signal {
-        loop {
-            let signal = self.signals.next_end_signal().await;
-            if signal != Signal::HUP || self.has_terminal {
-                return signal;
-            }
-            self.reporter.note("ignored HUP: the server has no terminal; send TERM to stop it");
-        }
-    }
-}
-
 /// Returns whether a signal asks a process to end, as most signals do. USR1 and USR2 are for the command of `zoolock run`.
 /// After XFSZ, a write beyond the limit on file sizes fails like a write to a full disk.
 pub(crate) fn is_end_signal(signal: Signal) -> bool {
@@ -165,22 +132,4 @@ pub(crate) fn is_end_signal(signal: Signal) -> bool {
 pub(crate) fn signal_name(signal: Signal) -> String {
     let name = signal_hook::low_level::signal_name(signal.as_raw());
     name.map_or_else(|| signal.as_raw().to_string(), |name| name.trim_start_matches("SIG").to_owned())
-}
-
-/// A set of signals, with one bit for each.
-#[derive(Debug, Clone, Copy)]
-struct SignalMask(u64);
-
-impl SignalMask {
-    /// Returns the signals that this process ignores, or an empty set without `/proc`. The caller has not installed signal
-    /// handlers yet, so the set contains the signals that were ignored when the process was started.
-    fn ignored() -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
-    }
-
-    fn contains(self, signal: Signal) -> bool {
-        self.0 >> (signal.as_raw() - 1) & 1 == 1
-    }
 }

@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use nix::unistd::{Pid, getpgid, getpgrp, getpid, getppid, getsid};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::base::proc::{ignored_signals, status_field};
+
 /// Opens the process that started this one, as a file that becomes readable when that process ends. Returns `None` if
 /// it has already ended, or if this process was started to outlive it: as the leader of a session (setsid, systemd), or
 /// with nohup.
@@ -44,18 +46,11 @@ fn open(pid: Pid) -> Option<OwnedFd> {
 }
 
 fn ignores_hup(pid: Pid) -> bool {
-    let mask = field(pid, "SigIgn:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
-    mask.is_some_and(|mask| mask & 1 == 1)
+    ignored_signals(pid) & 1 == 1
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
-    field(pid, "PPid:")?.parse().ok().map(Pid::from_raw)
-}
-
-/// Returns a field of `/proc/PID/status`.
-fn field(pid: Pid, name: &str) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+    status_field(pid, "PPid:")?.parse().ok().map(Pid::from_raw)
 }
 
 /// Returns the command line of a process that has not ended.

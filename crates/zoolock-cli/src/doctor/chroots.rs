@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 use zoolock_client::RequestSession;
 
-use super::finding::Report;
+use super::finding::{Level, Report};
 use super::locks::abbreviate_list;
 use super::tree::{self, ListedTree, MAX_LISTED_CHILDREN};
 use crate::base::duration::format_duration;
@@ -64,36 +64,24 @@ pub(super) async fn check_chroot(
     }
     let others = find_other_chroots(client, chroot, root, report).await;
     let here = if chroot.is_empty() { "the server without a chroot" } else { chroot };
-    match (age, others.is_empty()) {
-        (None, true) => {}
-        (Some(age), true) => report.note(
-            CHECK,
-            format!(
-                "{here} was created {} ago, together with the directory of its locks",
-                format_duration(age)
-            ),
-            REMEDY,
-        ),
-        (Some(age), false) => {
-            let what = format!(
-                "{here} was created {} ago, together with the directory of its locks; locks also have \
-                 contenders in {}",
-                format_duration(age),
-                abbreviate_list(&others)
-            );
-            report.note(CHECK, what, REMEDY_FOR_NEW);
+    let found = abbreviate_list(&others);
+    match age {
+        Some(age) => {
+            let age = format_duration(age);
+            let (beside, remedy) = match others.is_empty() {
+                true => (String::new(), REMEDY),
+                false => (format!("; locks also have contenders in {found}"), REMEDY_FOR_NEW),
+            };
+            let what =
+                format!("{here} was created {age} ago, together with the directory of its locks{beside}");
+            report.note(CHECK, what, remedy);
         }
-        (None, false) => {
-            let what = format!(
-                "{here} has no holder or waiter, and locks have contenders in {}",
-                abbreviate_list(&others)
-            );
+        None if others.is_empty() => {}
+        None => {
+            let what = format!("{here} has no holder or waiter, and locks have contenders in {found}");
             // A chroot that has lock directories was used before, so it is probably right.
-            if tree.directories.is_empty() {
-                report.warn(CHECK, what, REMEDY);
-            } else {
-                report.note(CHECK, what, REMEDY);
-            }
+            let level = if tree.directories.is_empty() { Level::Warning } else { Level::Note };
+            report.add(CHECK, level, what, Some(REMEDY.to_owned()));
         }
     }
 }

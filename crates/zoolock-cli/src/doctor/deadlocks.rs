@@ -42,7 +42,7 @@ fn report_deadlock(deadlock: &Deadlock, service: &ConnectionSettings, report: &m
     let what = format!("{}: {}", describe_deadlock(deadlock), format_circle(deadlock, &service.root));
     let mut what = [vec![what], describe_others(deadlock)].concat().join("; ");
     let target = deadlock.to_break.as_ref();
-    let remedy = target.and_then(|target| Remedy::of_deadlock(service, target));
+    let remedy = target.and_then(|target| Remedy::of(service, &target.lock, &target.entry));
     let remedy = match remedy {
         Some(remedy) => remedy.sentence(),
         None => describe_ending(target, service),

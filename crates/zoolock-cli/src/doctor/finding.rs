@@ -5,10 +5,7 @@ use serde::Serialize;
 use crate::base::exit::Exit;
 use crate::base::reporter::escape_unprintable;
 use crate::render::columns;
-use crate::render::text::{TextStyle, to_json};
-
-/// Schema name of the report, the same as in `render/text.rs`.
-const SCHEMA: &str = "zoolock/1";
+use crate::render::text::{TextStyle, format_json};
 
 /// The severity of a finding, in rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -87,7 +84,6 @@ pub(super) struct LatencyTimes {
 /// The report, as `doctor --json` prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    schema: &'static str,
     /// The connect string, or `local` for this user's server.
     service: String,
     root: String,
@@ -109,7 +105,6 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(service: &str, root: &str) -> Self {
         Self {
-            schema: SCHEMA,
             service: service.to_owned(),
             root: root.to_owned(),
             worst: Level::Ok,
@@ -186,7 +181,7 @@ impl Report {
     }
 
     pub(super) fn json(&self) -> String {
-        to_json(self)
+        format_json(self)
     }
 
     /// Returns the report as a table: a line for each finding and one for its remedy, folded to the width of the terminal.

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt as _, stream};
-use zoolock::{Entry, Snapshot, Zoolock};
+use zoolock::{Snapshot, Zoolock};
 use zoolock_core::Sequence;
 use zoolock_core::names::Family;
 
-use super::finding::Report;
+use super::finding::{Level, Report};
 use super::tree::{ListedDirectory, ListedTree};
+use crate::render::text::and_more;
 
 /// Maximum number of contenders of a lock that is read. A longer queue is only reported.
 const MAX_READ_CONTENDERS: usize = 1000;
@@ -137,10 +138,6 @@ pub(super) async fn read_queues(
 pub(super) fn check_queues(locks: &[Snapshot], tree: &ListedTree, chroot: &str, report: &mut Report) {
     let unknown = tree.directories.iter().filter(|it| it.families().contains(&Family::Unknown));
     let unknown: Vec<String> = unknown.map(|it| without_chroot(&it.path, chroot).to_owned()).collect();
-    report_queues(locks, &unknown, report);
-}
-
-fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     for lock in locks.iter().filter(|lock| lock.clash.is_some()) {
         report.error(
             "neighbours",
@@ -148,80 +145,64 @@ fn report_queues(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "see docs/INTEROP.md for client libraries that see each other, and `zoolock show` for the contenders",
         );
     }
+    // Adds a finding that names locks, if there are any.
+    let mut list = |level, check, what: &str, paths: &[String], remedy: &str| {
+        if !paths.is_empty() {
+            report.add(check, level, format!("{what}: {}", abbreviate_list(paths)), Some(remedy.to_owned()));
+        }
+    };
+    let paths_of = |is_wanted: fn(&Snapshot) -> bool| -> Vec<String> {
+        locks.iter().filter(|lock| is_wanted(lock)).map(|lock| lock.path.clone()).collect()
+    };
     let mixed: Vec<String> = locks
         .iter()
         .filter(|lock| lock.clash.is_none() && !unknown.contains(&lock.path))
         .filter_map(|lock| Some(format!("{} ({})", lock.path, mixed_libraries(lock)?)))
         .collect();
-    if !mixed.is_empty() {
-        report.note(
-            "neighbours",
-            format!(
-                "several client libraries share a queue, and see each other: {}",
-                abbreviate_list(&mixed)
-            ),
-            "nothing; each hand-over among them costs a listing",
-        );
-    }
-    if !unknown.is_empty() {
-        report.note(
-            "neighbours",
-            format!(
-                "contenders of unknown client libraries count as exclusive, and may not see zoolock's: {}",
-                abbreviate_list(unknown)
-            ),
-            "see them with `zoolock show`; make sure that they wait for every name that ends in ten digits, or give \
-             them another lock",
-        );
-    }
-    let persistent: Vec<String> = locks
-        .iter()
-        .filter(|lock| contenders(lock).any(|entry| entry.persistent))
-        .map(|lock| lock.path.clone())
-        .collect();
-    if !persistent.is_empty() {
-        report.warn(
-            "orphans",
-            format!("contenders without a session stay until a client deletes them: {}", abbreviate_list(&persistent)),
-            "see them with `zoolock show`; if they are directories of other locks, use another lock, otherwise delete them \
-             (`zoolock break`)",
-        );
-    }
-    let semaphores: Vec<String> = locks.iter().filter_map(describe_semaphore).collect();
-    if !semaphores.is_empty() {
-        report.note(
-            "neighbours",
-            format!(
-                "semaphores of other client libraries, of which zoolock takes no permits: {}",
-                abbreviate_list(&semaphores)
-            ),
-            "nothing; `zoolock run --permits` needs another name",
-        );
-    }
-    let foreign: Vec<String> =
-        locks.iter().filter(|lock| lock.foreign_record).map(|lock| lock.path.clone()).collect();
-    if !foreign.is_empty() {
-        report.note(
-            "record",
-            format!(
-                "the directory has data of another program, so holders write no release marker: {}",
-                abbreviate_list(&foreign)
-            ),
-            "delete the data if no program needs it: waiters then read the marker instead of a listing",
-        );
-    }
-    let unread: Vec<String> =
-        locks.iter().filter(|lock| !lock.unread.is_empty()).map(|lock| lock.path.clone()).collect();
-    if !unread.is_empty() {
-        report.warn(
-            "neighbours",
-            format!(
-                "no permission to read a part of these locks, so their contenders are unknown: {}",
-                abbreviate_list(&unread)
-            ),
-            "give credentials that may read it (--auth)",
-        );
-    }
+    list(
+        Level::Note,
+        "neighbours",
+        "several client libraries share a queue, and see each other",
+        &mixed,
+        "nothing; each hand-over among them costs a listing",
+    );
+    list(
+        Level::Note,
+        "neighbours",
+        "contenders of unknown client libraries count as exclusive, and may not see zoolock's",
+        &unknown,
+        "see them with `zoolock show`; make sure that they wait for every name that ends in ten digits, or give them another \
+         lock",
+    );
+    list(
+        Level::Warning,
+        "orphans",
+        "contenders without a session stay until a client deletes them",
+        &paths_of(|lock| lock.queue().any(|entry| entry.persistent)),
+        "see them with `zoolock show`; if they are directories of other locks, use another lock, otherwise delete them \
+         (`zoolock break`)",
+    );
+    list(
+        Level::Note,
+        "neighbours",
+        "semaphores of other client libraries, of which zoolock takes no permits",
+        &locks.iter().filter_map(describe_semaphore).collect::<Vec<_>>(),
+        "nothing; `zoolock run --permits` needs another name",
+    );
+    list(
+        Level::Note,
+        "record",
+        "the directory has data of another program, so holders write no release marker",
+        &paths_of(|lock| lock.foreign_record),
+        "delete the data if no program needs it: waiters then read the marker instead of a listing",
+    );
+    list(
+        Level::Warning,
+        "neighbours",
+        "no permission to read a part of these locks, so their contenders are unknown",
+        &paths_of(|lock| !lock.unread.is_empty()),
+        "give credentials that may read it (--auth)",
+    );
     if !locks.is_empty() && unknown.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
         report.ok(
             "neighbours",
@@ -252,12 +233,8 @@ fn describe_semaphore(lock: &Snapshot) -> Option<String> {
 
 /// Returns the client libraries in a queue, if there are several.
 fn mixed_libraries(lock: &Snapshot) -> Option<String> {
-    let families: BTreeSet<&str> = contenders(lock).map(|entry| entry.family).collect();
+    let families: BTreeSet<&str> = lock.queue().map(|entry| entry.family).collect();
     (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
-}
-
-fn contenders(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
-    lock.holder.iter().chain(&lock.beside).chain(&lock.waiters)
 }
 
 fn report_unlisted(directories: &[ListedDirectory], chroot: &str, report: &mut Report) {
@@ -278,10 +255,7 @@ fn report_unlisted(directories: &[ListedDirectory], chroot: &str, report: &mut R
 /// Joins the first names, and adds the number of the others.
 pub(super) fn abbreviate_list(all: &[String]) -> String {
     let some = all.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(MAX_NAMED) {
-        0 => some,
-        more => format!("{some} and {more} more"),
-    }
+    some + &and_more(all.len().saturating_sub(MAX_NAMED))
 }
 
 /// Returns the path without the chroot.

@@ -52,7 +52,7 @@ impl DoctorArgs {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let Context { global, reporter } = context;
         let service = &context.connection()?;
-        let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+        let mut signals = Signals::listen()?;
         let (service_name, chroot) = match &service.endpoint {
             Endpoint::Remote { hosts, .. } => (hosts.clone(), chroot_of(hosts)),
             Endpoint::Local => ("local".to_owned(), String::new()),
@@ -94,7 +94,7 @@ async fn run_checks(
     reporter.show_status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
     let facts = match &service.endpoint {
-        Endpoint::Local => servers::local_server(servers),
+        Endpoint::Local => servers::local_server(),
         Endpoint::Remote { .. } => servers::check_servers(&servers, tls.as_ref(), report).await,
     };
     reporter.show_status("connecting");
@@ -107,7 +107,10 @@ async fn run_checks(
             return Err(failure);
         }
     };
-    facts.report_local_server(report);
+    if matches!(service.endpoint, Endpoint::Local) {
+        let server = servers.join(", ");
+        report.ok("server", format!("{server}: the local server of this user, `zoolock serve`"));
+    }
     let checks = run_session_checks(&client, args, service, chroot, &facts, report, reporter);
     let examined = timeout_at(deadline, checks).await;
     let _ = timeout(CLOSE_BOUND, client.close()).await;

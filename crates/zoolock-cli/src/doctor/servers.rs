@@ -21,8 +21,6 @@ const CONTAINERS: (u32, u32, u32) = (3, 5, 3);
 /// The facts from the answers of all servers.
 #[derive(Debug, Default)]
 pub(super) struct ServerFacts {
-    /// Addresses of servers that accept connections.
-    pub(super) reachable: Vec<String>,
     /// Servers that accept connections and answer no four-letter word.
     pub(super) without_answer: Vec<String>,
     pub(super) tick: Option<Duration>,
@@ -31,8 +29,6 @@ pub(super) struct ServerFacts {
     /// `Some(true)` if all servers with a known version are `zoolock serve`. `None` if no version
     /// is known.
     pub(super) zoolock: Option<bool>,
-    /// Set if the server was found by local mode.
-    pub(super) is_local_server: bool,
     /// Set if all addresses are Unix sockets.
     pub(super) is_socket: bool,
 }
@@ -79,13 +75,11 @@ struct ServerAnswers {
 }
 
 /// Returns the facts about this user's server in local mode, without asking it.
-pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
+pub(super) fn local_server() -> ServerFacts {
     ServerFacts {
-        reachable,
         tick: Some(Server::DEFAULT_TICK),
         limits: (Some(Server::DEFAULT_TICK * 2), Some(Server::DEFAULT_TICK * 20)),
         zoolock: Some(true),
-        is_local_server: true,
         is_socket: true,
         ..ServerFacts::default()
     }
@@ -98,6 +92,7 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
     let mut facts = ServerFacts { is_socket, ..ServerFacts::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
+    let mut reachable = 0;
     for ServerAnswers { host, version, conf, read_only } in answers {
         match version {
             Err(NoAnswer::Unreachable(why)) => {
@@ -159,9 +154,9 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
         if let Some(conf) = conf {
             facts.add_configuration(&conf);
         }
-        facts.reachable.push(host);
+        reachable += 1;
     }
-    if facts.reachable.len() > 1 && modes.iter().any(|mode| mode == "standalone") {
+    if reachable > 1 && modes.iter().any(|mode| mode == "standalone") {
         report.error(
             CHECK,
             "--connect names several servers, and one is standalone, so they are no ensemble: clients of different \
@@ -169,7 +164,7 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
             "name one server, or the members of one ensemble; ignore this if all names mean one server",
         );
     }
-    let (reachable, majority) = (facts.reachable.len(), hosts.len() / 2 + 1);
+    let majority = hosts.len() / 2 + 1;
     if reachable == majority && reachable < hosts.len() {
         report.warn(
             CHECK,
@@ -274,14 +269,6 @@ impl ServerFacts {
         }
     }
 
-    /// Reports that a session was opened, if the server is this user's server.
-    pub(super) fn report_local_server(&self, report: &mut Report) {
-        if self.is_local_server {
-            let addresses = self.reachable.join(", ");
-            report.ok(CHECK, format!("{addresses}: the local server of this user, `zoolock serve`"));
-        }
-    }
-
     /// Adds a server's answer to `conf`. The longest tick and the narrowest limits count, because any server may become
     /// the leader.
     fn add_configuration(&mut self, conf: &str) {
@@ -324,6 +311,6 @@ mod tests {
         assert_eq!(kind(Some(false), false), ServerKind::Apache);
         assert_eq!(kind(Some(true), false), ServerKind::Serve);
         assert_eq!(kind(Some(true), true), ServerKind::Local);
-        assert_eq!(local_server(Vec::new()).kind(), ServerKind::Local);
+        assert_eq!(local_server().kind(), ServerKind::Local);
     }
 }

@@ -1,7 +1,7 @@
 //! Measures the latency of requests, and compares the server's clock with this machine's. Creates one
 //! ephemeral znode, and deletes it.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use zoolock_client::{RequestError, RequestSession};
@@ -10,6 +10,7 @@ use zoolock_wire::{Acl, Code, perms};
 use super::finding::{LatencyTimes, Report, RequestLatency};
 use super::servers::ServerKind;
 use crate::base::duration::{format_duration, format_in_two_units};
+use crate::base::server_clock;
 
 const CHECK: &str = "latency";
 /// Number of requests of each kind.
@@ -149,35 +150,25 @@ async fn create_and_check_clock(
     probe: &str,
     report: &mut Report,
 ) -> Result<(), Option<RequestError>> {
-    let before = SystemTime::now();
+    let before = server_clock::now_ms() as i64;
     let made = timeout(PATIENCE, client.create_ephemeral(probe, b"", &[Acl::anyone(perms::ALL)])).await;
-    let after = SystemTime::now();
-    match made {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => return Err(Some(error)),
-        Err(_) => return Err(None),
-    }
+    let after = server_clock::now_ms() as i64;
+    made.map_err(|_| None::<RequestError>)?.map_err(Some)?;
     // Read with `exists`, because some releases leave the time out of the reply to the create (ZOOKEEPER-4026).
-    let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.exists(probe)).await else { return Ok(()) };
-    check_clock(before, stat.ctime, after, report);
+    if let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.exists(probe)).await {
+        // The difference is 0 if the time lies between the local times.
+        check_clock(stat.ctime - stat.ctime.clamp(before, after.max(before)), report);
+    }
     Ok(())
 }
 
-/// Compares a time of the server's clock with the times of this machine's clock before and after it.
-fn check_clock(before: SystemTime, server_time: i64, after: SystemTime, report: &mut Report) {
-    let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else {
-        return report.error(
-            "clock",
-            "the clock of this machine is before the year 1970",
-            "set it by NTP; until then, certificates are not valid, and times in output and logs are wrong",
-        );
-    };
-    let (offset, uncertain) = clock_offset(before, server_time, after);
-    report.clock_ms = Some(offset);
-    let off = Duration::from_millis(offset.unsigned_abs());
-    let which = if offset > 0 { "ahead of" } else { "behind" };
+/// Reports the difference of the clocks. `ahead_ms`: milliseconds by which the server's clock is ahead.
+fn check_clock(ahead_ms: i64, report: &mut Report) {
+    report.clock_ms = Some(ahead_ms);
+    let off = Duration::from_millis(ahead_ms.unsigned_abs());
+    let which = if ahead_ms > 0 { "ahead of" } else { "behind" };
     let shown = if off < DAY { format_latency(off) } else { format_in_two_units(off) };
-    let what = format!("the server's clock is {shown} {which} this machine's (±{uncertain} ms)");
+    let what = format!("the server's clock is {shown} {which} this machine's");
     let remedy =
         "synchronize both with NTP; locks do not depend on it, but times in output and logs are wrong";
     if off > CLOCK_WRONG {
@@ -185,26 +176,8 @@ fn check_clock(before: SystemTime, server_time: i64, after: SystemTime, report: 
     } else if off > CLOCK_NOTICED {
         report.note("clock", what, remedy);
     } else {
-        report.ok(
-            "clock",
-            format!(
-                "the server's clock differs from this machine's by at most {} ms",
-                off.as_millis().max(uncertain.into())
-            ),
-        );
+        report.ok("clock", "the server's clock differs from this machine's by at most a second");
     }
-}
-
-/// Returns the difference of the clocks and its uncertainty, in milliseconds. The server's clock
-/// showed `server_time` between the local times `before` and `after`. A positive difference means
-/// that the server is ahead. The difference is 0 if `server_time` lies between the local times.
-fn clock_offset(before: i64, server_time: i64, after: i64) -> (i64, u32) {
-    let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
-    (server_time - server_time.clamp(before, after.max(before)), uncertain)
-}
-
-fn unix_ms(time: SystemTime) -> Option<i64> {
-    i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 /// Formats a latency. Short latencies keep more digits.
@@ -244,38 +217,21 @@ mod tests {
         assert!(levels(&[]).is_empty());
     }
 
-    #[test]
-    fn clock_offset_excludes_the_round_trip() {
-        assert_eq!(clock_offset(1000, 1005, 1010), (0, 10));
-        assert_eq!(clock_offset(1000, 900, 1010), (-100, 10));
-        assert_eq!(clock_offset(1000, 5010, 1010), (4000, 10));
-    }
-
     /// Returns the finding for a server clock that is ahead of this machine's by this many milliseconds.
-    fn clock_finding(ours: SystemTime, ahead_ms: i64) -> (Level, String) {
+    fn clock_finding(ahead_ms: i64) -> (Level, String) {
         let mut report = Report::new("h", "/locks");
-        check_clock(ours, unix_ms(ours).unwrap_or(0) + ahead_ms, ours, &mut report);
+        check_clock(ahead_ms, &mut report);
         let finding = report.findings.pop().expect("one finding");
         (finding.level, finding.what)
     }
 
     #[test]
     fn difference_of_clocks_names_days_and_direction() {
-        let ours = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
-        let ahead = "the server's clock is 20783d ahead of this machine's (±0 ms)";
-        assert_eq!(clock_finding(ours, 1_795_676_961_000), (Level::Warning, ahead.to_owned()));
-        let behind = "the server's clock is 2s behind this machine's (±0 ms)";
-        assert_eq!(clock_finding(ours, -2_000), (Level::Note, behind.to_owned()));
-        assert_eq!(clock_finding(ours, 0).0, Level::Ok);
-    }
-
-    #[test]
-    fn our_clock_before_1970_is_an_error() {
-        let (level, what) = clock_finding(UNIX_EPOCH - Duration::from_secs(1), 0);
-        assert_eq!(
-            (level, what.as_str()),
-            (Level::Error, "the clock of this machine is before the year 1970")
-        );
+        let ahead = "the server's clock is 20783d ahead of this machine's";
+        assert_eq!(clock_finding(1_795_676_961_000), (Level::Warning, ahead.to_owned()));
+        let behind = "the server's clock is 2s behind this machine's";
+        assert_eq!(clock_finding(-2_000), (Level::Note, behind.to_owned()));
+        assert_eq!(clock_finding(0).0, Level::Ok);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use zoolock_client::{RequestError, RequestSession};
 use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names::{Family, Name};
-use zoolock_wire::{Acl, Code, Stat};
+use zoolock_wire::{Acl, Code, SessionId};
 
 /// Number of directories read in parallel. Each takes two requests, and a third one if it has children.
 const PARALLEL_READS: usize = 32;
@@ -22,10 +22,6 @@ const DENIED: (&str, &str) = ("no permission to list them", "give credentials th
 pub(super) const MAX_LISTED_CHILDREN: i32 = 10_000;
 /// Maximum time to read all directories.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The ephemeral owner that ZooKeeper writes for a container znode. No session owns such a znode.
-const CONTAINER: i64 = i64::MIN;
-/// The first byte of the ephemeral owner of a TTL znode. No session owns such a znode.
-const TTL: u8 = 0xff;
 
 /// The directory in the root in which zoolock keeps its own records.
 const OWN_DIRECTORY: &str = ".audit";
@@ -125,7 +121,9 @@ async fn read_directory(
 ) -> Result<Option<(ListedDirectory, Vec<String>)>, RequestError> {
     let (stat, acl) = (client.exists(&path), client.acl(&path));
     let (stat, acl) = futures_util::future::join(stat, acl).await;
-    let Some(stat) = stat?.filter(|stat| !is_ephemeral(stat)) else { return Ok(None) };
+    let Some(stat) = stat?.filter(|stat| !SessionId(stat.ephemeral_owner).is_session()) else {
+        return Ok(None);
+    };
     let acl = match acl {
         Ok(acl) => Some(acl),
         Err(error) => match error.code() {
@@ -189,15 +187,9 @@ async fn read_directory(
     Ok(Some((directory, below)))
 }
 
-/// Returns whether a session owns the znode.
-fn is_ephemeral(stat: &Stat) -> bool {
-    let owner = stat.ephemeral_owner;
-    owner != 0 && owner != CONTAINER && owner.to_be_bytes()[0] != TTL
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use zoolock_wire::Stat;
 
     fn stat(created: i64, children: i32) -> Stat {
         // Apache ZooKeeper and `zoolock serve` compute `cversion` like this.
@@ -224,13 +216,5 @@ mod tests {
                 assert_eq!(i64::from(stat(created, children).created_children()), created, "{children}");
             }
         }
-    }
-
-    #[test]
-    fn container_and_ttl_znodes_are_not_ephemeral() {
-        let owned = |owner| Stat { ephemeral_owner: owner, ..stat(0, 0) };
-        assert!(!is_ephemeral(&owned(0)) && !is_ephemeral(&owned(CONTAINER)));
-        assert!(!is_ephemeral(&owned(0xff00_0000_0000_1000_u64 as i64)));
-        assert!(is_ephemeral(&owned(0x0100_0000_0000_0001)));
     }
 }

@@ -5,11 +5,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::log::LogError;
 use zoolock_server::{Error, Limits, Server, ServerHandle};
@@ -26,7 +27,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::inherited;
 use crate::base::memory::{LEAST_MEMORY, available_memory};
 use crate::base::reporter::Reporter;
-use crate::base::signals::{ServerSignals, signal_name};
+use crate::base::signals::{Signals, signal_name};
 
 /// The name of the socket before the server is ready.
 const NEW_SOCKET: &str = "socket.new";
@@ -56,16 +57,17 @@ pub(crate) fn become_independent() {
 }
 
 /// Serves until a signal or a failure, or until there was no session for `idle`. Ends without an error if another server runs.
-pub(crate) async fn serve(idle: Duration, reporter: &Reporter) -> Result<Exit, Failure> {
+pub(crate) async fn serve(idle: Duration, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let served = serve_until_done(idle, reporter).await;
     served.map_err(|failure| Failure::new(failure.exit, log::failure_line(failure)))
 }
 
-async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, Failure> {
-    let mut signals = ServerSignals::listen(reporter)?;
+async fn serve_until_done(idle: Duration, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    signals.stay_at_hup_without_terminal(reporter);
     // `serve --stop` sends TERM. The server handles TERM even if the job that started the server
     // ignores it.
-    signals.listen_for_term()?;
+    signals.listen_for(Signal::TERM)?;
     let dir = StateDir::open()?;
     let Some(lock) = take_server_lock(&dir).await? else {
         reporter.detail("another server runs already");
@@ -148,7 +150,7 @@ async fn wait_until_done(
     dir: &StateDir,
     lock: &File,
     idle: Duration,
-    signals: &mut ServerSignals<'_>,
+    signals: &mut Signals,
 ) -> Result<String, Failure> {
     let mut known = 0;
     loop {

@@ -13,6 +13,7 @@ use super::log;
 use super::paths::StateDir;
 use super::state::{LocalState, server_state, unlocked_server_failure};
 use crate::base::exit::{Exit, Failure, cannot_start};
+use crate::base::proc::OWN_PROGRAM;
 use crate::reaper::zombies::SpawnedChild;
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -120,7 +121,7 @@ async fn launch_and_wait(dir: &StateDir, deadline: Instant) -> Result<(), Failur
         if matches!(server_state(dir)?, LocalState::Listening(_)) || Instant::now() >= deadline {
             return Ok(());
         }
-        match server.try_wait() {
+        match server.0.try_wait() {
             Ok(Some(status)) if !status.success() => {
                 let exit = if status.code() == Some(i32::from(Exit::DENIED.number())) {
                     Exit::DENIED
@@ -155,8 +156,7 @@ const ENVIRONMENT: [&str; 2] = ["ZOOLOCK_LOCAL_IDLE", "LD_LIBRARY_PATH"];
 /// Launches a server. The server makes itself independent of this process
 /// ([`super::server::become_independent`]).
 fn launch(dir: &StateDir, log: File) -> io::Result<SpawnedChild> {
-    // Started through /proc, because an upgrade may have put another program at the path of this one.
-    let mut server = Command::new("/proc/self/exe");
+    let mut server = Command::new(OWN_PROGRAM);
     server
         .arg0("zoolock")
         .args(["serve", "--local"])

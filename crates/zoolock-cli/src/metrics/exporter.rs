@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::otlp::Collector;
 use super::registry::Registry;
@@ -17,75 +17,37 @@ const PUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum duration of the last push, which delays the end of zoolock.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs `work`, and exports its metrics meanwhile.
+/// Runs `work`, and exports its metrics meanwhile. Finally pushes the last values to the collector.
 pub(crate) async fn export_while<T>(
     metrics: Option<MetricsAddress>,
     otlp: Option<&str>,
     reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let exporter = Exporter::start(metrics, otlp, reporter).await?;
+    let collector = otlp.map(collector_of).transpose()?;
+    if metrics.is_none() && collector.is_none() {
+        return work.await;
+    }
+    let registry = Registry::default();
+    // A zoolock process exports metrics only once, so this is the only recorder.
+    metrics::set_global_recorder(registry.clone())
+        .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
+    // Dropping a `JoinSet` aborts its tasks.
+    let mut tasks = JoinSet::new();
+    if let Some(address) = metrics {
+        tasks.spawn(site::serve(address, registry.clone(), Arc::clone(reporter)).await?);
+    }
+    let since = SystemTime::now();
+    if let Some(collector) = collector.clone() {
+        tasks.spawn(push_repeatedly(collector, registry.clone(), since, Arc::clone(reporter)));
+    }
     let result = work.await;
-    if let Some(exporter) = exporter {
-        exporter.finish().await;
+    drop(tasks);
+    if let Some(collector) = collector {
+        let families = registry.families();
+        let _ = tokio::time::timeout(LAST_PUSH_TIMEOUT, collector.push(&families, since)).await;
     }
     result
-}
-
-/// A running export of metrics. It ends when this value is finished or dropped.
-struct Exporter {
-    registry: Registry,
-    since: SystemTime,
-    collector: Option<Collector>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Exporter {
-    /// Starts to record and export metrics. Returns `None` if there is no destination.
-    async fn start(
-        metrics: Option<MetricsAddress>,
-        otlp: Option<&str>,
-        reporter: &Arc<Reporter>,
-    ) -> Result<Option<Self>, Failure> {
-        let collector = otlp.map(collector_of).transpose()?;
-        if metrics.is_none() && collector.is_none() {
-            return Ok(None);
-        }
-        let registry = Registry::default();
-        // A zoolock process exports metrics only once, so this is the only recorder.
-        metrics::set_global_recorder(registry.clone())
-            .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
-        let mut tasks = Vec::new();
-        if let Some(address) = metrics {
-            tasks.push(site::serve(address, registry.clone(), Arc::clone(reporter)).await?);
-        }
-        let since = SystemTime::now();
-        if let Some(collector) = collector.clone() {
-            tasks.push(tokio::spawn(push_repeatedly(
-                collector,
-                registry.clone(),
-                since,
-                Arc::clone(reporter),
-            )));
-        }
-        Ok(Some(Self { registry, since, collector, tasks }))
-    }
-
-    /// Stops the exports, and pushes the final values to the collector.
-    async fn finish(self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-        if let Some(collector) = &self.collector {
-            let families = self.registry.families();
-            let last = collector.push(&families, self.since);
-            let _ = tokio::time::timeout(LAST_PUSH_TIMEOUT, last).await;
-        }
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
 }
 
 /// Returns the collector at the URL of `ZOOLOCK_OTLP`.

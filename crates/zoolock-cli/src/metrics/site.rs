@@ -10,7 +10,6 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zoolock_server::http::{self, ConnectionLimits};
 
@@ -27,14 +26,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections. The clients are a few monitors.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Listens on the address of `--metrics`, and answers requests until the task is aborted. While the address is in use,
+/// Listens on the address of `--metrics`. Returns a future that answers requests until it is dropped. While the address is in use,
 /// for example by the previous run of the same job, prints a note once and tries again, unless the metrics are required.
 pub(super) async fn serve(
     MetricsAddress { address, is_required }: MetricsAddress,
     registry: Registry,
     reporter: Arc<Reporter>,
-) -> Result<JoinHandle<()>, Failure> {
-    let first = match TcpListener::bind(address).await {
+) -> Result<impl Future<Output = ()>, Failure> {
+    let mut listener = match TcpListener::bind(address).await {
         Ok(listener) => Some(listener),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && !is_required => {
             reporter.note(format_args!(
@@ -47,39 +46,32 @@ pub(super) async fn serve(
             return Err(Failure::cannot_listen(&error, message));
         }
     };
-    Ok(tokio::spawn(answer(first, address, registry, reporter)))
-}
-
-async fn answer(
-    mut listener: Option<TcpListener>,
-    address: SocketAddr,
-    registry: Registry,
-    reporter: Arc<Reporter>,
-) {
-    let listener = loop {
-        if let Some(listener) = listener {
-            break listener;
+    Ok(async move {
+        let listener = loop {
+            if let Some(listener) = listener {
+                break listener;
+            }
+            tokio::time::sleep(LISTEN_INTERVAL).await;
+            listener = TcpListener::bind(address).await.ok();
+        };
+        if let Ok(address) = listener.local_addr() {
+            reporter.note(format_args!("metrics at http://{address}/metrics"));
         }
-        tokio::time::sleep(LISTEN_INTERVAL).await;
-        listener = TcpListener::bind(address).await.ok();
-    };
-    if let Ok(address) = listener.local_addr() {
-        reporter.note(format_args!("metrics at http://{address}/metrics"));
-    }
-    let router = Router::new().route(
-        "/metrics",
-        get(move || async move {
-            let text = text::render(&registry.families());
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
-        }),
-    );
-    let serve = move |stream: TcpStream, _: SocketAddr, _| {
-        let answering = http::serve_one_request(stream, router.clone(), REQUEST_TIMEOUT);
-        async move {
-            // A client that sends or reads nothing must not occupy a slot for ever.
-            let _ = timeout(REQUEST_TIMEOUT, answering).await;
-        }
-    };
-    let limits = Arc::new(ConnectionLimits::for_http(MAX_CONNECTIONS));
-    http::serve_connections(listener, limits, pending(), serve).await;
+        let router = Router::new().route(
+            "/metrics",
+            get(move || async move {
+                let text = text::render(&registry.families());
+                ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+            }),
+        );
+        let serve = move |stream: TcpStream, _: SocketAddr, _| {
+            let answering = http::serve_one_request(stream, router.clone(), REQUEST_TIMEOUT);
+            async move {
+                // A client that sends or reads nothing must not occupy a slot for ever.
+                let _ = timeout(REQUEST_TIMEOUT, answering).await;
+            }
+        };
+        let limits = Arc::new(ConnectionLimits::for_http(MAX_CONNECTIONS));
+        http::serve_connections(listener, limits, pending(), serve).await;
+    })
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
-use zoolock::observe::{All, ReadOutcome, ReadTime};
-use zoolock::{Deadlock, Error, Snapshot, Zoolock};
+use zoolock::observe::All;
+use zoolock::{Deadlock, Snapshot, Zoolock};
 
 use super::lock::ListedLock;
 use super::order::natural_order;
@@ -68,7 +68,8 @@ impl LockList {
 /// Reads all locks under the root, or under a prefix.
 pub(crate) struct ListReader {
     zoolock: Zoolock,
-    all: All,
+    /// The reads. [`ListReader::take_list`] takes their locks.
+    pub(crate) reads: All,
     rates: HandOverRates,
     started: Instant,
     /// The deadlocks of the last search.
@@ -77,47 +78,16 @@ pub(crate) struct ListReader {
 
 impl ListReader {
     pub(crate) fn new(zoolock: Zoolock, prefix: Option<&str>) -> ListReader {
-        let all = zoolock.observe(prefix, FIRST_WAITERS);
+        let reads = zoolock.observe(prefix, FIRST_WAITERS);
         let rates = HandOverRates::default();
-        ListReader { zoolock, all, rates, started: Instant::now(), deadlocks: Arc::default() }
-    }
-
-    /// Begins a read every `interval`, see [`All::every`].
-    pub(crate) fn every(self, interval: Duration) -> ListReader {
-        ListReader { all: self.all.every(interval), ..self }
-    }
-
-    /// Waits until the next read is due, and reads, see [`All::next`].
-    pub(crate) async fn next(&mut self) -> Result<ReadOutcome, Error> {
-        self.all.next().await
-    }
-
-    /// Waits until the next read is due.
-    #[cfg(feature = "ui")]
-    pub(crate) async fn wait(&mut self) {
-        self.all.wait().await;
-    }
-
-    /// Lets the next read begin at once.
-    pub(crate) fn read_now(&mut self) {
-        self.all.read_now();
-    }
-
-    /// Drops the read in progress, if there is one.
-    pub(crate) fn cancel_read(&mut self) {
-        self.all.cancel_read();
-    }
-
-    /// Returns the times of the last read.
-    pub(crate) fn read_time(&self) -> ReadTime {
-        self.all.read_time()
+        ListReader { zoolock, reads, rates, started: Instant::now(), deadlocks: Arc::default() }
     }
 
     /// Takes the locks of the last read, and searches for deadlocks among them. The search reads the locks of suspected
     /// deadlocks again.
     pub(crate) async fn take_list(&mut self) -> LockList {
-        let locks = self.all.take_locks();
-        self.all.set_max_waiters(waiters_to_read(locks.iter().map(|lock| lock.waiting)));
+        let locks = self.reads.take_locks();
+        self.reads.set_max_waiters(waiters_to_read(locks.iter().map(|lock| lock.waiting)));
         if let Ok(Ok(found)) = timeout(MAX_SEARCH, self.zoolock.deadlocks_among(&locks)).await {
             self.deadlocks = found.into();
         }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -193,12 +193,12 @@ impl Printer {
         // Allocated at full size, because a reallocation would leave a copy that is not wiped. `read_to_end` wants some
         // more room.
         let mut printed = Zeroizing::new(Vec::with_capacity(LIMIT as usize + 64));
-        let output = self.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let output = self.child.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let output = Receiver::from_owned_fd(output.into())?;
         // Closes the pipe at the end, so that SIGPIPE ends a command that still prints.
         output.take(LIMIT + 1).read_to_end(&mut printed).await?;
         loop {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 self.ended = true;
                 return Ok((printed, status));
             }
@@ -211,8 +211,8 @@ impl Drop for Printer {
     fn drop(&mut self) {
         if !self.ended {
             // The child is not reaped yet, so no other process has its pid. Without a group of its own, there is no such group.
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-            let _ = self.child.kill();
+            let _ = kill_process_group(Pid::from_child(&self.child.0), Signal::KILL);
+            let _ = self.child.0.kill();
         }
     }
 }
@@ -229,7 +229,7 @@ fn trim_newlines(content: Vec<u8>) -> Zeroizing<Vec<u8>> {
 /// Checks `--cacert`, `--cert` and `--key`. The library checks the certificates before it connects.
 pub(crate) fn check_tls_flags(global: &Global) -> Result<Option<Tls>, Failure> {
     // An empty environment variable counts as unset.
-    let file = |path: &Option<PathBuf>| path.clone().filter(|path| is_set(Some(path)));
+    let file = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
     let (authorities, certificate, key) = (file(&global.cacert), file(&global.cert), file(&global.key));
     let Some(authorities) = authorities else {
         if certificate.is_some() || key.is_some() {
@@ -251,25 +251,20 @@ pub(crate) fn check_tls_flags(global: &Global) -> Result<Option<Tls>, Failure> {
     }
 }
 
-/// Returns whether a path is given and not empty.
-fn is_set(path: Option<&PathBuf>) -> bool {
-    path.is_some_and(|path| !path.as_os_str().is_empty())
-}
-
 /// Refuses a private key that everyone may read. Group access is allowed, because Debian keeps keys in a group.
 fn check_key_mode(flag: &str, path: &Path) -> Result<(), Failure> {
     let (_, metadata) = open_for_flag(flag, path, MAX_PEM_FILE)?;
-    if metadata.permissions().mode() & 0o007 != 0 {
-        return Err(Failure::new(
-            Exit::DENIED,
-            format!(
-                "{flag}: everyone can read {path} (mode {mode:04o}); run: chmod o= {path}",
-                path = path.display(),
-                mode = metadata.mode() & 0o7777,
-            ),
-        ));
+    match metadata.mode() & 0o007 {
+        0 => Ok(()),
+        _ => Err(mode_failure(flag, path, &metadata, "everyone", "o=")),
     }
-    Ok(())
+}
+
+/// Returns the failure for a file that `readers` can read. `mode`: the mode to give it with chmod.
+fn mode_failure(flag: &str, path: &Path, metadata: &Metadata, readers: &str, mode: &str) -> Failure {
+    let (path, present) = (path.display(), metadata.mode() & 0o7777);
+    let message = format!("{flag}: {readers} can read {path} (mode {present:04o}); run: chmod {mode} {path}");
+    Failure::new(Exit::DENIED, message)
 }
 
 /// Opens the file that a flag names. Refuses a file that is not regular or has more than `limit` bytes.
@@ -294,15 +289,7 @@ fn check_size(flag: &str, path: &Path, size: u64, limit: u64) -> Result<(), Fail
 pub(crate) fn read_private_file(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (opened, metadata) = open_for_flag(flag, path, limit)?;
     if mode_of_others(&opened, &metadata) != 0 {
-        return Err(Failure::new(
-            Exit::DENIED,
-            format!(
-                "{flag}: other users can read {} (mode {:04o}); run: chmod 600 {}",
-                path.display(),
-                metadata.mode() & 0o7777,
-                path.display()
-            ),
-        ));
+        return Err(mode_failure(flag, path, &metadata, "other users", "600"));
     }
     // Allocated at full size, because a reallocation would leave a copy that is not wiped.
     let mut content = Zeroizing::new(Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1));

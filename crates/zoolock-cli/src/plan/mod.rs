@@ -3,7 +3,6 @@
 //! * `context.rs`: the input of each command beside its own arguments.
 //! * `service.rs`: server, identity, and access to created znodes.
 //! * `credentials.rs`, `kerberos.rs`, `no_kerberos.rs`: credentials.
-//! * `selection.rs`: the locks that `ls` lists.
 
 mod context;
 pub(crate) mod credentials;
@@ -12,7 +11,6 @@ pub(crate) mod kerberos;
 #[cfg(not(feature = "gssapi"))]
 #[path = "no_kerberos.rs"]
 pub(crate) mod kerberos;
-pub(crate) mod selection;
 mod service;
 #[cfg(test)]
 pub(crate) mod test_lines;

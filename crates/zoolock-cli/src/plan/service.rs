@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use zoolock::{ConnectString, LockPath, Naming, Tls};
+use zoolock::{Builder, ConnectString, LockPath, Tls, Zoolock};
 
 use crate::args::{CopiedFlags, Global};
 use crate::base::exit::Failure;
@@ -14,19 +14,11 @@ use crate::plan::credentials::{Auth, check_tls_flags, read_credentials};
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionSettings {
     pub(crate) endpoint: Endpoint,
+    /// The settings of the library, without credentials and without the time to connect.
+    pub(crate) builder: Builder,
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) root: String,
-    pub(crate) note: Option<String>,
-    /// The program that `run` runs.
-    pub(crate) program: Option<String>,
-    /// The command line for the history, without secrets. Set for commands of operators.
-    pub(crate) command: Option<String>,
-    pub(crate) owner: Option<String>,
-    pub(crate) grace: Option<Duration>,
-    pub(crate) token_epoch: u32,
-    pub(crate) naming: Naming,
-    pub(crate) kazoo_pattern: bool,
     /// The connection flags of the command line, for commands to copy: each flag after a blank, quoted for a shell.
     pub(crate) copied_flags: String,
     /// The variables that a command of `run` gets, so that a zoolock in it uses the same server. `None` removes a variable.
@@ -46,18 +38,11 @@ impl ConnectionSettings {
             passed_variables: passed_variables(&endpoint, &global.copied),
             is_named: global.copied.contain("--connect"),
             is_default: global.connect.is_none(),
+            builder: builder(global, &endpoint),
             endpoint,
             session_timeout: global.session_timeout,
             connect_timeout: global.environment.connect_timeout,
             root: global.root.clone(),
-            note: None,
-            program: None,
-            command: None,
-            owner: None,
-            grace: None,
-            token_epoch: global.environment.token_epoch,
-            naming: Naming::Native,
-            kazoo_pattern: false,
             copied_flags: copied.map(|(flag, value)| format!(" {flag} {}", quote_for_shell(value))).collect(),
         })
     }
@@ -73,6 +58,21 @@ impl ConnectionSettings {
     pub(crate) fn command_to_copy(&self, words: &str) -> String {
         format!("zoolock {words}{}", self.copied_flags)
     }
+}
+
+/// Returns the settings of the library that all commands share.
+fn builder(global: &Global, endpoint: &Endpoint) -> Builder {
+    let builder = Zoolock::builder()
+        .session_timeout(global.session_timeout)
+        .root(&global.root)
+        .token_epoch(global.environment.token_epoch)
+        .metrics_by_lock();
+    let Endpoint::Remote { tls, .. } = endpoint else { return builder };
+    let mut builder = tls.iter().cloned().fold(builder, Builder::tls);
+    for (scheme, id) in &global.reader {
+        builder = builder.allow_read(scheme, id);
+    }
+    if global.environment.world_writable { builder.world_writable() } else { builder }
 }
 
 /// Returns the variables for a zoolock in the command of `run`: the server, and the connection flags of the command line.
@@ -98,8 +98,7 @@ fn passed_variables(endpoint: &Endpoint, flags: &CopiedFlags) -> Vec<(String, Op
 const LOCAL: &str = "local";
 
 /// The server to connect to.
-#[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "a process has only one value")]
+#[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
     /// This user's embedded server on this machine.
     Local,
@@ -109,10 +108,6 @@ pub(crate) enum Endpoint {
         /// Credentials, if any.
         auth: Option<Auth>,
         tls: Option<Tls>,
-        /// Identities that may read new znodes, as (scheme, id).
-        readers: Vec<(String, String)>,
-        /// Set if anyone may modify new znodes.
-        world_writable: bool,
     },
 }
 
@@ -153,9 +148,7 @@ impl Endpoint {
             (Some(hosts), auth) => {
                 ConnectString::parse(hosts)?;
                 let auth = auth.map(read_credentials).transpose()?;
-                let (hosts, readers) = (hosts.clone(), global.reader.clone());
-                let world_writable = global.environment.world_writable;
-                Ok(Self::Remote { hosts, auth, tls, readers, world_writable })
+                Ok(Self::Remote { hosts: hosts.clone(), auth, tls })
             }
         }
     }
@@ -190,17 +183,6 @@ impl Endpoint {
         match self {
             Self::Local => true,
             Self::Remote { auth, tls, .. } => auth.is_some() || tls.as_ref().is_some_and(Tls::has_identity),
-        }
-    }
-}
-
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Local => f.write_str("Local"),
-            Self::Remote { hosts, .. } => {
-                f.debug_struct("Remote").field("hosts", hosts).finish_non_exhaustive()
-            }
         }
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::unistd::execvpe;
-use rustix::process::{Pid, getpgrp, getpid, getppid};
+use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, set_parent_process_death_signal};
 
 use crate::args::BecomeArgs;
 use crate::base::executable;
@@ -20,7 +20,8 @@ use crate::base::terminal::{self, Terminal};
 
 /// Replaces this process with the command. Returns only if that fails.
 pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
-    die_with_parent();
+    // The command does not outlive the reaper: the kernel kills it when the reaper's thread that started it ends.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     // If the parent died before this process asked for the signal, the signal never comes.
     if getppid() != Pid::from_raw(args.parent) {
         return Failure::new(Exit::LOST, "zoolock ended before the command was started");
@@ -77,14 +78,3 @@ fn exec_with_pipe_ignored(command: &Command) -> io::Error {
         _ => io::ErrorKind::InvalidInput.into(),
     }
 }
-
-/// Asks the kernel to kill this process when the reaper's thread that started it ends. So the
-/// command does not outlive the reaper.
-#[cfg(target_os = "linux")]
-fn die_with_parent() {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-}
-
-#[cfg(not(target_os = "linux"))]
-fn die_with_parent() {}

@@ -25,7 +25,8 @@ use zoolock_client::{start_thread, stops_in_suspend};
 use crate::base::clock::now;
 use crate::base::executable;
 use crate::base::exit::{Exit, Failure, cannot_start};
-use crate::reaper::ending::{Ending, own_program};
+use crate::base::proc::OWN_PROGRAM;
+use crate::reaper::ending::Ending;
 use crate::reaper::orders::{ReaperOrder, ReaperReport};
 use crate::reaper::table::ProcessTable;
 use crate::reaper::zombies::{self, SpawnedChild};
@@ -43,24 +44,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// The description of the lock for the command, in environment variables.
-#[derive(Debug)]
-pub(crate) struct Environment {
-    pub(crate) name: String,
-    /// The fencing token. `None` if the lock can have several holders at a time.
-    pub(crate) token: Option<String>,
-    pub(crate) ticket: String,
-    pub(crate) previous: String,
-    pub(crate) path: String,
-    /// Ids of this acquisition, and of the acquisitions under which this zoolock process runs.
-    /// zoolock processes that the command starts read them. The server follows.
-    pub(crate) held: String,
-    /// The owner id for locks that the command acquires itself.
-    pub(crate) owner: Option<String>,
-    /// Variables that name the server. `None` removes a variable.
-    pub(crate) connection: Vec<(String, Option<OsString>)>,
-}
-
 /// An event in the life of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandEvent {
@@ -75,7 +58,8 @@ pub(crate) enum CommandEvent {
 #[derive(Debug)]
 pub(crate) struct CommandStart<'a> {
     pub(crate) command: &'a [OsString],
-    pub(crate) environment: &'a Environment,
+    /// Environment variables for the command. `None` removes a variable.
+    pub(crate) variables: &'a [(String, Option<OsString>)],
     pub(crate) foreground: bool,
     pub(crate) grace: Duration,
     pub(crate) lease: Duration,
@@ -127,7 +111,7 @@ impl RunningCommand {
         // Closes the reaper's end of the socket in this process. The `Command` has kept that end
         // open.
         drop(process);
-        let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
+        let pidfd = pidfd_open(Pid::from_child(&reaper.0), PidfdFlags::empty()).ok();
         let socket = Arc::new(socket);
         let dismissed = Arc::new(AtomicBool::new(false));
         let (sender, mut events) = mpsc::channel(8);
@@ -290,35 +274,20 @@ fn kill_reaper_process(reaper: Option<&OwnedFd>) {
 /// Returns the reaper's command line. It does not contain the command, so that `pkill -f` with the command's text does not
 /// match the reaper.
 fn reaper_command(start: &CommandStart<'_>, socket: OwnedFd) -> Command {
-    let mut process = Command::new(own_program());
-    process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
+    let mut process = Command::new(OWN_PROGRAM);
+    process.arg0("lock-reaper").args(["reap", "--grace"]).arg(format!("{}ms", start.grace.as_millis()));
     if start.foreground {
         process.arg("--foreground");
     }
     if stops_in_suspend() {
         process.arg("--stop-in-suspend");
     }
-    let environment = start.environment;
-    process
-        .env("ZOOLOCK_NAME", &environment.name)
-        .env("ZOOLOCK_TICKET", &environment.ticket)
-        .env("ZOOLOCK_PREVIOUS", &environment.previous)
-        .env("ZOOLOCK_PATH", &environment.path)
-        .env(HELD_VARIABLE, &environment.held);
-    if let Some(owner) = &environment.owner {
-        process.env("ZOOLOCK_OWNER", owner);
-    }
-    for (name, value) in &environment.connection {
+    for (name, value) in start.variables {
         match value {
             Some(value) => process.env(name, value),
             None => process.env_remove(name),
         };
     }
-    match &environment.token {
-        Some(token) => process.env("ZOOLOCK_TOKEN", token),
-        // Removes an inherited token, which belongs to another lock.
-        None => process.env_remove("ZOOLOCK_TOKEN"),
-    };
     // A process group of its own keeps ^C, and a STOP to zoolock's process group, from the reaper. The reaper stays in
     // zoolock's terminal session, because otherwise the command could not have the terminal.
     process.stdin(Stdio::from(socket)).process_group(0);
@@ -369,7 +338,7 @@ impl ReportListener {
             // more.
             let _ = self.sender.blocking_send(CommandEvent::Reported(report));
         }
-        let _ = self.reaper.wait();
+        let _ = self.reaper.0.wait();
         if !self.dismissed.load(Ordering::SeqCst) {
             self.kill_after_reaper_death(leader, ended);
         }

@@ -1,14 +1,13 @@
-//! The end of a process, and the path of this process's program.
-
-use std::path::PathBuf;
+//! The end of a process.
 
 use rustix::process::{Signal, WaitIdStatus};
+use serde::{Deserialize, Serialize};
 
 use crate::base::exit::Exit;
 use crate::base::signals;
 
 /// The end of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Ending {
     /// The process exited with this code.
     Code(u8),
@@ -32,7 +31,7 @@ impl Ending {
     /// Returns the exit code with which zoolock ends in place of the command.
     pub(crate) fn exit(self) -> Exit {
         match self {
-            Self::Code(code) => Exit::from_code(code),
+            Self::Code(code) => Exit::Code(code),
             Self::Signal(signal) => Exit::from_signal_number(signal),
         }
     }
@@ -48,11 +47,4 @@ impl std::fmt::Display for Ending {
             },
         }
     }
-}
-
-/// Returns a path of the program that this process runs. Prefers `/proc`, because the path in the
-/// file system may name another program after an upgrade.
-pub(crate) fn own_program() -> PathBuf {
-    let path = PathBuf::from("/proc/self/exe");
-    if path.exists() { path } else { std::env::current_exe().unwrap_or(path) }
 }

@@ -1,4 +1,4 @@
-//! The messages between zoolock and the reaper: one packet each, with a word and a number.
+//! The messages between zoolock and the reaper: one packet of JSON each.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,14 +9,15 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recv, recvmsg, send, sendmsg,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::reaper::ending::Ending;
 
 /// The size of the buffer for a packet in bytes.
-const PACKET: usize = 64;
+const PACKET: usize = 128;
 
 /// The processes that an order is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scope {
     /// The command's process group.
     Group,
@@ -25,10 +26,10 @@ pub(crate) enum Scope {
 }
 
 /// A message from zoolock to the reaper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReaperOrder {
-    /// Start the command, with this end of the lease, on [`crate::base::clock`]. The message carries the command's standard input, a file with its command line, and optionally a
-    /// file to keep open.
+    /// Start the command, with this end of the lease, on [`crate::base::clock`]. The message carries the command's standard
+    /// input, a file with its command line, and optionally a file to keep open.
     Start(Duration),
     /// The end of the lease has changed.
     Lease(Duration),
@@ -45,7 +46,7 @@ pub(crate) enum ReaperOrder {
 }
 
 /// A message from the reaper to zoolock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ReaperReport {
     /// The command runs with this pid.
     Started(i32),
@@ -70,35 +71,6 @@ pub(crate) enum ReaperReport {
 }
 
 impl ReaperOrder {
-    fn encode(self) -> String {
-        match self {
-            Self::Start(until) => format!("start {}", until.as_nanos()),
-            Self::Lease(until) => format!("lease {}", until.as_nanos()),
-            Self::Grace(grace) => format!("grace {}", grace.as_nanos()),
-            Self::Terminate => "terminate".to_owned(),
-            Self::Finish(Scope::Group) => "finish group".to_owned(),
-            Self::Finish(Scope::All) => "finish all".to_owned(),
-            Self::Kill => "kill".to_owned(),
-            Self::Dismiss => "dismiss".to_owned(),
-        }
-    }
-
-    fn decode(text: &str) -> Option<Self> {
-        let (word, value) = text.split_once(' ').unwrap_or((text, ""));
-        let time = || Some(Duration::from_nanos(value.parse().ok()?));
-        Some(match (word, value) {
-            ("start", _) => Self::Start(time()?),
-            ("lease", _) => Self::Lease(time()?),
-            ("grace", _) => Self::Grace(time()?),
-            ("terminate", "") => Self::Terminate,
-            ("finish", "group") => Self::Finish(Scope::Group),
-            ("finish", "all") => Self::Finish(Scope::All),
-            ("kill", "") => Self::Kill,
-            ("dismiss", "") => Self::Dismiss,
-            _ => return None,
-        })
-    }
-
     /// Sends the message without waiting.
     pub(crate) fn send(self, socket: impl AsFd) -> io::Result<()> {
         self.send_with(socket, &[])
@@ -106,14 +78,14 @@ impl ReaperOrder {
 
     /// Sends the message and files.
     pub(crate) fn send_with(self, socket: impl AsFd, files: &[rustix::fd::BorrowedFd<'_>]) -> io::Result<()> {
-        let text = self.encode();
+        let text = serde_json::to_vec(&self)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut control, flags)?;
+        sendmsg(socket, &[IoSlice::new(&text)], &mut control, flags)?;
         Ok(())
     }
 
@@ -134,51 +106,15 @@ impl ReaperOrder {
         if length == 0 {
             return Ok(None);
         }
-        let text = buffer.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        Ok(Some((text.and_then(Self::decode).unwrap_or(Self::Kill), files)))
+        Ok(Some((serde_json::from_slice(&buffer[..length]).unwrap_or(Self::Kill), files)))
     }
 }
 
 impl ReaperReport {
-    fn encode(self) -> String {
-        match self {
-            Self::Started(pid) => format!("started {pid}"),
-            Self::Failed(error) => format!("failed {error}"),
-            Self::LeaseEnded => "lease-ended".to_owned(),
-            Self::Stopped(signal) => format!("stopped {signal}"),
-            Self::TermSent => "term-sent".to_owned(),
-            Self::Killed => "killed".to_owned(),
-            Self::Ended(Ending::Code(code)) => format!("ended {code}"),
-            Self::Ended(Ending::Signal(signal)) => format!("signalled {signal}"),
-            Self::LeftoversTerminated(count) => format!("leftovers-terminated {count}"),
-            Self::Stuck(count) => format!("stuck {count}"),
-            Self::AllEnded => "all-ended".to_owned(),
-        }
-    }
-
-    fn decode(text: &str) -> Option<Self> {
-        let (word, value) = text.split_once(' ').unwrap_or((text, "0"));
-        let value: i32 = value.parse().ok()?;
-        Some(match word {
-            "started" => Self::Started(value),
-            "failed" => Self::Failed(value),
-            "lease-ended" => Self::LeaseEnded,
-            "stopped" => Self::Stopped(value),
-            "term-sent" => Self::TermSent,
-            "killed" => Self::Killed,
-            "ended" => Self::Ended(Ending::Code(u8::try_from(value).ok()?)),
-            "signalled" => Self::Ended(Ending::Signal(value)),
-            "leftovers-terminated" => Self::LeftoversTerminated(value),
-            "stuck" => Self::Stuck(value),
-            "all-ended" => Self::AllEnded,
-            _ => return None,
-        })
-    }
-
     /// Sends the message without waiting. Fails if the socket is full, for example while zoolock is
     /// stopped.
     pub(crate) fn send(self, socket: impl AsFd) -> io::Result<()> {
-        send(socket, self.encode().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        send(socket, &serde_json::to_vec(&self)?, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -189,8 +125,7 @@ impl ReaperReport {
             match recv(&socket, &mut buffer, RecvFlags::empty()) {
                 Ok((_, 0)) => return None,
                 Ok((_, length)) => {
-                    let text = buffer.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
-                    if let Some(report) = text.and_then(Self::decode) {
+                    if let Ok(report) = serde_json::from_slice(&buffer[..length]) {
                         return Some(report);
                     }
                 }
@@ -203,6 +138,8 @@ impl ReaperReport {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
     use super::*;
 
     #[test]
@@ -218,8 +155,9 @@ mod tests {
             ReaperOrder::Kill,
             ReaperOrder::Dismiss,
         ] {
-            assert_eq!(ReaperOrder::decode(&order.encode()), Some(order));
-            assert!(order.encode().len() < PACKET);
+            let text = serde_json::to_vec(&order).expect("encoded");
+            assert_eq!(serde_json::from_slice::<ReaperOrder>(&text).expect("decoded"), order);
+            assert!(text.len() < PACKET);
         }
         for report in [
             ReaperReport::Started(1),
@@ -234,10 +172,19 @@ mod tests {
             ReaperReport::Stuck(4),
             ReaperReport::AllEnded,
         ] {
-            assert_eq!(ReaperReport::decode(&report.encode()), Some(report));
+            let text = serde_json::to_vec(&report).expect("encoded");
+            assert_eq!(serde_json::from_slice::<ReaperReport>(&text).expect("decoded"), report);
+            assert!(text.len() < PACKET);
         }
-        for bad in ["", "start", "start x", "finish", "kill now", "lease -1", "grace", "grace -"] {
-            assert_eq!(ReaperOrder::decode(bad), None, "{bad}");
-        }
+    }
+
+    #[test]
+    fn unknown_order_kills() {
+        let (zoolock, reaper) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("sockets");
+        send(&zoolock, b"{\"Pause\":1}", SendFlags::empty()).expect("the socket has room");
+        let received = ReaperOrder::receive(&reaper).expect("readable").expect("an order");
+        assert_eq!(received.0, ReaperOrder::Kill);
     }
 }

@@ -25,8 +25,9 @@ use crate::args::ReapArgs;
 use crate::base::clock::{Timer, now};
 use crate::base::exit::Exit;
 use crate::base::inherited;
+use crate::base::proc::OWN_PROGRAM;
 use crate::base::reporter::Reporter;
-use crate::reaper::ending::{Ending, own_program};
+use crate::reaper::ending::Ending;
 use crate::reaper::zombies;
 
 /// The nice value that the reaper requests.
@@ -120,7 +121,7 @@ impl Reaper {
             // Clears close-on-exec, so that the command and its descendants inherit the file.
             fcntl_setfd(held, FdFlags::empty())?;
         }
-        let mut schedule = KillSchedule::new(lease, args.grace());
+        let mut schedule = KillSchedule::new(lease, args.grace);
         if schedule.take_due(now()).is_some() {
             let _ = ReaperReport::LeaseEnded.send(io::stdin());
             return Ok(None);
@@ -129,7 +130,7 @@ impl Reaper {
         // descendants of the reaper.
         let _ = set_child_subreaper(Some(getpid()));
         let command = read_command_line(line)?;
-        let mut process = Command::new(own_program());
+        let mut process = Command::new(OWN_PROGRAM);
         process.arg0("zoolock").args(["become", "--parent"]).arg(getpid().to_string());
         process.arg("--main").arg(Pid::as_raw(getppid()).to_string());
         if args.foreground {

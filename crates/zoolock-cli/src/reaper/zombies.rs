@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +24,7 @@ fn lock_reserved() -> MutexGuard<'static, BTreeSet<i32>> {
 /// A child process whose exit status only the owner of this value reads. After this value is
 /// dropped, this module reaps the child.
 #[derive(Debug)]
-pub(crate) struct SpawnedChild(Child);
+pub(crate) struct SpawnedChild(pub(crate) Child);
 
 impl SpawnedChild {
     /// Starts a process and reserves it.
@@ -36,20 +35,6 @@ impl SpawnedChild {
         let child = command.spawn()?;
         reserved.insert(Pid::from_child(&child).as_raw_pid());
         Ok(Self(child))
-    }
-}
-
-impl Deref for SpawnedChild {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl DerefMut for SpawnedChild {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
     }
 }
 

@@ -7,51 +7,37 @@ use crate::base::reporter::escape_unprintable;
 /// Maximum number of combining marks on a letter. More marks could be drawn over other lines.
 const MARKS: usize = 2;
 
-/// A letter with its combining marks, and its width in columns.
-struct Letter {
-    text: String,
-    width: usize,
-}
-
 /// Cuts `text` at its end to at most `width` columns. A `…` marks the cut.
 pub(crate) fn cut_end(text: &str, width: usize) -> String {
     let letters = letters(text);
-    if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
-        return letters.into_iter().map(|letter| letter.text).collect();
+    match fitting(letters.iter(), width) {
+        Some(count) => letters[..count].concat() + mark(width),
+        None => letters.concat(),
     }
-    let mut left = width.saturating_sub(1);
-    let mut fitting: String = letters
-        .into_iter()
-        .map_while(|letter| {
-            left = left.checked_sub(letter.width)?;
-            Some(letter.text)
-        })
-        .collect();
-    if width > 0 {
-        fitting.push('…');
-    }
-    fitting
 }
 
 /// Cuts `text` at its beginning to at most `width` columns, because the end of a path matters most.
 /// A `…` marks the cut.
 pub(crate) fn cut_beginning(text: &str, width: usize) -> String {
     let letters = letters(text);
-    if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
-        return letters.into_iter().map(|letter| letter.text).collect();
+    match fitting(letters.iter().rev(), width) {
+        Some(count) => mark(width).to_owned() + &letters[letters.len() - count..].concat(),
+        None => letters.concat(),
     }
-    let mut left = width.saturating_sub(1);
-    let fits = |letter: &&Letter| match left.checked_sub(letter.width) {
-        Some(rest) => {
-            left = rest;
-            true
-        }
-        None => false,
-    };
-    let count = letters.iter().rev().take_while(fits).count();
-    let mut fitting = if width > 0 { "…".to_owned() } else { String::new() };
-    fitting.extend(letters[letters.len() - count..].iter().map(|letter| letter.text.as_str()));
-    fitting
+}
+
+/// Returns how many of the letters fit into `columns` columns beside the mark of a cut; `None` if all fit without a cut.
+fn fitting<'a>(letters: impl Iterator<Item = &'a String>, columns: usize) -> Option<usize> {
+    let ends = letters.scan(0, |end, letter| {
+        *end += width(letter);
+        Some(*end)
+    });
+    let ends: Vec<usize> = ends.collect();
+    (ends.last() > Some(&columns)).then(|| ends.iter().filter(|end| **end < columns).count())
+}
+
+fn mark(columns: usize) -> &'static str {
+    if columns > 0 { "…" } else { "" }
 }
 
 /// Wraps `text` between words into at most `lines` lines of at most `width` columns. Cuts a word
@@ -72,21 +58,21 @@ pub(crate) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
 }
 
 /// Makes `text` safe to print and splits it into letters. Characters of width 0 stay with the letter before them.
-fn letters(text: &str) -> Vec<Letter> {
-    let mut letters: Vec<Letter> = Vec::with_capacity(text.len());
+fn letters(text: &str) -> Vec<String> {
+    let mut letters: Vec<String> = Vec::with_capacity(text.len());
     let mut marks = 0;
     for c in escape_unprintable(text).chars() {
         match (c.width().unwrap_or(0), letters.last_mut()) {
             (0, Some(letter)) if marks < MARKS => {
                 marks += 1;
-                letter.text.push(c);
+                letter.push(c);
             }
             // Drops marks beyond `MARKS`. Drops a mark without a letter, because it would change
             // the character before the text.
             (0, _) => {}
-            (width, _) => {
+            _ => {
                 marks = 0;
-                letters.push(Letter { text: c.to_string(), width });
+                letters.push(c.to_string());
             }
         }
     }

@@ -6,7 +6,9 @@ use zoolock::{BreakTarget, Deadlock, QueueEntry};
 
 use super::remedy::Remedy;
 use super::status::describe_contender;
-use super::text::{TextStyle, describe_role, format_age, format_asked, format_held, lock_name, wrap_text};
+use super::text::{
+    TextStyle, and_more, describe_role, format_age, format_asked, format_held, lock_name, wrap_text,
+};
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
 
@@ -80,7 +82,7 @@ pub(crate) fn format_ending(
     style: &TextStyle,
 ) -> String {
     let ending = wrap_text(&describe_ending(target, service), 4, style.width);
-    let remedy = target.and_then(|target| Remedy::of_deadlock(service, target));
+    let remedy = target.and_then(|target| Remedy::of(service, &target.lock, &target.entry));
     format!("  {ending}\n{}", remedy.map_or_else(String::new, |remedy| remedy.lines(style)))
 }
 
@@ -112,8 +114,7 @@ pub(crate) fn format_circle(deadlock: &Deadlock, root: &str) -> String {
     if more == 0 {
         names.extend(names.first().copied());
     }
-    let end = if more > 0 { format!(" and {more} more") } else { String::new() };
-    escape_unprintable(&(names.join(" → ") + &end))
+    escape_unprintable(&(names.join(" → ") + &and_more(more)))
 }
 
 /// Formats the time for which a contender has held the lock or waited for it, and whether it was asked to release.

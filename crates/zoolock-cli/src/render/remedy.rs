@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::{BreakTarget, Entry};
+use zoolock::Entry;
 
 use super::text::{TextStyle, format_asked, lock_name, wrap_text};
 use crate::base::shell::quote_for_shell;
@@ -74,11 +74,6 @@ impl Remedy {
             (None, None) => Request::Command(command(AdminAction::Revoke)?),
         };
         Some(Remedy { request, break_command: command(AdminAction::Break)? })
-    }
-
-    /// Returns the commands for the contender that ends a deadlock.
-    pub(crate) fn of_deadlock(service: &ConnectionSettings, target: &BreakTarget) -> Option<Remedy> {
-        Remedy::of(service, &target.lock, &target.entry)
     }
 
     /// Formats the commands as indented lines, with a warning. Does not wrap the commands, so that they can be copied.

@@ -8,6 +8,7 @@ use zoolock_core::names::Role;
 
 use crate::base::duration::format_duration;
 use crate::base::reporter::{Reporter, escape_unprintable};
+use crate::render::text::and_more;
 
 /// Delay before the status line is shown.
 const FIRST_LINE_AFTER: Duration = Duration::from_millis(700);
@@ -111,7 +112,7 @@ fn single_message(name: &str, lock: &Snapshot, lock_delay: Duration) -> String {
 fn describe_obstacle(lock: &Snapshot, lock_delay: Duration) -> Option<String> {
     let holder = lock.holder.as_ref()?;
     if !is_this_process(holder) {
-        return Some(format!("held by {}{}", describe_contender(holder), format_other_holders(lock)));
+        return Some(format!("held by {}{}", describe_contender(holder), and_more(lock.beside.len())));
     }
     let delay = format_duration(lock_delay);
     (!lock_delay.is_zero())
@@ -133,13 +134,6 @@ fn format_status_line(
         line.push_str(&format!(" · {obstacle}{}", format_age(age)));
     }
     line
-}
-
-fn format_other_holders(lock: &Snapshot) -> String {
-    match lock.beside.len() {
-        0 => String::new(),
-        others => format!(" and {others} more"),
-    }
 }
 
 /// Returns the age of a read of the lock, or nothing if the read is fresh.

@@ -30,6 +30,11 @@ pub(crate) fn describe_role(entry: &Entry) -> String {
     }
 }
 
+/// Formats the number of other holders or locks; empty if there are none.
+pub(crate) fn and_more(others: usize) -> String {
+    if others > 0 { format!(" and {others} more") } else { String::new() }
+}
+
 /// Schema name of the documents that `docs/JSON.md` describes.
 const SCHEMA: &str = "zoolock/1";
 
@@ -41,9 +46,11 @@ struct JsonDocument<'a, T> {
     content: &'a T,
 }
 
-/// Formats a value as a JSON document with the name of its schema. `docs/JSON.md` describes the documents.
+/// Formats a value as an indented JSON document with the name of its schema. Escapes control characters and invisible
+/// characters. `docs/JSON.md` describes the documents.
 pub(crate) fn format_json(content: &impl Serialize) -> String {
-    to_json(&JsonDocument { schema: SCHEMA, content })
+    let text = serde_json::to_string_pretty(&JsonDocument { schema: SCHEMA, content });
+    escape_unprintable_json(&text.expect("output serializes to JSON")) + "\n"
 }
 
 /// Formats a value like [`format_json`], but on one line.
@@ -183,14 +190,6 @@ pub(crate) fn wrap_text(text: &str, indent: usize, columns: Option<usize>) -> St
         column += width(word);
     }
     lines
-}
-
-/// Formats a value as indented JSON. Escapes control characters and invisible characters.
-pub(crate) fn to_json(value: &impl Serialize) -> String {
-    let text = serde_json::to_string_pretty(value).expect("output serializes to JSON");
-    let mut text = escape_unprintable_json(&text);
-    text.push('\n');
-    text
 }
 
 /// Prints to standard output. A closed pipe is not an error.

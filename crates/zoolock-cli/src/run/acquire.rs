@@ -12,7 +12,7 @@ use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
 use crate::plan::{ConnectionSettings, Endpoint};
 use crate::render::status;
-use crate::run::flags::{AcquireTimeout, WantedLocks};
+use crate::run::flags::WantedLocks;
 use crate::run::outer;
 use crate::run::release::release;
 use crate::run::wanted::acquire_wanted;
@@ -57,10 +57,7 @@ pub(crate) async fn acquire(
     reached: &mut bool,
 ) -> Result<Acquired, Failure> {
     // One time limit for all attempts, which includes the time to connect.
-    let until = match wanted.patience {
-        AcquireTimeout::For(patience) => Instant::now().checked_add(patience),
-        AcquireTimeout::Try | AcquireTimeout::Forever => None,
-    };
+    let until = wanted.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let answer_by = until.and_then(|until| until.checked_add(ANSWER_TIME));
     loop {
         let zoolock = tokio::select! {
@@ -80,25 +77,34 @@ pub(crate) async fn acquire(
         ));
         let waited = tokio::select! {
             biased;
-            signal = signals.next_end_signal() => Err(WaitEnd::Signal(signal)),
-            answer = acquire_wanted(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
-            failure = outer::wait_for_conflict(&zoolock, wanted) => Err(WaitEnd::OuterConflict(failure)),
+            signal = signals.next_end_signal() => {
+                let what = format!("waiting for {}; no longer in the queue", wanted.name);
+                Err(interruption_failure(signal, &what))
+            }
+            answer = acquire_wanted(&zoolock, wanted, until, reporter) => Ok(answer),
+            failure = outer::wait_for_conflict(&zoolock, wanted) => Err(failure),
             // With --try, the end of the input is ignored, because there is no wait.
             ended = async {
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
                 input.wait_until_ended().await
-            }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(WaitEnd::EndOfInput(ended)),
-            () = sleep_until(answer_by) => Err(WaitEnd::NoAnswer),
+            }, if !wanted.try_once => {
+                let what = format!("{ended} ended while waiting for {}; no longer in the queue", wanted.name);
+                Err(Failure::new(wanted.on_busy, what))
+            }
+            () = sleep_until(answer_by) => Err(no_answer_failure(service, wanted)),
         };
         watcher.abort();
         let _ = watcher.await;
         reporter.clear_status();
+        // With --try, or if the time limit is near, there is no time to join the queue again.
+        let has_time = !wanted.try_once && until.is_none_or(|until| until > Instant::now() + PAUSE);
         let failure = match waited {
-            Ok(Some(holder)) if was_revoked_while_waiting(&holder, began.elapsed()).await => {
+            Err(failure) => failure,
+            Ok(Ok(Some(holder))) if was_revoked_while_waiting(&holder, began.elapsed()).await => {
                 release(holder, &wanted.name, reporter).await;
                 Failure::new(wanted.on_busy, format!("{}: revoked while waiting", wanted.name))
             }
-            Ok(Some(holder)) => {
+            Ok(Ok(Some(holder))) => {
                 if began.elapsed() > Duration::from_secs(1) {
                     reporter.note(format_args!(
                         "got {} after {}",
@@ -108,24 +114,10 @@ pub(crate) async fn acquire(
                 }
                 return Ok(Acquired { zoolock, holder });
             }
-            Ok(None) => busy_failure(&zoolock, wanted, answer_by).await,
-            Err(WaitEnd::NoAnswer) => no_answer_failure(service, wanted),
-            Err(WaitEnd::Signal(signal)) => {
-                interruption_failure(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
+            Ok(Ok(None) | Err(zoolock::Error::Timeout { .. })) => {
+                busy_failure(&zoolock, wanted, answer_by).await
             }
-            Err(WaitEnd::EndOfInput(what)) => Failure::new(
-                wanted.on_busy,
-                format!("{what} ended while waiting for {}; no longer in the queue", wanted.name),
-            ),
-            // With --try, or if the time limit is near, there is no time to join the queue again.
-            Err(WaitEnd::Error(error))
-                if should_rejoin(&error, service)
-                    && (matches!(wanted.patience, AcquireTimeout::Try)
-                        || until.is_some_and(|until| until <= Instant::now() + PAUSE)) =>
-            {
-                error.into()
-            }
-            Err(WaitEnd::Error(error)) if should_rejoin(&error, service) => {
+            Ok(Err(error)) if has_time && should_rejoin(&error, service) => {
                 reporter.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",
                     wanted.name
@@ -135,11 +127,7 @@ pub(crate) async fn acquire(
                     signal = signals.next_end_signal() => return Err(interruption_failure(signal, "waiting")),
                 }
             }
-            Err(WaitEnd::OuterConflict(failure)) => failure,
-            Err(WaitEnd::Error(zoolock::Error::Timeout { .. })) => {
-                busy_failure(&zoolock, wanted, answer_by).await
-            }
-            Err(WaitEnd::Error(error)) => error.into(),
+            Ok(Err(error)) => error.into(),
         };
         // If a signal arrives, zoolock ends without waiting for the close. The session then expires
         // on the server.
@@ -167,17 +155,6 @@ async fn connect_and_note_chroot(
         ));
     }
     Ok(zoolock)
-}
-
-/// The reason why a wait ended without the lock.
-enum WaitEnd {
-    Signal(rustix::process::Signal),
-    /// The input, or the process that started zoolock, has ended.
-    EndOfInput(&'static str),
-    /// The server did not answer in time.
-    NoAnswer,
-    Error(zoolock::Error),
-    OuterConflict(Failure),
 }
 
 /// Returns whether the lock was revoked during the wait. The caller then releases the lock, and
@@ -240,18 +217,12 @@ async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks, deadline: Option<
         Ok(Some(held)) => held,
         _ => format!("{} was busy; its present holder is not known", wanted.name),
     };
-    let message = match wanted.patience {
-        AcquireTimeout::For(patience) => {
-            let message =
-                format!("{}: not acquired within {}; {held}", wanted.name, format_duration(patience));
-            if patience <= wanted.lock_delay {
-                // Not `on_busy`, because after a crash no attempt would ever succeed.
-                let delay = format_duration(wanted.lock_delay);
-                return Failure::usage(format!("{message}; raise --timeout above --lock-delay ({delay})"));
-            }
-            message
-        }
-        AcquireTimeout::Try | AcquireTimeout::Forever => held,
-    };
+    let Some(timeout) = wanted.timeout else { return Failure::new(wanted.on_busy, held) };
+    let message = format!("{}: not acquired within {}; {held}", wanted.name, format_duration(timeout));
+    if timeout <= wanted.lock_delay {
+        // Not `on_busy`, because after a crash no attempt would ever succeed.
+        let delay = format_duration(wanted.lock_delay);
+        return Failure::usage(format!("{message}; raise --timeout above --lock-delay ({delay})"));
+    }
     Failure::new(wanted.on_busy, message)
 }

@@ -2,42 +2,10 @@
 
 use std::time::Duration;
 
-use zoolock::Zoolock;
-
-use crate::args::{Environment, KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
+use crate::args::{KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
 use crate::base::exit::{Exit, Failure};
 use crate::plan::{ConnectionSettings, Context};
 use crate::service::outer::outer_commands;
-
-/// Time limit for acquiring a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AcquireTimeout {
-    /// Acquire only if the lock is free.
-    Try,
-    /// Wait at most this long.
-    For(Duration),
-    /// Wait without a limit.
-    Forever,
-}
-
-impl AcquireTimeout {
-    fn new(waiting: &WaitingArgs) -> Self {
-        match (waiting.timeout, waiting.try_once) {
-            // With --timeout 0s, a free lock is still acquired.
-            (_, true) | (Some(Duration::ZERO), false) => Self::Try,
-            (Some(patience), false) => Self::For(patience),
-            (None, false) => Self::Forever,
-        }
-    }
-
-    /// Returns `other`, or the time limit if it is shorter.
-    fn shorten(self, other: Duration) -> Duration {
-        match self {
-            Self::For(patience) => patience.min(other),
-            Self::Try | Self::Forever => other,
-        }
-    }
-}
 
 /// One or several locks to acquire, with the options for all of them.
 #[derive(Debug)]
@@ -48,7 +16,10 @@ pub(crate) struct WantedLocks {
     pub(crate) kind: WantedKind,
     pub(crate) crash_detection: bool,
     pub(crate) lock_delay: Duration,
-    pub(crate) patience: AcquireTimeout,
+    /// Set if the locks are acquired only if they are free. With --timeout 0s, it is set, too.
+    pub(crate) try_once: bool,
+    /// Maximum time to wait.
+    pub(crate) timeout: Option<Duration>,
     pub(crate) on_busy: Exit,
     /// Ids of the acquisitions of the outer commands. An outer command is a `zoolock run` that
     /// holds a lock and runs this command.
@@ -65,13 +36,21 @@ impl WantedLocks {
         monitoring: &MonitoringArgs,
     ) -> Result<(Self, ConnectionSettings), Failure> {
         let service = context.connection()?;
-        let patience = AcquireTimeout::new(waiting);
+        let timeout = waiting.timeout.filter(|timeout| !timeout.is_zero());
+        let mut builder = service.builder.naming(kind.naming.naming);
+        if kind.naming.kazoo_pattern {
+            builder = builder.kazoo_pattern();
+        }
+        if let Some(note) = &monitoring.note {
+            builder = builder.note(note);
+        }
+        if let Some(owner) = &context.global.environment.owner {
+            let named = builder.owner_id(owner);
+            builder = named.map_err(|error| Failure::usage(format!("{error} (ZOOLOCK_OWNER)")))?;
+        }
         let service = ConnectionSettings {
-            connect_timeout: patience.shorten(service.connect_timeout),
-            note: monitoring.note.clone(),
-            owner: check_owner(&context.global.environment)?,
-            naming: kind.naming.naming,
-            kazoo_pattern: kind.naming.kazoo_pattern,
+            connect_timeout: timeout.unwrap_or(Duration::MAX).min(service.connect_timeout),
+            builder,
             ..service
         };
         for name in &names {
@@ -83,21 +62,13 @@ impl WantedLocks {
             names,
             crash_detection: kind.crash_detection,
             lock_delay: kind.lock_delay.unwrap_or_default(),
-            patience,
-            on_busy: Exit::from_code(waiting.on_busy_exit),
+            try_once: waiting.try_once || waiting.timeout == Some(Duration::ZERO),
+            timeout,
+            on_busy: Exit::Code(waiting.on_busy_exit),
             outer: outer_commands().0,
         };
         Ok((wanted, service))
     }
-}
-
-/// Checks the owner id.
-fn check_owner(environment: &Environment) -> Result<Option<String>, Failure> {
-    if let Some(owner) = &environment.owner {
-        let checked = Zoolock::builder().owner_id(owner);
-        checked.map_err(|error| Failure::usage(format!("{error} (ZOOLOCK_OWNER)")))?;
-    }
-    Ok(environment.owner.clone())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `zoolock hold`: holds a lock without a command.
 
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::base::starter::open_starter;
 use crate::local::ServerKeeper;
 use crate::metrics::export_while;
 use crate::plan::{ConnectionSettings, Context};
-use crate::render::text::format_json_line;
+use crate::render::text::{format_json_line, print};
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::flags::WantedLocks;
 use crate::run::release::{describe_loss, release};
@@ -61,20 +60,18 @@ async fn hold(
     json: bool,
     reporter: &Arc<Reporter>,
 ) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut signals = Signals::listen()?;
     let _keeper = ServerKeeper::start_for(service, reporter);
     // The input thread starts before the lock is acquired, because the system may refuse a thread.
     let mut input = InputEnd::watch(starter)?;
     let Acquired { zoolock, holder } =
         acquire(service, wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = wanted.name.as_str();
-    if let Err(error) = print_token(&holder, name, json)
-        // A reader that has closed the pipe does not need the token. The lock stays held.
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
+    // A reader that has closed the pipe does not need the token. The lock stays held.
+    if let Err(failure) = print(&token_line(&holder, name, json)) {
         release(holder, name, reporter).await;
         close(zoolock).await;
-        return Err(Failure::new(Exit::OUTPUT, format!("cannot print the token: {error}; gave up {name}")));
+        return Err(Failure::new(failure.exit, format!("{failure}; gave up {name}")));
     }
     let end = if has_end_of_input() { "the end of input" } else { "TERM" };
     reporter.note(format_args!("holding {name}; ^C or {end} releases it"));
@@ -111,22 +108,18 @@ async fn hold(
     Ok(exit)
 }
 
-fn print_token(holder: &AnyGuard, name: &str, json: bool) -> std::io::Result<()> {
+fn token_line(holder: &AnyGuard, name: &str, json: bool) -> String {
     let token = holder.ticket().to_string();
-    let line = if json {
-        format_json_line(&HeldReport {
-            name,
-            path: holder.paths().first().copied().unwrap_or_default(),
-            paths: holder.paths(),
-            node: holder.node_path(),
-            token,
-            alone: holder.token().is_some(),
-            previous: holder.previous().to_string(),
-        })
-    } else {
-        token + "\n"
-    };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes())?;
-    stdout.flush()
+    if !json {
+        return token + "\n";
+    }
+    format_json_line(&HeldReport {
+        name,
+        path: holder.paths().first().copied().unwrap_or_default(),
+        paths: holder.paths(),
+        node: holder.node_path(),
+        token,
+        alone: holder.token().is_some(),
+        previous: holder.previous().to_string(),
+    })
 }

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
+use zoolock::Builder;
+
 use crate::args::{ChildArgs, MetricsAddress, RunArgs};
 use crate::base::duration::format_duration;
 use crate::base::executable;
@@ -21,6 +23,7 @@ pub(crate) struct Job {
     pub(crate) service: ConnectionSettings,
     pub(crate) wanted: WantedLocks,
     pub(crate) child: ChildArgs,
+    pub(crate) owner: String,
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) command: Vec<OsString>,
 }
@@ -31,18 +34,20 @@ impl Job {
         context.refuse_json("run")?;
         let RunArgs { names, command, waiting, child, kind, monitoring } = args;
         let (wanted, mut service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
-        if service.owner.is_none() {
-            service.owner = Some(new_owner()?);
-        }
+        let owner = match &context.global.environment.owner {
+            Some(owner) => owner.clone(),
+            None => new_owner()?,
+        };
+        service.builder = service.builder.owner_id(&owner)?;
         check_grace(child.grace, service.session_timeout)?;
-        // This is `None` without --grace. The grace period then depends on the negotiated session timeout.
-        service.grace = child.grace;
+        // Without --grace, the grace period depends on the negotiated session timeout.
+        service.builder = child.grace.into_iter().fold(service.builder, Builder::grace);
         if let Some(program) = command.first() {
-            service.program = Some(file_name(program));
+            service.builder = service.builder.runs_program(&file_name(program));
             executable::check(program)?;
         }
         check_proc()?;
-        Ok(Self { service, wanted, child, metrics: monitoring.metrics, command })
+        Ok(Self { service, wanted, child, owner, metrics: monitoring.metrics, command })
     }
 
     /// Returns the grace period, the time between TERM and KILL, for a session timeout.
@@ -81,7 +86,6 @@ mod tests {
     use crate::args::{Command, WantedKind};
     use crate::base::exit::Exit;
     use crate::plan::test_lines::parse;
-    use crate::run::flags::AcquireTimeout;
 
     fn job(flags: &[&str]) -> Job {
         match parse(&[&["run"], flags, &["--", "sh", "-c", "true"]].concat()) {
@@ -94,10 +98,9 @@ mod tests {
     fn plain_run_has_the_defaults() {
         let job = job(&["nightly"]);
         assert_eq!(job.grace_of(Duration::from_secs(30)), GRACE);
-        assert_eq!((job.wanted.kind, job.wanted.patience), (WantedKind::Exclusive, AcquireTimeout::Forever));
+        assert_eq!((job.wanted.kind, job.wanted.timeout), (WantedKind::Exclusive, None));
         assert_eq!(job.wanted.on_busy, Exit::BUSY);
         assert_eq!(job.service.session_timeout, Duration::from_secs(30));
-        assert_eq!(job.service.program.as_deref(), Some("sh"));
     }
 
     #[test]

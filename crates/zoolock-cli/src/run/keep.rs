@@ -12,7 +12,6 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
-use crate::base::terminal::Terminal;
 use crate::run::acquire::{Acquired, LOOK_TIMEOUT, acquire};
 use crate::run::job::Job;
 use crate::run::release::{describe_loss, release_and_close};
@@ -27,9 +26,7 @@ pub(crate) async fn run_with_restarts(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     let name = job.wanted.name.as_str();
-    if Terminal::open().is_none() {
-        signals.stay_at_hup();
-    }
+    signals.stay_at_hup_without_terminal(reporter);
     let mut reached = false;
     let mut unreached = Backoff::default();
     loop {
@@ -97,15 +94,10 @@ async fn restart_until_lock_ends(
                 let what = format!("{} ended with {}", command_name(job), outcome.ending);
                 if outcome.by_user {
                     reporter.note(what);
-                    return Some(if outcome.lock_lost { Exit::LOST } else { outcome.exit });
+                    return Some(if outcome.loss.is_some() { Exit::LOST } else { outcome.exit });
                 }
-                if outcome.lock_lost {
-                    let why = if outcome.renewal_late {
-                        format!("{name} could not be renewed in time")
-                    } else {
-                        format!("lost {name}")
-                    };
-                    reporter.error(format_args!("{why}; {what}; waiting for it again"));
+                if let Some(loss) = outcome.loss {
+                    reporter.error(format_args!("{loss}; {what}; waiting for it again"));
                     return None;
                 }
                 if outcome.revoked {

@@ -39,7 +39,7 @@ impl RunArgs {
 
 /// Acquires the lock, runs the command and releases the lock. With `--keep`, repeats that.
 async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut signals = Signals::listen()?;
     let _keeper = ServerKeeper::start_for(&job.service, reporter);
     if job.child.keep {
         return run_with_restarts(job, reporter, &mut signals).await;
@@ -52,14 +52,9 @@ async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let Acquired { zoolock, holder } = acquired;
     release_and_close(zoolock, holder, name, reporter).await;
     let outcome = result?;
-    if outcome.lock_lost {
-        let command = command_name(job);
-        let what = if outcome.renewal_late {
-            format!("{name} could not be renewed in time while {command} ran")
-        } else {
-            format!("lost {name} while {command} ran")
-        };
-        return Err(Failure::new(Exit::LOST, format!("{what}; it ended with {}", outcome.ending)));
+    if let Some(loss) = outcome.loss {
+        let what = format!("{loss} while {} ran; it ended with {}", command_name(job), outcome.ending);
+        return Err(Failure::new(Exit::LOST, what));
     }
     if outcome.ending != Ending::Code(0) {
         reporter.note(format_args!("{} ended with {}", command_name(job), outcome.ending));

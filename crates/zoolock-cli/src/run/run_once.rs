@@ -1,12 +1,14 @@
 //! Runs the command once under a lock.
 
+use std::ffi::OsString;
+
 use crate::base::clock;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::Signals;
 use crate::base::terminal::{self, Terminal};
 use crate::local::HolderFile;
-use crate::reaper::child::{CommandStart, Environment, RunningCommand};
+use crate::reaper::child::{CommandStart, HELD_VARIABLE, RunningCommand};
 use crate::run::acquire::Acquired;
 use crate::run::job::Job;
 use crate::run::supervisor::{RunOutcome, Supervisor};
@@ -24,16 +26,19 @@ pub(crate) async fn run_once(
     if !holder.is_valid() {
         return Err(Failure::new(Exit::LOST, format!("lost {name} before the command was started")));
     }
-    let environment = Environment {
-        name: job.wanted.names.join(" "),
-        token: holder.token().map(|token| token.to_string()),
-        ticket: holder.ticket().to_string(),
-        previous: holder.previous().to_string(),
-        path: holder.paths().join(" "),
-        held: held_variable(&[&job.wanted.outer[..], &[holder.acquisition_id()]].concat(), &job.service)?,
-        owner: job.service.owner.clone(),
-        connection: job.service.passed_variables.clone(),
-    };
+    let ids = [&job.wanted.outer[..], &[holder.acquisition_id()]].concat();
+    let of_lock = [
+        ("ZOOLOCK_NAME", Some(job.wanted.names.join(" "))),
+        ("ZOOLOCK_PATH", Some(holder.paths().join(" "))),
+        // Without a fencing token, an inherited token is removed, which belongs to another lock.
+        ("ZOOLOCK_TOKEN", holder.token().map(|token| token.to_string())),
+        ("ZOOLOCK_TICKET", Some(holder.ticket().to_string())),
+        ("ZOOLOCK_PREVIOUS", Some(holder.previous().to_string())),
+        ("ZOOLOCK_OWNER", Some(job.owner.clone())),
+        (HELD_VARIABLE, Some(held_variable(&ids, &job.service)?)),
+    ];
+    let mut variables = job.service.passed_variables.clone();
+    variables.extend(of_lock.map(|(name, value)| (name.to_owned(), value.map(OsString::from))));
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(|terminal| terminal.is_foreground())
         && terminal::command_starts_in_foreground()
@@ -48,7 +53,7 @@ pub(crate) async fn run_once(
     let file = HolderFile::create_for(&job.service, holder.session_id());
     let start = CommandStart {
         command: &job.command,
-        environment: &environment,
+        variables: &variables,
         foreground,
         grace,
         lease,

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use rustix::process::{Signal, kill_current_process_group};
 use zoolock::{Connection, Held, LossReason, Zoolock};
 use zoolock_core::lease::DRIFT_MARGIN;
@@ -42,11 +43,8 @@ pub(crate) struct RunOutcome {
     pub(crate) ending: Ending,
     /// The end of zoolock, unless the lock was lost.
     pub(crate) exit: Exit,
-    /// Set if the lock was lost, or about to be lost, before the command ended.
-    pub(crate) lock_lost: bool,
-    /// Set in addition to `lock_lost` if the lock was still valid when the command ended. The command
-    /// then got TERM because a renewal was late.
-    pub(crate) renewal_late: bool,
+    /// Says that the lock was lost before the command ended, or that a renewal was so late that the command got TERM.
+    pub(crate) loss: Option<String>,
     /// Set if a user ended the command, by a signal to zoolock, or by ^C or ^\ on the terminal.
     pub(crate) by_user: bool,
     /// Set if the lock was revoked.
@@ -148,10 +146,8 @@ impl<'a> Supervisor<'a> {
     /// Supervises the command until the reaper reports that the command and the processes it left behind have ended.
     pub(crate) async fn supervise(mut self, signals: &mut Signals) -> RunOutcome {
         let guard = self.guard;
-        let mut lost = pin!(guard.lost());
-        let mut lost_seen = false;
-        let mut revoked = pin!(guard.revoked());
-        let mut revoked_seen = false;
+        let mut lost = pin!(guard.lost().fuse());
+        let mut revoked = pin!(guard.revoked().fuse());
         let mut connection = guard.connection();
         let mut connection_closed = false;
         loop {
@@ -172,14 +168,8 @@ impl<'a> Supervisor<'a> {
                         "the process that supervises the command was ended; KILL sent to the command",
                     ),
                 },
-                reason = &mut lost, if !lost_seen => {
-                    lost_seen = true;
-                    self.handle_loss(reason);
-                }
-                () = &mut revoked, if !revoked_seen => {
-                    revoked_seen = true;
-                    self.handle_revocation();
-                }
+                reason = &mut lost => self.handle_loss(reason),
+                () = &mut revoked => self.handle_revocation(),
                 signal = signals.next() => self.handle_signal(signal),
                 changed = connection.changed(), if !connection_closed => {
                     connection_closed = changed.is_err();
@@ -251,12 +241,14 @@ impl<'a> Supervisor<'a> {
     }
 
     async fn finish(self, ending: Ending) -> RunOutcome {
-        let lock_lost = self.is_lost();
-        let renewal_late = lock_lost && self.guard.is_valid();
+        let loss = self.is_lost().then(|| match self.guard.is_valid() {
+            true => format!("{} could not be renewed in time", self.name),
+            false => format!("lost {}", self.name),
+        });
         let exit = self.exit(ending);
         let by_user = matches!(exit, Exit::TerminalSignal(_)) || self.end_request().is_some();
         self.child.dismiss().await;
-        RunOutcome { ending, exit, lock_lost, renewal_late, by_user, revoked: self.revoked }
+        RunOutcome { ending, exit, loss, by_user, revoked: self.revoked }
     }
 
     /// Returns the signal that asked zoolock to end. Without a terminal, HUP is the usual request to read the configuration

@@ -8,16 +8,16 @@ use zoolock::{AnyGuard, Error, Handle, LockEvent, LockEvents, Zoolock};
 
 use crate::args::WantedKind;
 use crate::base::reporter::Reporter;
-use crate::run::flags::{AcquireTimeout, WantedLocks};
+use crate::run::flags::WantedLocks;
 
 /// Acquires a lock with one of three methods, which the time limit selects.
 macro_rules! acquire_with {
     ($lock:expr, $try:ident, $deadline:ident, $wait:ident, ($($permits:expr),*), $limit:expr) => {{
         let lock = $lock;
-        let (patience, until, reporter) = $limit;
+        let (try_once, until, reporter) = $limit;
         tokio::spawn(warn_of_clashes(lock.events(), Arc::clone(reporter)));
-        Ok(match (patience, until) {
-            (AcquireTimeout::Try, _) => lock.$try($($permits),*).await?.map(AnyGuard::from),
+        Ok(match (try_once, until) {
+            (true, _) => lock.$try($($permits),*).await?.map(AnyGuard::from),
             (_, Some(until)) => Some(lock.$deadline($($permits,)* until).await?.into()),
             (_, None) => Some(lock.$wait($($permits),*).await?.into()),
         })
@@ -31,7 +31,7 @@ pub(crate) async fn acquire_wanted(
     until: Option<Instant>,
     reporter: &Arc<Reporter>,
 ) -> Result<Option<AnyGuard>, Error> {
-    let limit = (wanted.patience, until, reporter);
+    let limit = (wanted.try_once, until, reporter);
     let [name] = wanted.names.as_slice() else {
         let lock = set_options(zoolock.multi(&wanted.names), wanted);
         return match wanted.kind {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use zoolock::{Builder, Tls, Zoolock};
+use zoolock::{Builder, Zoolock};
 use zoolock_client::RequestSession;
 
-use crate::base::exit::{Exit, Failure};
+use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 use crate::base::server_clock;
 use crate::local::{self, LocalState, StateDir};
@@ -33,22 +33,7 @@ pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -
     check_server(service)?;
     use_clock_of_server(service);
     match &service.endpoint {
-        Endpoint::Remote { hosts, auth, tls, readers, world_writable } => {
-            let mut builder = builder(service)?;
-            if let Some(tls) = tls {
-                builder = builder.tls(tls.clone());
-            }
-            if let Some(auth) = auth {
-                builder = with_auth(builder, auth, service.connect_timeout).await?;
-            }
-            for (scheme, id) in readers {
-                builder = builder.allow_read(scheme, id);
-            }
-            if *world_writable {
-                builder = builder.world_writable();
-            }
-            Ok(builder.connect(hosts).await?)
-        }
+        Endpoint::Remote { hosts, .. } => Ok(builder(service).await?.connect(hosts).await?),
         Endpoint::Local => connect_locally(service, reporter).await,
     }
 }
@@ -57,13 +42,13 @@ pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -
 pub(crate) async fn connect_and_request<T>(
     service: &ConnectionSettings,
     reporter: &Reporter,
-    request: impl AsyncFnOnce(&Zoolock) -> Result<T, zoolock::Error>,
+    request: impl AsyncFnOnce(&Zoolock) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let zoolock = connect(service, reporter).await?;
     let result = request(&zoolock).await;
     // The session has no znodes, so a slow server need not confirm its end.
     close_quickly(zoolock).await;
-    Ok(result?)
+    result
 }
 
 /// Learns the time of the server's clock, which gives the times of locks. Without an answer, such as a permission to
@@ -90,8 +75,9 @@ async fn connect_locally(service: &ConnectionSettings, reporter: &Reporter) -> R
                 service.endpoint.ensemble_hint()
             ));
         }
+        let builder = builder(service).await?;
         let connected = tokio::select! {
-            connected = builder(service)?.connect(&address) => connected,
+            connected = builder.connect(&address) => connected,
             () = local::wait_for_server_end() => {
                 if attempt == LOCAL_ATTEMPTS || began.elapsed() >= service.connect_timeout {
                     return Err(local::session_failure("no session"));
@@ -100,16 +86,15 @@ async fn connect_locally(service: &ConnectionSettings, reporter: &Reporter) -> R
                 continue;
             }
         };
-        match connected {
-            Ok(zoolock) => return Ok(zoolock),
-            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(local::session_failure(error)),
-            Err(error) => return Err(error.into()),
-        }
+        return connected.map_err(local_failure);
     }
 }
 
-fn listens_locally() -> Result<bool, Failure> {
-    Ok(matches!(local::server_state(&StateDir::open()?)?, LocalState::Listening(_)))
+fn local_failure(error: zoolock::Error) -> Failure {
+    match error {
+        error @ zoolock::Error::Unavailable { .. } => local::session_failure(error),
+        error => error.into(),
+    }
 }
 
 /// Opens a session to the server of `service`, for ZooKeeper requests instead of locks. The session
@@ -119,21 +104,16 @@ pub(crate) async fn connect_for_requests(service: &ConnectionSettings) -> Result
     check_server(service)?;
     use_clock_of_server(service);
     match &service.endpoint {
-        Endpoint::Remote { hosts, auth, tls, .. } => {
-            connect_hosts_for_requests(hosts, auth.as_ref(), tls.as_ref(), service).await
-        }
+        Endpoint::Remote { hosts, .. } => Ok(builder(service).await?.requests(hosts).await?),
         Endpoint::Local => {
-            if !listens_locally()? {
+            if !matches!(local::server_state(&StateDir::open()?)?, LocalState::Listening(_)) {
                 return Err(Failure::unavailable(
                     "this user's server has stopped; run the command again to start it".to_owned(),
                 ));
             }
             let server = local::find_or_start_server(service.connect_timeout).await?;
-            let connected = connect_hosts_for_requests(&server.address()?, None, None, service).await;
-            connected.map_err(|failure| match failure.exit {
-                Exit::UNAVAILABLE => local::session_failure(failure),
-                _ => failure,
-            })
+            let connected = builder(service).await?.requests(&server.address()?).await;
+            connected.map_err(local_failure)
         }
     }
 }
@@ -151,28 +131,12 @@ pub(crate) fn chroot_of(hosts: &str) -> String {
     zoolock::ConnectString::parse(hosts).map_or(String::new(), |connect| connect.chroot().to_owned())
 }
 
-/// Opens a session to the servers `hosts`, for ZooKeeper requests instead of locks. Uses the given
-/// credentials and TLS settings, or none.
-async fn connect_hosts_for_requests(
-    hosts: &str,
-    auth: Option<&Auth>,
-    tls: Option<&Tls>,
-    service: &ConnectionSettings,
-) -> Result<RequestSession, Failure> {
-    let mut builder = builder(service)?;
-    if let Some(tls) = tls {
-        builder = builder.tls(tls.clone());
-    }
-    if let Some(auth) = auth {
-        builder = with_auth(builder, auth, service.connect_timeout).await?;
-    }
-    Ok(builder.requests(hosts).await?)
-}
-
-/// Adds the credentials to the builder. The connect timeout includes the time of a command that prints them, unless that
-/// command had more time because it asked on the terminal.
-async fn with_auth(builder: Builder, auth: &Auth, limit: Duration) -> Result<Builder, Failure> {
-    let began = Instant::now();
+/// Returns the settings of the library with the credentials. The connect timeout includes the time of a command that prints
+/// them, unless that command had more time because it asked on the terminal.
+async fn builder(service: &ConnectionSettings) -> Result<Builder, Failure> {
+    let (limit, began) = (service.connect_timeout, Instant::now());
+    let builder = service.builder.clone().connect_timeout(limit);
+    let Endpoint::Remote { auth: Some(auth), .. } = &service.endpoint else { return Ok(builder) };
     let builder = match auth {
         Auth::Digest(secret) => builder.auth("digest", secret.read(limit).await?.to_vec()),
         Auth::Sasl(secret) => {
@@ -182,36 +146,6 @@ async fn with_auth(builder: Builder, auth: &Auth, limit: Duration) -> Result<Bui
         Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
     };
     Ok(builder.connect_timeout(limit.checked_sub(began.elapsed()).unwrap_or(limit)))
-}
-
-/// Returns a builder with the settings of the command line.
-fn builder(service: &ConnectionSettings) -> Result<Builder, Failure> {
-    let mut builder = Zoolock::builder()
-        .session_timeout(service.session_timeout)
-        .connect_timeout(service.connect_timeout)
-        .root(&service.root)
-        .token_epoch(service.token_epoch)
-        .naming(service.naming)
-        .metrics_by_lock();
-    if service.kazoo_pattern {
-        builder = builder.kazoo_pattern();
-    }
-    if let Some(grace) = service.grace {
-        builder = builder.grace(grace);
-    }
-    if let Some(note) = &service.note {
-        builder = builder.note(note);
-    }
-    if let Some(program) = &service.program {
-        builder = builder.runs_program(program);
-    }
-    if let Some(command) = &service.command {
-        builder = builder.command_line(command);
-    }
-    if let Some(owner) = &service.owner {
-        builder = builder.owner_id(owner)?;
-    }
-    Ok(builder)
 }
 
 /// Closes the session, so that its ephemeral znodes are deleted at once and not after the session timeout.

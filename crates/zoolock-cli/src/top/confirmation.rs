@@ -1,6 +1,7 @@
 //! The confirmation of an operator action.
 
-use super::model::KeyPress;
+use ratatui::crossterm::event::KeyCode;
+
 use crate::render::remedy::AdminAction;
 
 /// A request for an operator action on one contender. The token identifies the contender, so the
@@ -43,17 +44,17 @@ pub(super) enum KeyEffect {
 
 impl Confirmation {
     /// Handles a key that is pressed while the confirmation is shown.
-    pub(super) fn handle_key(&mut self, key: KeyPress) -> KeyEffect {
+    pub(super) fn handle_key(&mut self, key: KeyCode) -> KeyEffect {
         match (self.request.action, key) {
-            (AdminAction::Revoke, KeyPress::Char('y' | 'Y')) => KeyEffect::Yes,
+            (AdminAction::Revoke, KeyCode::Char('y' | 'Y')) => KeyEffect::Yes,
             (AdminAction::Revoke, _) => KeyEffect::No,
-            (AdminAction::Break, KeyPress::Enter) if self.typed == BREAK_WORD => KeyEffect::Yes,
-            (AdminAction::Break, KeyPress::Enter | KeyPress::Esc) => KeyEffect::No,
-            (AdminAction::Break, KeyPress::Backspace) => {
+            (AdminAction::Break, KeyCode::Enter) if self.typed == BREAK_WORD => KeyEffect::Yes,
+            (AdminAction::Break, KeyCode::Enter | KeyCode::Esc) => KeyEffect::No,
+            (AdminAction::Break, KeyCode::Backspace) => {
                 self.typed.pop();
                 KeyEffect::Pending
             }
-            (AdminAction::Break, KeyPress::Char(c)) => {
+            (AdminAction::Break, KeyCode::Char(c)) => {
                 if self.typed.len() < MAX_TYPED && c.is_ascii_graphic() {
                     self.typed.push(c);
                 }

@@ -5,35 +5,27 @@ use std::io;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-use super::model::KeyPress;
-
-/// Terminal input.
-#[derive(Debug)]
-pub(super) enum TerminalInput {
-    Keys(Vec<KeyPress>),
-    /// The terminal has a new size.
-    Resized,
-    /// The terminal cannot be read.
-    Gone(io::Error),
-}
+/// ^C, ^Z and ^L, as the characters that they are.
+pub(super) const INTERRUPT: KeyCode = KeyCode::Char('\u{3}');
+pub(super) const STOP: KeyCode = KeyCode::Char('\u{1a}');
+pub(super) const REDRAW: KeyCode = KeyCode::Char('\u{c}');
 
 /// Starts the thread, which reads until the receiver is dropped. The thread notices the drop only
-/// at the next input, so it may run until the process ends.
-pub(super) fn start_key_thread() -> io::Result<mpsc::Receiver<TerminalInput>> {
+/// at the next input, so it may run until the process ends. A new size of the terminal gives no keys. After an error, the
+/// terminal cannot be read.
+pub(super) fn start_key_thread() -> io::Result<mpsc::Receiver<io::Result<Vec<KeyCode>>>> {
     // Keys that are typed during drawing wait in the channel, or in the terminal if the channel is full.
     let (sender, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("zoolock-keys".to_owned()).spawn(move || {
         loop {
             let typed = match event::read() {
-                Ok(Event::Key(key)) => TerminalInput::Keys(translate(key)),
-                Ok(Event::Resize(..)) => TerminalInput::Resized,
+                Ok(Event::Key(key)) => Ok(translate(key)),
+                Ok(Event::Resize(..)) => Ok(Vec::new()),
                 Ok(_) => continue,
-                Err(error) => {
-                    let _ = sender.blocking_send(TerminalInput::Gone(error));
-                    return;
-                }
+                Err(error) => Err(error),
             };
-            if sender.blocking_send(typed).is_err() {
+            let is_last = typed.is_err();
+            if sender.blocking_send(typed).is_err() || is_last {
                 return;
             }
         }
@@ -41,42 +33,25 @@ pub(super) fn start_key_thread() -> io::Result<mpsc::Receiver<TerminalInput>> {
     Ok(receiver)
 }
 
-fn translate(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<KeyPress> {
+fn translate(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<KeyCode> {
     if kind == KeyEventKind::Release {
         return Vec::new();
     }
-    let key =
-        if modifiers.contains(KeyModifiers::CONTROL) { with_control(code) } else { without_control(code) };
+    let key = if modifiers.contains(KeyModifiers::CONTROL) { with_control(code) } else { Some(code) };
     // A slow connection may deliver Esc together with the next key, which looks like the key with Alt. `top` has no keys
     // with Alt, so both keys are taken as typed.
-    let esc = modifiers.contains(KeyModifiers::ALT).then_some(KeyPress::Esc);
+    let esc = modifiers.contains(KeyModifiers::ALT).then_some(KeyCode::Esc);
     esc.into_iter().chain(key).collect()
 }
 
-fn with_control(code: KeyCode) -> Option<KeyPress> {
+fn with_control(code: KeyCode) -> Option<KeyCode> {
     Some(match code {
-        KeyCode::Char('c') => KeyPress::Interrupt,
-        KeyCode::Char('z') => KeyPress::Stop,
-        KeyCode::Char('l') => KeyPress::Redraw,
-        KeyCode::Char('h') => KeyPress::Backspace,
-        KeyCode::Char('f') => KeyPress::PageDown,
-        KeyCode::Char('b') => KeyPress::PageUp,
-        _ => return None,
-    })
-}
-
-fn without_control(code: KeyCode) -> Option<KeyPress> {
-    Some(match code {
-        KeyCode::Up => KeyPress::Up,
-        KeyCode::Down => KeyPress::Down,
-        KeyCode::PageUp => KeyPress::PageUp,
-        KeyCode::PageDown => KeyPress::PageDown,
-        KeyCode::Home => KeyPress::Home,
-        KeyCode::End => KeyPress::End,
-        KeyCode::Enter => KeyPress::Enter,
-        KeyCode::Esc => KeyPress::Esc,
-        KeyCode::Backspace => KeyPress::Backspace,
-        KeyCode::Char(c) => KeyPress::Char(c),
+        KeyCode::Char('c') => INTERRUPT,
+        KeyCode::Char('z') => STOP,
+        KeyCode::Char('l') => REDRAW,
+        KeyCode::Char('h') => KeyCode::Backspace,
+        KeyCode::Char('f') => KeyCode::PageDown,
+        KeyCode::Char('b') => KeyCode::PageUp,
         _ => return None,
     })
 }
@@ -85,24 +60,24 @@ fn without_control(code: KeyCode) -> Option<KeyPress> {
 mod tests {
     use super::*;
 
-    fn key(code: KeyCode, modifiers: KeyModifiers) -> Vec<KeyPress> {
+    fn key(code: KeyCode, modifiers: KeyModifiers) -> Vec<KeyCode> {
         translate(KeyEvent::new(code, modifiers))
     }
 
     #[test]
     fn control_and_escape_are_translated() {
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), [KeyPress::Char('c')]);
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), [KeyPress::Interrupt]);
-        assert_eq!(key(KeyCode::Char('b'), KeyModifiers::CONTROL), [KeyPress::PageUp]);
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), [KeyCode::Char('c')]);
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), [INTERRUPT]);
+        assert_eq!(key(KeyCode::Char('b'), KeyModifiers::CONTROL), [KeyCode::PageUp]);
         assert_eq!(key(KeyCode::Char('r'), KeyModifiers::CONTROL), []);
-        assert_eq!(key(KeyCode::Char('j'), KeyModifiers::ALT), [KeyPress::Esc, KeyPress::Char('j')]);
-        assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), [KeyPress::Char('G')]);
+        assert_eq!(key(KeyCode::Char('j'), KeyModifiers::ALT), [KeyCode::Esc, KeyCode::Char('j')]);
+        assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), [KeyCode::Char('G')]);
     }
 
     #[test]
     fn key_release_is_ignored() {
         let mut event = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
-        assert_eq!(translate(event), [KeyPress::Enter]);
+        assert_eq!(translate(event), [KeyCode::Enter]);
         event.kind = KeyEventKind::Release;
         assert_eq!(translate(event), []);
     }

@@ -16,6 +16,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
+use ratatui::crossterm::event::KeyCode;
 use rustix::process::{Signal, kill_current_process_group};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -37,7 +38,6 @@ use crate::verbs::operate::notices_break;
 use crate::verbs::why::format_chain;
 
 use confirmation::ActionRequest;
-use keys::TerminalInput;
 use model::{ReadResult, ScreenModel, ScreenTime, Setting, TopCommand};
 use reader::{Instructions, ScreenReader};
 use screen::RawTerminal;
@@ -54,7 +54,7 @@ impl TopArgs {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         context.refuse_json("top")?;
         let service = context.connection_below(self.prefix.as_deref())?;
-        let service = ConnectionSettings { command: Some("zoolock top".to_owned()), ..service };
+        let service = ConnectionSettings { builder: service.builder.command_line("zoolock top"), ..service };
         top(self, service, context).await
     }
 }
@@ -89,9 +89,9 @@ async fn show(
     zoolock: Zoolock,
     color: ColorWhen,
 ) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut signals = Signals::listen()?;
     for signal in [Signal::TSTP, Signal::CONT] {
-        signals.add_unless_ignored(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
+        signals.add_unless_ignored(signal)?;
     }
     let started = Instant::now();
     let mut model = ScreenModel::new(setting(&args, &service), now(started));
@@ -136,7 +136,7 @@ fn setting(args: &TopArgs, service: &ConnectionSettings) -> Setting {
 /// The event loop: draws the screen, and handles keys, signals and results of the reader.
 struct EventLoop {
     screen: RawTerminal,
-    keys: mpsc::Receiver<TerminalInput>,
+    keys: mpsc::Receiver<std::io::Result<Vec<KeyCode>>>,
     signals: Signals,
     results: mpsc::Receiver<ReadResult>,
     /// Actions in progress.
@@ -198,12 +198,7 @@ impl EventLoop {
             model.tick(now(self.started));
             let more = std::iter::from_fn(|| self.keys.try_recv().ok());
             for typed in typed.into_iter().chain(more.collect::<Vec<_>>()) {
-                let keys = match typed {
-                    TerminalInput::Keys(keys) => keys,
-                    TerminalInput::Resized => continue,
-                    TerminalInput::Gone(error) => return Err(terminal_failure(&error)),
-                };
-                for key in keys {
+                for key in typed.map_err(|error| terminal_failure(&error))? {
                     match model.handle_key(key) {
                         None => {}
                         Some(TopCommand::Quit) => return Ok(Exit::OK),

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use ratatui::crossterm::event::KeyCode;
 use zoolock::Entry;
 
 use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
 use super::cursor::Cursor;
+use super::keys::{INTERRUPT, REDRAW, STOP};
 use super::why_window::{WhyAnswer, WhyWindow, window_columns, window_lines};
 use crate::args::ListOrder;
 use crate::observe::{ListedLock, LockList, ReadFailure, arrange, has_text};
@@ -28,27 +30,6 @@ const MESSAGE_TIME: Duration = Duration::from_secs(30);
 const MAX_FILTER: usize = 60;
 /// Time after which a read that is due makes the rows old.
 const OVERDUE: Duration = Duration::from_secs(1);
-
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyPress {
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    Home,
-    End,
-    Enter,
-    Esc,
-    Backspace,
-    Char(char),
-    /// ^C
-    Interrupt,
-    /// ^Z
-    Stop,
-    /// ^L
-    Redraw,
-}
 
 /// A command from the user to the event loop.
 #[derive(Debug, PartialEq, Eq)]
@@ -324,16 +305,16 @@ impl ScreenModel {
     }
 
     /// Handles a key.
-    pub(super) fn handle_key(&mut self, key: KeyPress) -> Option<TopCommand> {
+    pub(super) fn handle_key(&mut self, key: KeyCode) -> Option<TopCommand> {
         match key {
-            KeyPress::Interrupt => return Some(TopCommand::Quit),
-            KeyPress::Stop => return Some(TopCommand::Stop),
-            KeyPress::Redraw => return Some(TopCommand::Redraw),
+            INTERRUPT => return Some(TopCommand::Quit),
+            STOP => return Some(TopCommand::Stop),
+            REDRAW => return Some(TopCommand::Redraw),
             _ => {}
         }
         if self.is_too_small() {
             // Other keys do nothing, because the small screen would not show their effect.
-            return (key == KeyPress::Char('q')).then_some(TopCommand::Quit);
+            return (key == KeyCode::Char('q')).then_some(TopCommand::Quit);
         }
         if let Some(confirmation) = &mut self.confirmation {
             let answer = confirmation.handle_key(key);
@@ -356,41 +337,41 @@ impl ScreenModel {
         }
         self.message = None;
         match key {
-            KeyPress::Char('q') => return Some(TopCommand::Quit),
-            KeyPress::Char('?' | 'h') => self.help = true,
-            KeyPress::Char('r') => self.ask_for_confirmation(AdminAction::Revoke),
-            KeyPress::Char('b') => self.ask_for_confirmation(AdminAction::Break),
-            KeyPress::Char('w') => {
+            KeyCode::Char('q') => return Some(TopCommand::Quit),
+            KeyCode::Char('?' | 'h') => self.help = true,
+            KeyCode::Char('r') => self.ask_for_confirmation(AdminAction::Revoke),
+            KeyCode::Char('b') => self.ask_for_confirmation(AdminAction::Break),
+            KeyCode::Char('w') => {
                 let path = self.selected_lock()?.lock.path.clone();
                 let name = self.name(&path).to_owned();
                 self.why = Some(WhyWindow::new(path.clone(), name));
                 return Some(TopCommand::Explain(path));
             }
-            KeyPress::Char(' ') => return Some(TopCommand::Read),
-            KeyPress::Up | KeyPress::Char('k') => self.move_cursor(|at, _| at.saturating_sub(1)),
-            KeyPress::Down | KeyPress::Char('j') => self.move_cursor(|at, _| at.saturating_add(1)),
-            KeyPress::PageUp => self.move_cursor(usize::saturating_sub),
-            KeyPress::PageDown => self.move_cursor(usize::saturating_add),
-            KeyPress::Home | KeyPress::Char('g') => self.move_cursor(|_, _| 0),
-            KeyPress::End | KeyPress::Char('G') => self.move_cursor(|_, _| usize::MAX),
-            KeyPress::Esc | KeyPress::Backspace if self.queue.is_some() => {
+            KeyCode::Char(' ') => return Some(TopCommand::Read),
+            KeyCode::Up | KeyCode::Char('k') => self.move_cursor(|at, _| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.move_cursor(|at, _| at.saturating_add(1)),
+            KeyCode::PageUp => self.move_cursor(usize::saturating_sub),
+            KeyCode::PageDown => self.move_cursor(usize::saturating_add),
+            KeyCode::Home | KeyCode::Char('g') => self.move_cursor(|_, _| 0),
+            KeyCode::End | KeyCode::Char('G') => self.move_cursor(|_, _| usize::MAX),
+            KeyCode::Esc | KeyCode::Backspace if self.queue.is_some() => {
                 self.queue = None;
                 self.scroll();
             }
             _ if self.queue.is_some() => {}
-            KeyPress::Enter => {
+            KeyCode::Enter => {
                 let (lock, read) = (self.selected_lock().cloned(), self.read);
                 self.queue =
                     lock.map(|lock| QueuePane { lock, last_event: None, cursor: Cursor::default(), read });
             }
-            KeyPress::Char('s') => self.sort(next_order(self.order), self.reversed),
-            KeyPress::Char('1') => self.sort(ListOrder::Waiting, self.reversed),
-            KeyPress::Char('2') => self.sort(ListOrder::Longest, self.reversed),
-            KeyPress::Char('3') => self.sort(ListOrder::Rate, self.reversed),
-            KeyPress::Char('4') => self.sort(ListOrder::Held, self.reversed),
-            KeyPress::Char('R') => self.sort(self.order, !self.reversed),
-            KeyPress::Char('/') => self.editing = Some(self.filter.clone()),
-            KeyPress::Esc => self.filter_by(String::new()),
+            KeyCode::Char('s') => self.sort(next_order(self.order), self.reversed),
+            KeyCode::Char('1') => self.sort(ListOrder::Waiting, self.reversed),
+            KeyCode::Char('2') => self.sort(ListOrder::Longest, self.reversed),
+            KeyCode::Char('3') => self.sort(ListOrder::Rate, self.reversed),
+            KeyCode::Char('4') => self.sort(ListOrder::Held, self.reversed),
+            KeyCode::Char('R') => self.sort(self.order, !self.reversed),
+            KeyCode::Char('/') => self.editing = Some(self.filter.clone()),
+            KeyCode::Esc => self.filter_by(String::new()),
             _ => {}
         }
         None
@@ -426,24 +407,24 @@ impl ScreenModel {
         self.arrange();
     }
 
-    fn edit_filter(&mut self, key: KeyPress) {
+    fn edit_filter(&mut self, key: KeyCode) {
         match key {
-            KeyPress::Enter => self.editing = None,
-            KeyPress::Esc => {
+            KeyCode::Enter => self.editing = None,
+            KeyCode::Esc => {
                 let before = self.editing.take().unwrap_or_default();
                 self.filter_by(before);
             }
-            KeyPress::Backspace => {
+            KeyCode::Backspace => {
                 let mut filter = self.filter.clone();
                 filter.pop();
                 self.filter_by(filter);
             }
-            KeyPress::Char(c) if self.filter.chars().count() < MAX_FILTER => {
+            KeyCode::Char(c) if self.filter.chars().count() < MAX_FILTER => {
                 self.filter_by(format!("{}{c}", self.filter));
             }
             // The cursor can move while the filter is typed.
-            KeyPress::Up => self.move_cursor(|at, _| at.saturating_sub(1)),
-            KeyPress::Down => self.move_cursor(|at, _| at.saturating_add(1)),
+            KeyCode::Up => self.move_cursor(|at, _| at.saturating_sub(1)),
+            KeyCode::Down => self.move_cursor(|at, _| at.saturating_add(1)),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use super::*;
 
 fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
-        assert_eq!(model.handle_key(KeyPress::Char(c)), None, "{c}");
+        assert_eq!(model.handle_key(KeyCode::Char(c)), None, "{c}");
     }
 }
 
@@ -68,7 +68,7 @@ fn cursor_follows_its_lock_when_rows_move() {
     assert_eq!((selected(&model), model.cursor.at), ("b", 1));
     model.handle_read(read(Vec::new()));
     assert_eq!((selected(&model), model.cursor.at), ("", 0));
-    for key in [KeyPress::Down, KeyPress::End, KeyPress::Enter, KeyPress::Char('r'), KeyPress::PageUp] {
+    for key in [KeyCode::Down, KeyCode::End, KeyCode::Enter, KeyCode::Char('r'), KeyCode::PageUp] {
         assert_eq!(model.handle_key(key), None);
     }
 }
@@ -78,7 +78,7 @@ fn new_order_shows_the_start_of_the_list() {
     let mut model = ScreenModel::new(setting(), at(0));
     model.handle_read(read(locks(100)));
     for order in ["2", "s", "R"] {
-        assert_eq!(model.handle_key(KeyPress::End), None);
+        assert_eq!(model.handle_key(KeyCode::End), None);
         assert_eq!(model.cursor.at, 99);
         keys(&mut model, order);
         assert_eq!((model.cursor.at, model.cursor.first), (0, 0), "{order}");
@@ -115,14 +115,14 @@ fn scrolling_keeps_the_cursor_visible() {
     let visible_rows = model.visible_rows();
     assert_eq!(visible_rows, 18);
     for (key, at, first) in [
-        (KeyPress::PageDown, visible_rows, 1),
-        (KeyPress::PageDown, 2 * visible_rows, visible_rows + 1),
-        (KeyPress::Up, 2 * visible_rows - 1, visible_rows + 1),
-        (KeyPress::End, 99, 100 - visible_rows),
-        (KeyPress::PageUp, 99 - visible_rows, 99 - visible_rows),
-        (KeyPress::Home, 0, 0),
-        (KeyPress::PageUp, 0, 0),
-        (KeyPress::Char('G'), 99, 100 - visible_rows),
+        (KeyCode::PageDown, visible_rows, 1),
+        (KeyCode::PageDown, 2 * visible_rows, visible_rows + 1),
+        (KeyCode::Up, 2 * visible_rows - 1, visible_rows + 1),
+        (KeyCode::End, 99, 100 - visible_rows),
+        (KeyCode::PageUp, 99 - visible_rows, 99 - visible_rows),
+        (KeyCode::Home, 0, 0),
+        (KeyCode::PageUp, 0, 0),
+        (KeyCode::Char('G'), 99, 100 - visible_rows),
     ] {
         assert_eq!(model.handle_key(key), None);
         assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
@@ -139,18 +139,18 @@ fn filter_is_typed_kept_and_restored() {
     let mut model = model();
     keys(&mut model, "/QN");
     assert!(names(&model).is_empty());
-    assert_eq!(model.handle_key(KeyPress::Backspace), None);
-    assert_eq!(model.handle_key(KeyPress::Backspace), None);
+    assert_eq!(model.handle_key(KeyCode::Backspace), None);
+    assert_eq!(model.handle_key(KeyCode::Backspace), None);
     keys(&mut model, "night");
     assert_eq!(names(&model), ["nightly"]);
-    assert_eq!(model.handle_key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyCode::Enter), None);
     // Letters are commands again.
     keys(&mut model, "j2");
     assert_eq!((names(&model), model.order), (vec!["nightly"], ListOrder::Longest));
     keys(&mut model, "/x");
-    assert_eq!(model.handle_key(KeyPress::Esc), None);
+    assert_eq!(model.handle_key(KeyCode::Esc), None);
     assert_eq!(model.filter, "night");
-    assert_eq!(model.handle_key(KeyPress::Esc), None);
+    assert_eq!(model.handle_key(KeyCode::Esc), None);
     assert_eq!(names(&model).len(), 4);
     keys(&mut model, "/");
     keys(&mut model, &"x".repeat(1000));
@@ -161,7 +161,7 @@ fn filter_is_typed_kept_and_restored() {
 fn queue_is_opened_read_and_left() {
     let mut model = model();
     assert_eq!(model.subject(), ReadScope::All);
-    assert_eq!(model.handle_key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyCode::Enter), None);
     assert_eq!(model.subject(), ReadScope::One("/locks/db/main".to_owned()));
     keys(&mut model, "jj");
     let on = |model: &ScreenModel| model.queue.as_ref().expect("the queue is open").cursor.at;
@@ -173,9 +173,9 @@ fn queue_is_opened_read_and_left() {
     // A late read of another queue is ignored.
     model.handle_read(read_queue(lock("nightly", &[])));
     assert_eq!(model.selected_lock().map(|lock| lock.lock.waiting), Some(1));
-    assert_eq!(model.handle_key(KeyPress::Esc), None);
+    assert_eq!(model.handle_key(KeyCode::Esc), None);
     assert_eq!(model.subject(), ReadScope::All);
-    assert_eq!(model.handle_key(KeyPress::Char('q')), Some(TopCommand::Quit));
+    assert_eq!(model.handle_key(KeyCode::Char('q')), Some(TopCommand::Quit));
 }
 
 #[test]
@@ -187,13 +187,13 @@ fn holder_is_asked_only_after_yes() {
         token: token(1),
     };
     let mut model = model();
-    for no in [KeyPress::Char('n'), KeyPress::Enter, KeyPress::Esc, KeyPress::Char('q'), KeyPress::Down] {
+    for no in [KeyCode::Char('n'), KeyCode::Enter, KeyCode::Esc, KeyCode::Char('q'), KeyCode::Down] {
         keys(&mut model, "r");
         assert_eq!(model.handle_key(no), None);
         assert!(message(&model).contains("no request sent"), "{:?}", model.message);
     }
     keys(&mut model, "r");
-    assert_eq!(model.handle_key(KeyPress::Char('y')), Some(TopCommand::Do(request)));
+    assert_eq!(model.handle_key(KeyCode::Char('y')), Some(TopCommand::Do(request)));
     assert!(model.confirmation.is_none());
     model.show_action_result(Ok("db/main: asked it".to_owned()));
     assert!(message(&model).contains("asked it"));
@@ -207,29 +207,27 @@ fn lock_is_broken_only_by_whole_word() {
     for wrong in ["", "y", "brea", "breaks", "Break"] {
         keys(&mut model, "b");
         keys(&mut model, wrong);
-        assert_eq!(model.handle_key(KeyPress::Enter), None);
+        assert_eq!(model.handle_key(KeyCode::Enter), None);
         assert!(message(&model).contains("nothing was broken"), "{wrong}");
     }
     keys(&mut model, "b");
     keys(&mut model, "brek");
-    assert_eq!(model.handle_key(KeyPress::Backspace), None);
+    assert_eq!(model.handle_key(KeyCode::Backspace), None);
     // A read during the confirmation does not change the contender of the confirmation, although
     // that contender has left the queue.
     model.handle_read(read(vec![lock("db/main", &[contender(2, 60)])]));
     assert!(!model.is_still_queued(&model.confirmation.clone().expect("a confirmation is open")));
     keys(&mut model, "ak");
-    let Some(TopCommand::Do(request)) = model.handle_key(KeyPress::Enter) else {
-        panic!("the word confirms")
-    };
+    let Some(TopCommand::Do(request)) = model.handle_key(KeyCode::Enter) else { panic!("the word confirms") };
     assert_eq!((request.action, request.token), (AdminAction::Break, token(1)));
-    assert_eq!(model.handle_key(KeyPress::Interrupt), Some(TopCommand::Quit));
+    assert_eq!(model.handle_key(INTERRUPT), Some(TopCommand::Quit));
 }
 
 #[test]
 fn waiter_is_broken_by_its_token() {
     let mut model = model();
-    assert_eq!(model.handle_key(KeyPress::Enter), None);
-    assert_eq!(model.handle_key(KeyPress::End), None);
+    assert_eq!(model.handle_key(KeyCode::Enter), None);
+    assert_eq!(model.handle_key(KeyCode::End), None);
     keys(&mut model, "b");
     let confirmation = model.confirmation.clone().expect("a confirmation is open");
     assert_eq!((&confirmation.request.token, confirmation.holds), (&token(3), false));
@@ -255,7 +253,7 @@ fn action_needs_one_readable_contender() {
         "{:?}",
         model.message
     );
-    assert_eq!(model.handle_key(KeyPress::Enter), None);
+    assert_eq!(model.handle_key(KeyCode::Enter), None);
     keys(&mut model, "jr");
     assert!(
         model.confirmation.is_none() && message(&model).contains("cannot be read"),
@@ -314,11 +312,11 @@ fn small_screen_ignores_keys() {
     model.resize(40, 5);
     keys(&mut model, "rby");
     assert!(model.confirmation.is_none());
-    assert_eq!(model.handle_key(KeyPress::Char('q')), Some(TopCommand::Quit));
+    assert_eq!(model.handle_key(KeyCode::Char('q')), Some(TopCommand::Quit));
     model.resize(80, 24);
     keys(&mut model, "r");
     model.resize(40, 5);
-    assert_eq!(model.handle_key(KeyPress::Char('y')), None);
+    assert_eq!(model.handle_key(KeyCode::Char('y')), None);
     model.resize(80, 24);
     assert!(model.confirmation.is_some());
 }
@@ -327,7 +325,7 @@ fn small_screen_ignores_keys() {
 fn why_window_shows_answer_for_its_lock() {
     let mut model = model();
     let path = "/locks/db/main".to_owned();
-    assert_eq!(model.handle_key(KeyPress::Char('w')), Some(TopCommand::Explain(path.clone())));
+    assert_eq!(model.handle_key(KeyCode::Char('w')), Some(TopCommand::Explain(path.clone())));
     model.show_why("/locks/nightly", Ok("wrong lock".to_owned()));
     let answer = |model: &ScreenModel| model.why.as_ref().map(|why| why.answer.is_some());
     assert_eq!(answer(&model), Some(false));
@@ -340,8 +338,8 @@ fn why_window_shows_answer_for_its_lock() {
     model.show_why(&path, Ok("busy".to_owned()));
     assert_eq!(answer(&model), None);
     // The queue of a lock has the same key. An empty list has no lock to ask about.
-    assert_eq!(model.handle_key(KeyPress::Enter), None);
-    assert_eq!(model.handle_key(KeyPress::Char('w')), Some(TopCommand::Explain(path)));
+    assert_eq!(model.handle_key(KeyCode::Enter), None);
+    assert_eq!(model.handle_key(KeyCode::Char('w')), Some(TopCommand::Explain(path)));
     let mut empty = ScreenModel::new(setting(), at(0));
     keys(&mut empty, "w");
 }
@@ -383,19 +381,19 @@ fn any_key_only_closes_help() {
 #[test]
 fn keys_are_safe_in_any_order() {
     let all = [
-        KeyPress::Up,
-        KeyPress::Down,
-        KeyPress::PageUp,
-        KeyPress::PageDown,
-        KeyPress::Home,
-        KeyPress::End,
-        KeyPress::Enter,
-        KeyPress::Esc,
-        KeyPress::Backspace,
-        KeyPress::Redraw,
-        KeyPress::Stop,
+        KeyCode::Up,
+        KeyCode::Down,
+        KeyCode::PageUp,
+        KeyCode::PageDown,
+        KeyCode::Home,
+        KeyCode::End,
+        KeyCode::Enter,
+        KeyCode::Esc,
+        KeyCode::Backspace,
+        REDRAW,
+        STOP,
     ];
-    let all = all.into_iter().chain("1234RwsjkrbyG/?x é夜".chars().map(KeyPress::Char)).collect::<Vec<_>>();
+    let all = all.into_iter().chain("1234RwsjkrbyG/?x é夜".chars().map(KeyCode::Char)).collect::<Vec<_>>();
     let mut model = model();
     // A pseudo-random walk with a fixed seed.
     let mut state = 1_u64;

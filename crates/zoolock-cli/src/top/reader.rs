@@ -39,7 +39,8 @@ impl ScreenReader {
     /// Reads until the sender of instructions is dropped.
     pub(super) async fn run(mut self) {
         let TopArgs { prefix, interval, .. } = &self.args;
-        let mut all = ListReader::new(self.zoolock.clone(), prefix.as_deref()).every(*interval);
+        let mut all = ListReader::new(self.zoolock.clone(), prefix.as_deref());
+        all.reads = all.reads.every(*interval);
         let mut queue: Option<Queue> = None;
         let mut last = Instructions { subject: ReadScope::All, read_requests: 0 };
         loop {
@@ -47,7 +48,7 @@ impl ScreenReader {
             if new.subject != last.subject {
                 // The screen shows another subject now, so the read in progress ends. The time at
                 // which the list is read next does not change.
-                all.cancel_read();
+                all.reads.cancel_read();
                 queue = match &new.subject {
                     ReadScope::All => None,
                     ReadScope::One(path) => {
@@ -59,15 +60,15 @@ impl ScreenReader {
             if new.read_requests != last.read_requests {
                 match &mut queue {
                     Some(queue) => queue.read_now(),
-                    None => all.read_now(),
+                    None => all.reads.read_now(),
                 }
             }
             last = new;
             let has_queue = queue.is_some();
-            let is_cheap = all.read_time().took <= CHEAP_READ;
+            let is_cheap = all.reads.read_time().took <= CHEAP_READ;
             let (contact, of_queue) = tokio::select! {
                 contact = next(&mut queue), if has_queue => (contact, true),
-                contact = all.next(), if !has_queue || is_cheap => (contact, false),
+                contact = all.reads.next(), if !has_queue || is_cheap => (contact, false),
                 changed = self.instructions.changed() => match changed {
                     // A read in progress continues, unless the subject has changed.
                     Ok(()) => continue,
@@ -83,7 +84,7 @@ impl ScreenReader {
             let result = match (ReadFailure::of(&contact), seen) {
                 (Some(failure), _) => ReadResult::Failed(failure),
                 (None, _) if matches!(contact, Ok(ReadOutcome::Slow)) => ReadResult::Alive,
-                (None, None) => ReadResult::Locks(all.take_list().await, pace(all.read_time())),
+                (None, None) => ReadResult::Locks(all.take_list().await, pace(all.reads.read_time())),
                 (None, Some((mut lock, time))) => {
                     let events = timeout(MAX_SEARCH, self.zoolock.history(Some(&lock.path), 1)).await;
                     let history = events.ok().and_then(Result::ok).unwrap_or_default();

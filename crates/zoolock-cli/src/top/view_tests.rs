@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::KeyCode;
 
-use super::super::model::{KeyPress, ReadResult};
+use super::super::model::ReadResult;
 use super::super::samples::{at, contender, deadlock, lock, model, pace, read, read_queue, setting, token};
 use super::*;
 use crate::observe::LockList;
@@ -31,7 +32,7 @@ fn screen(model: &mut ScreenModel, columns: u16, lines: u16) -> String {
 
 fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
-        assert_eq!(model.handle_key(KeyPress::Char(c)), None);
+        assert_eq!(model.handle_key(KeyCode::Char(c)), None);
     }
 }
 
@@ -84,12 +85,12 @@ fn queue_of_a_lock_is_drawn() {
     contenders[0].revoked = true;
     let mut main = lock("db/main", &contenders);
     main.rate = Some(0.25);
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
     let last_event = Some("2026-01-02 03:00:00 broken: number 100; ann on ops-1".to_owned());
     model.handle_read(ReadResult::Queue(Box::new(main), last_event, pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
     // A contender without a note shows its znode.
-    model.handle_key(KeyPress::Down);
+    model.handle_key(KeyCode::Down);
     let text = screen(&mut model, 80, 24);
     assert!(
         text.contains("\nznode   _c_2-lock-0000000002\n") && text.contains("\n>     1    1m02s"),
@@ -133,12 +134,12 @@ fn positions_of_visible_rows_are_shown() {
         screen(model, 80, 24).lines().nth(2).map(str::to_owned).expect("a line with the order")
     };
     assert!(order(&mut model).ends_with(" 1-18 of 100"), "{}", order(&mut model));
-    model.handle_key(KeyPress::End);
+    model.handle_key(KeyCode::End);
     keys(&mut model, "/job");
     let line = order(&mut model);
     assert!(line.contains(" /job_ (100) ") && line.ends_with(" 83-100 of 100"), "{line}");
-    model.handle_key(KeyPress::Enter);
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
+    model.handle_key(KeyCode::Enter);
     let contenders: Vec<_> = (1..=25).map(|number| contender(number, 60)).collect();
     model.handle_read(read_queue(lock("job099", &contenders)));
     let text = screen(&mut model, 80, 24);
@@ -206,8 +207,8 @@ fn unknown_time_of_the_grant_is_a_maximum() {
     assert!(screen(&mut model, 80, 24).contains("  ≤3m06s web1"));
     keys(&mut model, "b");
     assert!(screen(&mut model, 80, 24).contains("held for at most 3m06s"));
-    model.handle_key(KeyPress::Esc);
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Esc);
+    model.handle_key(KeyCode::Enter);
     model.handle_read(read_queue(main));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("since   after 2026-01-02 03:01:01") && text.contains("holds   ≤3m06s"), "{text}");
@@ -242,7 +243,7 @@ fn problems_have_signs() {
     model.handle_read(read(vec![clash.clone(), hidden]));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("\n>! a ") && text.contains("\n ? b "), "{text}");
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
     model.handle_read(read_queue(clash));
     assert!(screen(&mut model, 80, 24).contains("\n! kazoo does not see zoolock"));
 }
@@ -264,7 +265,7 @@ fn foreign_text_stays_in_its_column() {
         width(&line[..line.find("7s").expect("an age")])
     };
     assert_eq!(column(4), column(5), "{list}");
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
     model.handle_read(read_queue(held));
     let queue = screen(&mut model, 80, 24);
     keys(&mut model, "b");
@@ -279,7 +280,7 @@ fn foreign_text_stays_in_its_column() {
 #[test]
 fn small_screen_shows_minimum_size() {
     let mut model = model();
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
     keys(&mut model, "b");
     for (columns, lines) in [(0, 0), (1, 1), (20, 2), (59, 24), (80, 15), (60, 16), (61, 17), (200, 60)] {
         let text = screen(&mut model, columns, lines);
@@ -326,7 +327,7 @@ fn drawing_time_is_independent_of_lock_count() {
         let mut model = ScreenModel::new(setting(), at(0));
         let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[contender(n, 5)])).collect();
         model.handle_read(read(locks));
-        model.handle_key(KeyPress::End);
+        model.handle_key(KeyCode::End);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
         crate::base::test_snapshots::least_cpu_time(20, || {
             terminal.draw(|frame| draw(frame, &model, false)).expect("test backend works");
@@ -412,7 +413,7 @@ fn waiter_asked_to_release_is_marked() {
     let mut model = model();
     let mut main = lock("db/main", &[contender(1, 184), contender(2, 60)]);
     main.lock.waiters[0].revoked = true;
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
     model.handle_read(read_queue(main));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("web2 pid 4002 (backup.sh), asked to release\n"), "{text}");
@@ -452,7 +453,7 @@ fn deadlock_is_shown_with_its_locks() {
             "! 1 deadlock at 03:04:07: db/main → nightly → db/main; see zoolock deadlocks",
         ]
     );
-    model.handle_key(KeyPress::Enter);
+    model.handle_key(KeyCode::Enter);
     let text = screen(&mut model, 60, 16);
     assert!(text.contains("! no answer since") && text.contains("see zoolock deadlocks"), "{text}");
     assert!(text.contains("/locks/db/main: 1 hold") && text.contains("> holds"), "{text}");
@@ -488,7 +489,7 @@ fn old_rows_are_dim() {
 #[test]
 fn why_window_shows_chain_and_time() {
     let mut model = model();
-    assert!(model.handle_key(KeyPress::Char('w')).is_some());
+    assert!(model.handle_key(KeyCode::Char('w')).is_some());
     let window = |model: &mut ScreenModel| {
         let text = screen(model, 80, 24);
         let lines = text.lines().filter(|line| line.starts_with(['┌', '│'])).map(str::to_owned);
@@ -502,7 +503,7 @@ fn why_window_shows_chain_and_time() {
     model.why.as_mut().expect("the window is open").answer = None;
     model.show_why("/locks/db/main", Ok(chain));
     assert!(window(&mut model).contains("as of 03:04:07; lines 1–19 of 40, ↑ ↓ scroll; esc closes this"));
-    model.handle_key(KeyPress::End);
+    model.handle_key(KeyCode::End);
     let text = window(&mut model);
     assert!(text.contains("lines 22–40 of 40") && text.contains("│ link 39 "), "{text}");
     model.show_why("/locks/db/main", Err("zk1:2181: no session in time".to_owned()));

@@ -1,6 +1,6 @@
 //! The window with the answer to the question why a lock is not free.
 
-use super::model::KeyPress;
+use ratatui::crossterm::event::KeyCode;
 
 /// Maximum width of a window.
 pub(super) const MAX_WINDOW: u16 = 120;
@@ -32,14 +32,14 @@ impl WhyWindow {
 
     /// Handles a key. Returns whether the window stays open. `count`: the number of lines of the answer; `page`: the
     /// number of lines of the window.
-    pub(super) fn handle_key(&mut self, key: KeyPress, count: usize, page: usize) -> bool {
+    pub(super) fn handle_key(&mut self, key: KeyCode, count: usize, page: usize) -> bool {
         let first = match key {
-            KeyPress::Up | KeyPress::Char('k') => self.first.saturating_sub(1),
-            KeyPress::Down | KeyPress::Char('j') => self.first + 1,
-            KeyPress::PageUp => self.first.saturating_sub(page),
-            KeyPress::PageDown => self.first + page,
-            KeyPress::Home | KeyPress::Char('g') => 0,
-            KeyPress::End | KeyPress::Char('G') => count,
+            KeyCode::Up | KeyCode::Char('k') => self.first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.first + 1,
+            KeyCode::PageUp => self.first.saturating_sub(page),
+            KeyCode::PageDown => self.first + page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => count,
             _ => return false,
         };
         self.first = first.min(count.saturating_sub(page));
@@ -82,18 +82,18 @@ mod tests {
         let lines = window.lines(20);
         assert_eq!(lines, ["a is held by one", "  who waits for", "    two words more", "    than fit"]);
         for (key, first) in [
-            (KeyPress::Down, 1),
-            (KeyPress::Down, 2),
-            (KeyPress::Down, 2),
-            (KeyPress::Up, 1),
-            (KeyPress::End, 2),
-            (KeyPress::Home, 0),
-            (KeyPress::PageDown, 2),
+            (KeyCode::Down, 1),
+            (KeyCode::Down, 2),
+            (KeyCode::Down, 2),
+            (KeyCode::Up, 1),
+            (KeyCode::End, 2),
+            (KeyCode::Home, 0),
+            (KeyCode::PageDown, 2),
         ] {
             assert!(window.handle_key(key, lines.len(), 2));
             assert_eq!(window.first, first, "{key:?}");
         }
-        assert!(!window.handle_key(KeyPress::Esc, lines.len(), 2));
+        assert!(!window.handle_key(KeyCode::Esc, lines.len(), 2));
         window.answer = Some(WhyAnswer { text: Err("zk1: no answer".to_owned()), unix_ms: 0 });
         assert_eq!(window.lines(20), ["! zk1: no answer"]);
     }

@@ -28,22 +28,13 @@ const MAX_STREAMS: usize = 128;
 /// Minimum number of connections for pages and of event streams, also on a small limit on open files.
 const MIN_CONNECTIONS: usize = 8;
 
-/// Address of the client.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerAddress(pub(super) SocketAddr);
-
-impl PeerAddress {
-    /// Returns the network for which connections are counted.
-    pub(super) fn network(self) -> IpAddr {
-        http::client_network(self.0.ip())
-    }
-}
-
 /// A connection for one request: a page, until its response turns out to be an event stream.
 #[derive(Debug, Clone)]
 pub(super) struct PageConnection {
     page: CountedConnection,
     stream: Arc<OnceLock<ConnectionPermit>>,
+    /// The network of the client, for which connections are counted.
+    pub(super) network: IpAddr,
 }
 
 impl PageConnection {
@@ -76,8 +67,9 @@ pub(super) async fn serve(
 
 /// Serves one request, within the time limit for its kind of response.
 async fn serve_connection(router: Router, socket: TcpStream, peer: SocketAddr, page: CountedConnection) {
-    let connection = PageConnection { page, stream: Arc::default() };
-    let router = router.layer(Extension(PeerAddress(peer))).layer(Extension(connection.clone()));
+    let network = http::client_network(peer.ip());
+    let connection = PageConnection { page, stream: Arc::default(), network };
+    let router = router.layer(Extension(connection.clone()));
     let mut serving = pin!(http::serve_one_request(socket, router, READ_TIMEOUT));
     if timeout(PAGE_TIMEOUT, serving.as_mut()).await.is_err() && connection.stream.get().is_some() {
         let _ = timeout(MAX_STREAM_TIME, serving).await;

@@ -9,12 +9,11 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{self, Stream};
+use futures_util::stream;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::http::{PageConnection, PeerAddress};
-use super::overview::ViewerGuard;
+use super::http::PageConnection;
 use super::{Site, wait_until_stopped};
 
 /// Interval of keep-alive messages, since proxies close silent connections.
@@ -30,7 +29,6 @@ pub(super) struct EventsParams {
 /// Serves `/events`, the event stream of a page.
 pub(super) async fn events(
     State(site): State<Site>,
-    Extension(peer): Extension<PeerAddress>,
     Extension(connection): Extension<PageConnection>,
     Query(params): Query<EventsParams>,
 ) -> Response {
@@ -39,7 +37,7 @@ pub(super) async fn events(
         let text = "too many pages are open; reload to update\n";
         (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response()
     };
-    let Some(permit) = site.streams.try_acquire(peer.network()) else { return full() };
+    let Some(permit) = site.streams.try_acquire(connection.network) else { return full() };
     let stop = site.stop.clone();
     match params.name {
         Some(name) => {
@@ -49,15 +47,14 @@ pub(super) async fn events(
             match site.lock_pollers.watch(&path) {
                 Some(reads) => {
                     connection.count_as_stream(permit);
-                    stream_response(reads, |read| read.number, stop, None)
+                    stream_response(reads, |read| read.number, stop)
                 }
                 None => full(),
             }
         }
         None => {
-            let (overview, guard) = site.overview.watch();
             connection.count_as_stream(permit);
-            stream_response(overview, |overview| overview.number, stop, Some(guard))
+            stream_response(site.overview.watch(), |overview| overview.number, stop)
         }
     }
 }
@@ -68,20 +65,9 @@ fn stream_response<T: Send + Sync + 'static>(
     mut news: watch::Receiver<Arc<T>>,
     number_of: fn(&T) -> u64,
     stop: watch::Receiver<bool>,
-    guard: Option<ViewerGuard>,
 ) -> Response {
     news.mark_changed();
-    let stream = number_events(news, number_of, stop, guard);
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
-}
-
-fn number_events<T: Send + Sync + 'static>(
-    news: watch::Receiver<Arc<T>>,
-    number_of: fn(&T) -> u64,
-    stop: watch::Receiver<bool>,
-    guard: Option<ViewerGuard>,
-) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-    stream::unfold((news, stop, guard, None), move |(mut news, mut stop, guard, last)| async move {
+    let stream = stream::unfold((news, stop, None), move |(mut news, mut stop, last)| async move {
         loop {
             tokio::select! {
                 () = wait_until_stopped(&mut stop) => return None,
@@ -90,8 +76,9 @@ fn number_events<T: Send + Sync + 'static>(
             let number = number_of(&news.borrow_and_update());
             if number > 0 && last != Some(number) {
                 let event = Event::default().event("news").data(number.to_string());
-                return Some((Ok(event), (news, stop, guard, Some(number))));
+                return Some((Ok::<_, Infallible>(event), (news, stop, Some(number))));
             }
         }
-    })
+    });
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }

@@ -32,7 +32,7 @@ use self::overview::OverviewReader;
 use crate::args::UiArgs;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
-use crate::base::signals::{ServerSignals, signal_name};
+use crate::base::signals::{Signals, signal_name};
 use crate::local::ServerKeeper;
 use crate::local::limits::{raise_file_limit, spare_files};
 use crate::plan::{ConnectionSettings, Context};
@@ -40,8 +40,7 @@ use crate::render::text::print;
 use crate::service::connect::{close, connect, learn_server_clock};
 
 /// State shared by all requests.
-#[derive(Clone)]
-struct Site(Arc<SiteState>);
+type Site = Arc<SiteState>;
 
 struct SiteState {
     zoolock: Zoolock,
@@ -53,14 +52,6 @@ struct SiteState {
     lock_pollers: LockPollers,
     streams: Arc<ConnectionLimits>,
     stop: watch::Receiver<bool>,
-}
-
-impl std::ops::Deref for Site {
-    type Target = SiteState;
-
-    fn deref(&self) -> &SiteState {
-        &self.0
-    }
 }
 
 impl SiteState {
@@ -81,7 +72,8 @@ impl UiArgs {
 
 /// Serves pages until a signal arrives.
 async fn ui(args: UiArgs, service: ConnectionSettings, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
-    let mut signals = ServerSignals::listen(reporter)?;
+    let mut signals = Signals::listen()?;
+    signals.stay_at_hup_without_terminal(reporter);
     let failed = |error: std::io::Error| {
         Failure::cannot_listen(
             &error,
@@ -141,7 +133,7 @@ fn site(
 ) -> Site {
     let ConnectionSettings { endpoint, root, .. } = &service;
     let ensemble = escape_unprintable(&format!("{} · {root}", endpoint.address()));
-    Site(Arc::new(SiteState {
+    Arc::new(SiteState {
         ensemble,
         zoolock: zoolock.clone(),
         overview: OverviewReader::start(zoolock.clone()),
@@ -150,7 +142,7 @@ fn site(
         hosts,
         streams,
         stop,
-    }))
+    })
 }
 
 fn routes(site: Site) -> Router {

@@ -1,7 +1,6 @@
 //! Reads all locks while a page is viewed. The reads take at most a fifth of the time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -94,32 +93,19 @@ fn is_cut(lock: &Snapshot) -> bool {
 /// The task that reads all locks, and its last result.
 pub(super) struct OverviewReader {
     overview: watch::Receiver<Arc<Overview>>,
-    demand: Arc<ReadDemand>,
-    reading: JoinHandle<()>,
-}
-
-/// The demand for reads.
-#[derive(Default)]
-struct ReadDemand {
-    /// Number of open event streams. Reading goes on while there is one.
-    viewers: AtomicUsize,
     /// Notified by a request for one read, and by a new event stream.
-    requested: Notify,
-}
-
-/// A viewer with an open event stream. Dropping this value ends the viewer's demand for reads.
-pub(super) struct ViewerGuard {
-    demand: Arc<ReadDemand>,
+    requested: Arc<Notify>,
+    reading: JoinHandle<()>,
 }
 
 impl OverviewReader {
     /// Starts the task. The task reads only while there is demand.
     pub(super) fn start(zoolock: Zoolock) -> Self {
         let (sender, overview) = watch::channel(Arc::default());
-        let demand = Arc::<ReadDemand>::default();
+        let requested = Arc::<Notify>::default();
         let reader = ListReader::new(zoolock, None);
-        let reading = tokio::spawn(read_repeatedly(reader, sender, Arc::clone(&demand)));
-        Self { overview, demand, reading }
+        let reading = tokio::spawn(read_repeatedly(reader, sender, Arc::clone(&requested)));
+        Self { overview, requested, reading }
     }
 
     /// Returns the last result if it is fresh. Otherwise requests a read, and waits for it, at most for `limit`. Monitors
@@ -127,18 +113,17 @@ impl OverviewReader {
     pub(super) async fn recent_overview(&self, limit: Duration) -> Arc<Overview> {
         let mut overview = self.overview.clone();
         if !overview.borrow().is_fresh() {
-            self.demand.requested.notify_one();
+            self.requested.notify_one();
             let _ = timeout(limit, overview.wait_for(|overview| overview.is_fresh())).await;
         }
         Arc::clone(&overview.borrow())
     }
 
-    /// Returns a receiver of all results. Reading continues at least until the [`ViewerGuard`] is dropped.
-    pub(super) fn watch(&self) -> (watch::Receiver<Arc<Overview>>, ViewerGuard) {
-        let demand = Arc::clone(&self.demand);
-        demand.viewers.fetch_add(1, Ordering::Relaxed);
-        demand.requested.notify_one();
-        (self.overview.clone(), ViewerGuard { demand })
+    /// Returns a receiver of all results. Reading goes on while it exists.
+    pub(super) fn watch(&self) -> watch::Receiver<Arc<Overview>> {
+        let viewer = self.overview.clone();
+        self.requested.notify_one();
+        viewer
     }
 }
 
@@ -148,25 +133,20 @@ impl Drop for OverviewReader {
     }
 }
 
-impl Drop for ViewerGuard {
-    fn drop(&mut self) {
-        self.demand.viewers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 async fn read_repeatedly(
     mut reader: ListReader,
     sender: watch::Sender<Arc<Overview>>,
-    demand: Arc<ReadDemand>,
+    requested: Arc<Notify>,
 ) {
     loop {
-        if demand.viewers.load(Ordering::Relaxed) == 0 {
-            demand.requested.notified().await;
+        reader.reads.wait().await;
+        // One receiver is in `OverviewReader`. The others belong to viewers.
+        if sender.receiver_count() == 1 {
+            requested.notified().await;
         }
-        reader.wait().await;
         let begun_ms = now_ms();
         let failure = loop {
-            let outcome = reader.next().await;
+            let outcome = reader.reads.next().await;
             match (&outcome, ReadFailure::of(&outcome)) {
                 (Ok(ReadOutcome::Slow), _) => {}
                 // The read continues, but the pages already show the outage.
@@ -185,7 +165,7 @@ async fn read_repeatedly(
                 number: next_number(last.number),
                 list: Some(Arc::new(reader.take_list().await)),
                 seen_ms: begun_ms,
-                cost: reader.read_time().took,
+                cost: reader.reads.read_time().took,
                 tried_ms: begun_ms,
                 trouble: None,
             },

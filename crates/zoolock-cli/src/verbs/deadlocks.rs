@@ -1,7 +1,6 @@
 //! `zoolock deadlocks`: lists deadlocks, and the commands that end each one.
 
-use serde::Serialize;
-use zoolock::Deadlock;
+use std::collections::BTreeMap;
 
 use crate::args::DeadlocksArgs;
 use crate::base::exit::{Exit, Failure};
@@ -10,11 +9,6 @@ use crate::render::deadlock::{SESSIONS, format_deadlock, is_certain};
 use crate::render::text::{TextStyle, format_json, print};
 use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::MissingLock;
-
-#[derive(Serialize)]
-struct Deadlocks<'a> {
-    deadlocks: &'a [Deadlock],
-}
 
 impl DeadlocksArgs {
     /// Prints the deadlocks among the locks at and below `prefix`.
@@ -36,7 +30,7 @@ impl DeadlocksArgs {
         .await?;
         let found = if deadlocks.is_empty() { Exit::OK } else { Exit::DEADLOCK };
         if global.json {
-            print(&format_json(&Deadlocks { deadlocks: &deadlocks }))?;
+            print(&format_json(&BTreeMap::from([("deadlocks", &deadlocks)])))?;
         }
         if let Some(missing) = missing {
             return Err(missing.failure("", service));

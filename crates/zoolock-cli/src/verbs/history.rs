@@ -1,8 +1,8 @@
 //! `zoolock history`: what operators did, and the crashes that holders found.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use serde::Serialize;
 use zoolock::HistoryEvent;
 
 use crate::args::HistoryArgs;
@@ -16,11 +16,6 @@ use crate::render::history::{describe_contender, describe_origin, format_line, f
 use crate::render::text::{TextStyle, format_json, format_table, lock_name, print, wrap_text};
 use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::MissingLock;
-
-#[derive(Serialize)]
-struct History<'a> {
-    history: &'a [HistoryEvent],
-}
 
 /// The note about the events that are not in the history.
 const UNRECORDED: &str = "not recorded: releases, waiters that gave up, and crashes without --crash-detection; a crash is \
@@ -56,7 +51,7 @@ impl HistoryArgs {
         })
         .await?;
         if global.json {
-            print(&format_json(&History { history: &history }))?;
+            print(&format_json(&BTreeMap::from([("history", &history)])))?;
         }
         if let Some(root @ MissingLock::Root(_)) = &missing {
             return Err(root.failure("", service));

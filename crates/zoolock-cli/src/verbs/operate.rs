@@ -12,7 +12,7 @@ use crate::plan::{ConnectionSettings, Context};
 use crate::render::history::describe_origin;
 use crate::render::remedy::{AdminAction, STOP_FIRST, command_line, quoted_name};
 use crate::render::status::describe_contender;
-use crate::service::connect::{close, connect, connect_and_request};
+use crate::service::connect::connect_and_request;
 use crate::verbs::missing_lock::MissingLock;
 
 /// Returns whether the client of this former holder notices that its lock was broken. Other client
@@ -28,10 +28,9 @@ impl RevokeArgs {
         let Self { name, token: ticket, wait, note } = self;
         let name = name.as_str();
         let service = &connection(context, "revoke", name, note)?;
-        let zoolock = connect(service, reporter).await?;
-        let mutex = zoolock.mutex(name);
-        let request = async {
-            let seen = existing_lock(&zoolock, name, service).await?;
+        connect_and_request(service, reporter, async |zoolock| {
+            let mutex = zoolock.mutex(name);
+            let seen = existing_lock(zoolock, name, service).await?;
             let (asked, missed) = match ticket {
                 Some(ticket) => {
                     mutex
@@ -44,7 +43,7 @@ impl RevokeArgs {
                 None => ask_all_holders(&mutex, name, &seen, service, reporter).await?,
             };
             if let Some(wait) = wait.filter(|_| !asked.is_empty()) {
-                wait_for_release(service, &zoolock, name, &asked, wait, reporter).await?;
+                wait_for_release(service, zoolock, name, &asked, wait, reporter).await?;
             }
             match missed {
                 // Without --wait, it is enough that one holder is asked.
@@ -58,10 +57,8 @@ impl RevokeArgs {
                 }
                 None => Ok(Exit::OK),
             }
-        };
-        let outcome = request.await;
-        close(zoolock).await;
-        outcome
+        })
+        .await
     }
 }
 
@@ -72,10 +69,9 @@ impl BreakArgs {
         let Self { name, token: ticket, note } = self;
         let name = name.as_str();
         let service = &connection(context, "break", name, note)?;
-        let zoolock = connect(service, reporter).await?;
-        let request = async {
+        connect_and_request(service, reporter, async |zoolock| {
             let mutex = zoolock.mutex(name);
-            let seen = existing_lock(&zoolock, name, service).await?;
+            let seen = existing_lock(zoolock, name, service).await?;
             let ticket = ticket.ok_or_else(|| Failure::usage(missing_token(&seen, name, service)))?;
             let broken = mutex.break_lock(ticket).await;
             let broken = broken.map_err(|error| action_failure(error, ticket, name, &seen, service))?;
@@ -98,10 +94,8 @@ impl BreakArgs {
                 note_holder(name, &now, reporter);
             }
             Ok(Exit::OK)
-        };
-        let outcome = request.await;
-        close(zoolock).await;
-        outcome
+        })
+        .await
     }
 }
 
@@ -112,7 +106,7 @@ impl ResizeArgs {
         let Self { name, permits } = self;
         let service = context.connection_for(&name)?;
         connect_and_request(&service, &context.reporter, async |zoolock| {
-            zoolock.semaphore(&name, permits).resize(permits).await
+            Ok(zoolock.semaphore(&name, permits).resize(permits).await?)
         })
         .await?;
         context.reporter.note(format_args!("{name} has {permits} permits"));
@@ -128,8 +122,10 @@ fn connection(
     note: Option<String>,
 ) -> Result<ConnectionSettings, Failure> {
     context.refuse_json(command)?;
-    let command = Some(format!("zoolock {command} {name}"));
-    Ok(ConnectionSettings { note, command, ..context.connection_for(name)? })
+    let service = context.connection_for(name)?;
+    let builder = service.builder.command_line(&format!("zoolock {command} {name}"));
+    let builder = note.iter().fold(builder, |builder, note| builder.note(note));
+    Ok(ConnectionSettings { builder, ..service })
 }
 
 /// Reads a lock. Fails if there is no such lock.

@@ -13,7 +13,7 @@ use zoolock_server::Builder;
 use crate::args::{Global, ServeArgs};
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
-use crate::base::signals::{ServerSignals, signal_name};
+use crate::base::signals::{Signals, signal_name};
 use crate::local::limits::{connection_budget, raise_file_limit, server_start_failure};
 use crate::local::{self, LocalState, StateDir};
 use crate::plan::Context;
@@ -48,29 +48,24 @@ impl ServeArgs {
 
 /// Refuses the flags of clients. Ignores their variables, which the environment may set for other commands.
 fn refuse_client_flags(global: &Global) -> Result<(), Failure> {
-    for (flag, advice) in [
-        ("--connect", ", which starts a server"),
-        ("--auth", "; give the accounts with --users"),
+    match global.copied.0.first() {
+        None => Ok(()),
         // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
-        ("--cacert", "; did you mean --tls-client-ca?"),
-        ("--cert", "; did you mean --tls-cert?"),
-        ("--key", "; did you mean --tls-key?"),
-    ] {
-        if global.copied.contain(flag) {
-            return Err(Failure::usage(format!("{flag} has no effect on `serve`{advice}")));
-        }
+        Some((flag, _)) => Err(Failure::usage(format!(
+            "{flag} has no effect on `serve`, which starts a server; its flags are --users, --tls-client-ca, --tls-cert and --tls-key"
+        ))),
     }
-    Ok(())
 }
 
 /// Serves until a signal or a failure, or backs up a data directory.
-async fn serve(args: ServeArgs, builder: Builder, reporter: &Reporter) -> Result<Exit, Failure> {
+async fn serve(args: ServeArgs, builder: Builder, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     if let Some(to) = &args.backup {
         let last = builder.back_up(to).map_err(|error| server_start_failure(&error))?;
         reporter.note(format_args!("backed up all transactions up to {last} to {}", to.display()));
         return Ok(Exit::OK);
     }
-    let mut signals = ServerSignals::listen(reporter)?;
+    let mut signals = Signals::listen()?;
+    signals.stay_at_hup_without_terminal(reporter);
     let budget =
         connection_budget(raise_file_limit(), args.limits.max_connections, args.operation.metrics.is_some())?;
     let mut builder = builder.max_connections(budget.clients).max_http_connections(budget.http);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::{ChainLink, QueueEntry, WaitChain};
+use zoolock::{QueueEntry, WaitChain};
 
 use crate::args::WhyArgs;
 use crate::base::exit::{Exit, Failure};
@@ -11,7 +11,7 @@ use crate::plan::{ConnectionSettings, Context};
 use crate::render::deadlock::{format_ending, format_since};
 use crate::render::remedy::{Remedy, quoted_name};
 use crate::render::status::describe_contender;
-use crate::render::text::{TextStyle, describe_role, format_json, lock_name, print, wrap_text};
+use crate::render::text::{TextStyle, and_more, describe_role, format_json, lock_name, print, wrap_text};
 use crate::service::connect::{connect_and_request, learn_server_clock};
 use crate::verbs::missing_lock::{MissingLock, note_free_locally};
 
@@ -83,7 +83,7 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
         line(&format!(
             "{subject}{how} {}{}{}",
             describe_contender(&link.holds.entry),
-            other_holders(link),
+            and_more(link.beside),
             format_since(&link.holds)
         ));
         if let Some(wants) = &link.waits_for {
@@ -168,11 +168,4 @@ fn ends_in_cycle(why: &WaitChain) -> bool {
 
 fn describe_relation(place: &QueueEntry) -> &'static str {
     if place.granted { "held by" } else { "requested earlier by" }
-}
-
-fn other_holders(link: &ChainLink) -> String {
-    match link.beside {
-        0 => String::new(),
-        others => format!(" and {others} more"),
-    }
 }

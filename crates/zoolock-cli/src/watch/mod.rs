@@ -18,8 +18,8 @@ use crate::args::{ColorWhen, WatchArgs};
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::Signals;
-use crate::plan::{ConnectionSettings, Context};
-use crate::render::text::{TextStyle, print};
+use crate::plan::Context;
+use crate::render::text::{TextStyle, format_json_line, print};
 use crate::run::acquire::interruption_failure;
 use crate::service::connect::{close_quickly, connect};
 
@@ -32,46 +32,35 @@ const SEARCHED_EVENTS: usize = 20;
 const OUTPUT_CHECK: Duration = Duration::from_millis(250);
 
 impl WatchArgs {
-    /// Runs `zoolock watch`.
+    /// Prints changes until a signal ends `watch`, or until standard output is closed.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let service = context.connection_for(&self.name)?;
         let Context { global, reporter } = context;
-        watch(&service, &self.name, global.json, global.color, reporter).await
+        let mut signals = Signals::listen()?;
+        let zoolock = tokio::select! {
+            biased;
+            signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
+            connected = connect(&service, reporter) => connected?,
+        };
+        let path = LockPath::parse(&self.name, &service.root)?.to_string();
+        let mut watching = QueueWatch {
+            reporter,
+            zoolock: zoolock.clone(),
+            queue: Queue::watched(zoolock.mutex(&path).poller(usize::MAX).with_holder_rereads()),
+            path,
+            warnings: Vec::new(),
+            json: global.json,
+            color: global.color,
+        };
+        let outcome = tokio::select! {
+            biased;
+            signal = signals.next_end_signal() => Ok(Exit::after_signal(signal)),
+            () = wait_for_closed_output() => Ok(Exit::OK),
+            outcome = watching.run() => outcome,
+        };
+        close_quickly(zoolock).await;
+        outcome
     }
-}
-
-/// Prints changes until a signal ends `watch`, or until standard output is closed.
-async fn watch(
-    service: &ConnectionSettings,
-    name: &str,
-    json: bool,
-    color: ColorWhen,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let zoolock = tokio::select! {
-        biased;
-        signal = signals.next_end_signal() => return Err(interruption_failure(signal, "connecting")),
-        connected = connect(service, reporter) => connected?,
-    };
-    let path = LockPath::parse(name, &service.root)?.to_string();
-    let mut watching = QueueWatch {
-        reporter,
-        zoolock: zoolock.clone(),
-        queue: Queue::watched(zoolock.mutex(&path).poller(usize::MAX).with_holder_rereads()),
-        path,
-        warnings: Vec::new(),
-        json,
-        color,
-    };
-    let outcome = tokio::select! {
-        biased;
-        signal = signals.next_end_signal() => Ok(Exit::after_signal(signal)),
-        () = wait_for_closed_output() => Ok(Exit::OK),
-        outcome = watching.run() => outcome,
-    };
-    close_quickly(zoolock).await;
-    outcome
 }
 
 struct QueueWatch<'a> {
@@ -132,8 +121,7 @@ impl QueueWatch<'_> {
         events.into_iter().rfind(|event| event.event == "broken" && event.token.as_ref() == Some(token))
     }
 
-    async fn print(&self, mut diffs: Vec<Diff>) -> Result<(), Failure> {
-        diffs.retain(|diff| line::EVENTS.contains(&diff.event));
+    async fn print(&self, diffs: Vec<Diff>) -> Result<(), Failure> {
         if diffs.is_empty() {
             return Ok(());
         }
@@ -147,7 +135,7 @@ impl QueueWatch<'_> {
         let printed = run_on_thread("zoolock-print", move || {
             let style = TextStyle::of_stdout(color);
             let line = |event: &WatchEvent| {
-                if json { line::format_json(event) } else { line::format_text(event, &style) }
+                if json { format_json_line(event) } else { line::format_text(event, &style) }
             };
             print(&events.iter().map(line).collect::<String>())
         });

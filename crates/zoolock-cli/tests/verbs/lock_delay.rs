@@ -74,7 +74,7 @@ fn waiting_line_names_the_delay() {
 on_both_servers!(delay_follows_a_crash, |zookeeper| async move {
     let (sandbox, connect) = (Sandbox::new(), zookeeper.connect_string());
     let run = |flags: &[&'static str], script: &'static str| {
-        let session = ["run", "--connect", &connect, "--session-timeout", "2s"];
+        let session = ["run", "--connect", &connect, "--session-timeout", "6s"];
         let line = [&session[..], flags, &["x", "--", "sh", "-c", script]].concat();
         sandbox.start(&line)
     };
@@ -82,6 +82,6 @@ on_both_servers!(delay_follows_a_crash, |zookeeper| async move {
     sandbox.wait_for_file("started");
     crashed.signal(Signal::KILL);
     let killed = Instant::now();
-    assert_eq!(run(&["--timeout", "90s", "--lock-delay", "6s"], "true").wait().code(), Some(0));
-    assert!(killed.elapsed() > Duration::from_secs(6), "{:?}", killed.elapsed());
+    assert_eq!(run(&["--timeout", "90s", "--lock-delay", "10s"], "true").wait().code(), Some(0));
+    assert!(killed.elapsed() > Duration::from_secs(10), "{:?}", killed.elapsed());
 });

@@ -232,10 +232,13 @@ fn reaper_waits_for_orders_that_had_no_room() {
     let (socket, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
     let mut reaper =
-        sandbox.zoolock(["reap", "--grace", "30000"]).stdin(theirs).spawn().expect("zoolock starts");
+        sandbox.zoolock(["reap", "--grace", "30s"]).stdin(theirs).spawn().expect("zoolock starts");
     let pid = reaper.id().to_string();
     let send = |order: &str| socket_send(&socket, order.as_bytes(), SendFlags::DONTWAIT);
-    let lease = || (zoolock_client::session_time().0 + 60_000_000_000).to_string();
+    let until = |order: &str| {
+        let end = Duration::from_nanos(zoolock_client::session_time().0) + Duration::from_secs(60);
+        format!(r#"{{"{order}":{{"secs":{},"nanos":0}}}}"#, end.as_secs())
+    };
     let input = File::open("/dev/null").expect("it exists");
     let line = "sh\0-c\0trap 'exit 3' TERM; : > ready; while :; do sleep 0.01; done\0";
     std::fs::write(sandbox.path("line"), line).expect("writable");
@@ -244,8 +247,7 @@ fn reaper_waits_for_orders_that_had_no_room() {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    let start = format!("start {}", lease());
-    sendmsg(&socket, &[IoSlice::new(start.as_bytes())], &mut control, SendFlags::empty())
+    sendmsg(&socket, &[IoSlice::new(until("Start").as_bytes())], &mut control, SendFlags::empty())
         .expect("the reaper reads");
     let report = || {
         let mut buffer = [0; 64];
@@ -253,16 +255,16 @@ fn reaper_waits_for_orders_that_had_no_room() {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
     let started = report();
-    assert!(started.starts_with("started "), "{started}");
+    assert!(started.starts_with("{\"Started\":"), "{started}");
     wait_until("the command runs", || sandbox.path("ready").exists());
 
     signal(&pid, Signal::STOP);
-    while send("lease 1").is_ok() {}
+    while send(r#"{"Lease":{"secs":0,"nanos":1}}"#).is_ok() {}
     signal(&pid, Signal::CONT);
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     wait_until("the reaper waits", || state().contains("(lock-reaper) S"));
-    for order in [&format!("lease {}", lease()), "terminate"] {
-        send(order).expect("the socket has room");
+    for order in [until("Lease"), r#""Terminate""#.to_owned()] {
+        send(&order).expect("the socket has room");
     }
 
     let has_ended = AtomicBool::new(false);
@@ -270,16 +272,17 @@ fn reaper_waits_for_orders_that_had_no_room() {
         // Orders that keep coming must not keep the reaper from its other work.
         scope.spawn(|| {
             while !has_ended.load(Ordering::Acquire) {
-                let _ = send(&format!("lease {}", lease()));
+                let _ = send(&until("Lease"));
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        assert_eq!((report(), report()), ("term-sent".to_owned(), "ended 3".to_owned()));
+        assert_eq!(report(), r#""TermSent""#);
+        assert_eq!(report(), r#"{"Ended":{"Code":3}}"#);
         has_ended.store(true, Ordering::Release);
     });
-    send("finish group").expect("the socket has room");
-    assert_eq!(report(), "all-ended");
-    send("dismiss").expect("the socket has room");
+    send(r#"{"Finish":"Group"}"#).expect("the socket has room");
+    assert_eq!(report(), r#""AllEnded""#);
+    send(r#""Dismiss""#).expect("the socket has room");
     assert!(reaper.wait().expect("the reaper ends").success());
 }
 

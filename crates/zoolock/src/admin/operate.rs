@@ -37,16 +37,6 @@ struct TicketTarget {
     upgrades: Vec<String>,
 }
 
-/// The way to ask a contender to release the lock.
-enum RevokeRequest {
-    /// Write this text to the contender's znode.
-    Write(Vec<u8>),
-    /// The contender has been asked already.
-    AlreadyAsked,
-    /// The contender cannot be asked, for this reason.
-    Impossible(&'static str),
-}
-
 impl Lock {
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Error> {
         let zk = self.context.zk().await?;
@@ -59,8 +49,8 @@ impl Lock {
         for _ in 0..MAX_ATTEMPTS {
             let found = self.find_ticket_target(&zk, &directory, ticket).await?;
             let request = match revoke_request(&found) {
-                RevokeRequest::Write(request) => request,
-                RevokeRequest::AlreadyAsked => {
+                Ok(Some(request)) => request,
+                Ok(None) => {
                     // Records a repeated request only if it has a reason, because the first request is recorded
                     // already, with its time.
                     if self.context.client_info().note.is_some() {
@@ -68,9 +58,7 @@ impl Lock {
                     }
                     return Ok(());
                 }
-                RevokeRequest::Impossible(reason) => {
-                    return Err(self.not_revocable(ticket, &found.contender, reason));
-                }
+                Err(reason) => return Err(self.not_revocable(ticket, &found.contender, reason)),
             };
             let path = found.contender.path(&directory);
             match zk.write(&path, &request, Some(found.stat.version)).await {
@@ -318,23 +306,22 @@ impl TicketTarget {
     }
 }
 
-/// Returns the way to ask the contender for a release. Nothing is written if the contender's client
-/// library would not read the data as a request.
-fn revoke_request(found: &TicketTarget) -> RevokeRequest {
+/// Returns the text to write to the contender's znode to ask for a release; `None` if the contender was asked already.
+///
+/// # Errors
+/// The reason why the contender cannot be asked: its client library would not read the data as a request.
+fn revoke_request(found: &TicketTarget) -> Result<Option<Vec<u8>>, &'static str> {
     // zoolock's contenders have zoolock's data format in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
         // Another write would hide the time of the first request.
-        if data.revoked {
-            return RevokeRequest::AlreadyAsked;
-        }
-        return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
+        return Ok((!data.revoked).then(|| NodeData { revoked: true, ..data }.encode()));
     }
     if data::parse_flags(&found.data).revoked {
-        return RevokeRequest::AlreadyAsked;
+        return Ok(None);
     }
     match entry::unrevocable_reason(&found.contender, &found.data) {
-        Some(reason) => RevokeRequest::Impossible(reason),
+        Some(reason) => Err(reason),
         // Only clients of Curator are left.
-        None => RevokeRequest::Write(REVOCATIONS[1].to_vec()),
+        None => Ok(Some(REVOCATIONS[1].to_vec())),
     }
 }

@@ -31,7 +31,7 @@ use crate::lock::acquire_errors::occupied_message;
 use crate::lock::context::Context;
 use crate::zk::session::{ZkError, ZnodeStat};
 use grant_time::GrantFacts;
-use holders::{ContenderRead, HoldersAndWaiters};
+use holders::ContenderRead;
 
 /// The holders and the waiters of one lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -443,7 +443,7 @@ async fn describe(
         (Some(first), Some(foreign)) => Some(naming::layout_conflict_message(first, foreign.layout)),
         _ => naming::find_clash_message(&names),
     };
-    let HoldersAndWaiters { holders, waiters } = holders::separate_holders(readings, &names, permits);
+    let (holders, waiters) = holders::separate_holders(readings, &names, permits);
     let entry =
         |reading: ContenderRead| entry::describe_contender(&reading.contender, reading.read, view.epoch);
     let facts = GrantFacts::new(marker, record_ms, last_change, &holders);

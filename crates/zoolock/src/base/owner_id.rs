@@ -3,7 +3,6 @@
 //! An owner is one job, which may hold several locks and wait for others. The caller may name the owner. Otherwise the
 //! owner is the tokio task that acquires, or the thread outside of a task.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,17 +59,12 @@ impl OwnerIds {
         if let Some(owner) = owner {
             return OwnerId { owner: Some(owner.as_ref().into()), task: None };
         }
-        // Writes the name to a buffer first, so that there is one allocation of the right size.
-        let (client, mut text) = (&self.client, [0; LONGEST]);
-        let mut rest = &mut text[..];
-        let written = match (mode, tokio::task::try_id()) {
-            (OwnerMode::SharedHold(number), _) => write!(rest, "{client}-p{number}"),
-            (_, Some(task)) => write!(rest, "{client}-{task}"),
-            (_, None) => write!(rest, "{client}-t{}", thread_number()),
+        let client = &self.client;
+        let text = match (mode, tokio::task::try_id()) {
+            (OwnerMode::SharedHold(number), _) => format!("{client}-p{number}"),
+            (_, Some(task)) => format!("{client}-{task}"),
+            (_, None) => format!("{client}-t{}", thread_number()),
         };
-        written.expect("the name fits into the buffer");
-        let length = LONGEST - rest.len();
-        let text = std::str::from_utf8(&text[..length]).expect("the name is ASCII");
         OwnerId { owner: None, task: Some(text.into()) }
     }
 }

@@ -25,9 +25,6 @@ pub struct Diff {
     /// - `unseen`: other contenders came and left between two reads.
     /// - `asked`: the contender was asked to release the lock.
     /// - `unreachable`: the lock cannot be read any more. `back`: it can be read again.
-    /// - `changed`: the data of the contender changed.
-    /// - `moved`: the queue position of the contender has changed, and no other change explains this.
-    /// - `details`: something else in the snapshot changed.
     pub event: &'static str,
     /// Path of the lock directory.
     #[serde(rename = "path")]
@@ -51,20 +48,6 @@ pub struct Diff {
     pub count: Option<u32>,
     /// The reason, for `unreachable`.
     pub message: Option<String>,
-    /// New position of the contender; `None` if it has left.
-    #[serde(skip)]
-    position: Option<Position>,
-    /// The snapshot without its contenders, for `details`.
-    #[serde(skip)]
-    details: Option<Box<Snapshot>>,
-}
-
-/// The position of a contender in a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Position {
-    holds: bool,
-    /// Index of the contender among the holders, or among the waiters.
-    index: usize,
 }
 
 impl Diff {
@@ -75,29 +58,6 @@ impl Diff {
 
     fn of(event: &'static str, entry: &Entry, lock: &Snapshot, now: ReadEnd) -> Diff {
         Diff { contender: Some(entry.clone()), ..Diff::new(event, lock, now) }
-    }
-
-    /// Applies the change to a snapshot. All diffs since a read, applied in their order, turn the
-    /// snapshot of that read into the snapshot of the last read.
-    pub fn apply(&self, lock: &mut Snapshot) {
-        let mut holders: Vec<Entry> =
-            lock.holder.take().into_iter().chain(std::mem::take(&mut lock.beside)).collect();
-        let mut waiters = std::mem::take(&mut lock.waiters);
-        if let Some(details) = &self.details {
-            lock.clone_from(details);
-        }
-        if let Some(entry) = &self.contender {
-            holders.retain(|other| key(other) != key(entry));
-            waiters.retain(|other| key(other) != key(entry));
-            if let Some(Position { holds, index }) = self.position {
-                let list = if holds { &mut holders } else { &mut waiters };
-                list.insert(index.min(list.len()), entry.clone());
-            }
-        }
-        let mut holders = holders.into_iter();
-        lock.holder = holders.next();
-        lock.beside = holders.collect();
-        lock.waiters = waiters;
     }
 }
 
@@ -155,8 +115,6 @@ struct Since {
 struct KnownContender<'a> {
     entry: &'a Entry,
     times: Times,
-    /// Set if the contender was among the holders of that read.
-    holds: bool,
 }
 
 /// Znode and token of a contender. The token distinguishes a later znode of the same name.
@@ -201,11 +159,8 @@ impl Tracker {
         }
         let before = std::mem::replace(&mut self.lock, lock);
         let lock = &self.lock;
-        let held_before = before.holders().count();
-        let known = before.queue().zip(std::mem::take(&mut self.times)).enumerate();
-        let mut known: Vec<KnownContender<'_>> = known
-            .map(|(at, (entry, times))| KnownContender { entry, times, holds: at < held_before })
-            .collect();
+        let known = before.queue().zip(std::mem::take(&mut self.times));
+        let mut known: Vec<_> = known.map(|(entry, times)| KnownContender { entry, times }).collect();
         let mut diffs = Vec::new();
         if last_read == LastRead::Failed {
             diffs.push(Diff::new("back", lock, now));
@@ -231,10 +186,6 @@ impl Tracker {
         let (arrivals, times) = arrival_diffs(&known, lock, is_first, now);
         diffs.extend(arrivals);
         self.times = times;
-        let details = without_contenders(lock.clone());
-        if details != without_contenders(before) {
-            diffs.push(Diff { details: Some(Box::new(details)), ..Diff::new("details", lock, now) });
-        }
         diffs
     }
 }
@@ -305,54 +256,32 @@ fn arrival_diffs(
     let (mut diffs, mut all_times) = (Vec::new(), Vec::new());
     let by_key: HashMap<Key<'_>, &KnownContender<'_>> =
         known.iter().map(|known| (key(known.entry), known)).collect();
-    // The waiters and the holders, as in a snapshot to which all diffs so far were applied.
-    let mut lists = [false, true].map(|holds| {
-        known.iter().filter(|known| known.holds == holds).map(|known| key(known.entry)).collect::<Vec<_>>()
-    });
     let holders = lock.holders().count();
     for (at, entry) in lock.queue().enumerate() {
         let holds = at < holders;
-        let index = if holds { at } else { at - holders };
         let known = by_key.get(&key(entry)).copied();
-        let is_in_place = lists[usize::from(holds)].get(index) == Some(&key(entry));
-        if !is_in_place {
-            if known.is_some() {
-                lists.iter_mut().for_each(|list| list.retain(|other| *other != key(entry)));
-            }
-            lists[usize::from(holds)].insert(index, key(entry));
-        }
         let begins = Since { at: now.at, at_least: is_first };
         let held_since = known.and_then(|known| known.times.holds);
         let arrived = known.map_or(begins, |known| known.times.arrived);
         // A contender that has held counts as a holder until it leaves, because after a resize a semaphore
         // may have fewer permits than are held.
         all_times.push(Times { arrived, holds: held_since.or_else(|| holds.then_some(begins)) });
-        let is_asked = entry.revoked && known.is_some_and(|known| !known.entry.revoked);
-        let position = Some(Position { holds, index });
-        let asked = Diff { position, ..Diff::of("asked", entry, lock, now) };
         let event = match (known, holds) {
-            (None, true) if is_first => "holds",
-            (None, false) if is_first => "waits",
-            (None, false) => "queued",
-            (_, true) if held_since.is_none() => "granted",
-            _ if !is_in_place => "moved",
-            _ if is_asked => {
-                diffs.push(asked);
-                continue;
-            }
-            (Some(known), _) if known.entry != entry => "changed",
-            _ => continue,
+            (None, true) if is_first => Some("holds"),
+            (None, false) if is_first => Some("waits"),
+            (None, false) => Some("queued"),
+            (_, true) if held_since.is_none() => Some("granted"),
+            _ => None,
         };
-        let waited = known.filter(|_| event == "granted").map(|known| known.times.arrived);
-        diffs.push(Diff {
-            place: (known.is_none() && !holds).then_some(index + 1),
+        let waited = known.map(|known| known.times.arrived);
+        diffs.extend(event.map(|event| Diff {
+            place: (known.is_none() && !holds).then(|| at - holders + 1),
             waited_ms: waited.map(|since| since.until(now)),
             at_least: waited.is_some_and(|since| since.at_least),
-            position,
             ..Diff::of(event, entry, lock, now)
-        });
-        if is_asked {
-            diffs.push(asked);
+        }));
+        if entry.revoked && known.is_some_and(|known| !known.entry.revoked) {
+            diffs.push(Diff::of("asked", entry, lock, now));
         }
     }
     (diffs, all_times)
@@ -414,10 +343,6 @@ fn last_departure(lock: &Snapshot) -> Option<(&'static str, u32)> {
         "clean" => Some(("released", number)),
         how => Some((how, number)),
     }
-}
-
-fn without_contenders(lock: Snapshot) -> Snapshot {
-    Snapshot { holder: None, beside: Vec::new(), waiters: Vec::new(), ..lock }
 }
 
 fn ms(duration: Duration) -> u64 {

@@ -57,17 +57,6 @@ pub(super) fn render_time(ms: u64) -> Markup {
     html! { time datetime=[format_iso(ms)] title=[format_iso(ms)] { (time_of_day(ms)) } }
 }
 
-/// Formats a rate per second, with one decimal below 10.
-pub(super) fn format_rate(rate: Option<f64>) -> String {
-    match rate {
-        None => "–".to_owned(),
-        Some(0.0) => "0".to_owned(),
-        Some(rate) if rate < 0.1 => "< 0.1".to_owned(),
-        Some(rate) if rate < 10.0 => format!("{rate:.1}"),
-        Some(rate) => format!("{rate:.0}"),
-    }
-}
-
 /// Formats a number with narrow spaces between groups of three digits, which people of all languages understand.
 pub(super) fn format_count(number: usize) -> String {
     let digits = number.to_string();
@@ -294,9 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_counts_are_formatted() {
-        let rates = [None, Some(0.0), Some(0.017), Some(1.25), Some(123.4)];
-        assert_eq!(rates.map(format_rate), ["–", "0", "< 0.1", "1.2", "123"]);
+    fn counts_are_formatted() {
         assert_eq!(
             [0, 999, 1_000, 1_234_567].map(format_count),
             ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]

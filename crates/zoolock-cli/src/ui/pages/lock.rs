@@ -15,8 +15,9 @@ use super::elements::{
     number_cell, percent_encode, render_age, render_asked, render_failure, render_held, render_recorded_end,
     render_remedy, render_time,
 };
-use super::locks::{format_read_time, render_deadlock};
+use super::locks::render_deadlock;
 use super::{Page, message_page, pictures};
+use crate::base::duration::format_duration;
 use crate::base::reporter::escape_unprintable;
 use crate::observe::longest_holder;
 use crate::plan::ConnectionSettings;
@@ -313,7 +314,7 @@ fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
                 (Some(permits), None) => div { dt { "Permits" } dd { (at_least) (held) " of " (permits) } },
                 (None, _) => {}
             }
-            div { dt { "Read" } dd { (render_time(seen.begun_ms)) " in " (format_read_time(seen.cost)) } }
+            div { dt { "Read" } dd { (render_time(seen.begun_ms)) " in " (format_duration(seen.cost)) } }
         }
     }
 }

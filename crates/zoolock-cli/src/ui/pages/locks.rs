@@ -11,13 +11,15 @@ use zoolock::Deadlock;
 
 use super::Page;
 use super::elements::{
-    PageSlice, capitalize, cell, describe_entry, describe_free, format_count, format_counted, format_rate,
-    host, lock_href, number_cell, percent_encode, render_age, render_asked, render_bad_end, render_count,
+    PageSlice, capitalize, cell, describe_entry, describe_free, format_count, format_counted, host,
+    lock_href, number_cell, percent_encode, render_age, render_asked, render_bad_end, render_count,
     render_failure, render_held, render_time,
 };
 use crate::args::ListOrder;
+use crate::base::duration::format_duration;
 use crate::base::reporter::escape_unprintable;
 use crate::observe::{ListedLock, arrange, has_text, longest_holder, longest_wait};
+use crate::render::columns::format_rate;
 use crate::render::deadlock::{circle, describe_deadlock, describe_others, is_certain};
 use crate::render::text::lock_name;
 use crate::ui::Site;
@@ -126,7 +128,7 @@ pub(super) fn outage_prefix(overview: &Overview) -> &'static str {
 pub(super) fn render_read_time(overview: &Overview) -> Markup {
     html! {
         p.quiet.asof {
-            "Read at " (render_time(overview.seen_ms)) " in " (format_read_time(overview.cost)) "."
+            "Read at " (render_time(overview.seen_ms)) " in " (format_duration(overview.cost)) "."
         }
         @if let Some(failure) = &overview.trouble {
             p.alert.bad role="alert" {
@@ -174,14 +176,6 @@ pub(super) fn render_deadlock(number: usize, deadlock: &Deadlock, root: &str) ->
         @if !is_certain(deadlock) {
             " · through sessions of other client libraries, so it may not exist"
         }
-    }
-}
-
-pub(super) fn format_read_time(cost: Duration) -> String {
-    match cost.as_millis() {
-        0 => "less than 1 ms".to_owned(),
-        ms @ 1..1_000 => format!("{ms} ms"),
-        ms => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
     }
 }
 

@@ -5,6 +5,7 @@ use zoolock::{Entry, Snapshot};
 
 use super::elements::{describe_entry, describe_free, format_count, format_counted, short_title};
 use crate::base::reporter::escape_unprintable;
+use crate::render::columns::{cut_end, wrap};
 use crate::render::text::describe_role;
 
 /// Maximum number of holders and of waiters in the picture of a queue.
@@ -111,7 +112,7 @@ fn draw_semaphore(lock: &Snapshot, holders: &[&Entry], hidden: usize, height: us
                 @for (at, holder) in holders.iter().enumerate() {
                     text.host x="0" y=(line(at)) {
                         title { (describe_entry(holder)) ", " (describe_role(holder)) @if holder.revoked { ", asked to release" } }
-                        (cut(&format!("{} × {}", holder.weight, short_title(holder)), LETTERS + 4))
+                        (cut_end(&format!("{} × {}", holder.weight, short_title(holder)), LETTERS + 4))
                     }
                 }
                 @if hidden > 0 { text.host x="0" y=(line(holders.len())) { "and " (format_count(hidden)) " more holders" } }
@@ -132,8 +133,8 @@ fn draw_contender(x: usize, y: usize, entry: &Entry, class: &str, word: &str) ->
             }
             // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
-                text.name x="0" y="37" { (cut(&short_title(entry), LETTERS)) }
-                text.host x="0" y="53" { (cut(&host, LETTERS + 4)) }
+                text.name x="0" y="37" { (cut_end(&short_title(entry), LETTERS)) }
+                text.host x="0" y="53" { (cut_end(&host, LETTERS + 4)) }
             }
         }
     }
@@ -145,35 +146,6 @@ fn arrow(x: usize, y: usize) -> Markup {
     html! {
         path.arrow d={ "M" (from) " " (y) "H" (to) "m6 -5l-6 5l6 5" } fill="none" {}
     }
-}
-
-/// Cuts `text` at its end, if it has more than `letters` characters. `…` marks the cut.
-fn cut(text: &str, letters: usize) -> String {
-    if text.chars().nth(letters).is_none() {
-        return text.to_owned();
-    }
-    text.chars().take(letters - 1).chain(['…']).collect()
-}
-
-/// Wraps `text` between words into at most `lines` lines of at most `letters` characters. Splits a longer word, and cuts
-/// the last line if more text follows.
-fn wrap(text: &str, letters: usize, lines: usize) -> Vec<String> {
-    let mut wrapped = Vec::new();
-    let mut rest = text.trim();
-    while wrapped.len() + 1 < lines && rest.chars().nth(letters).is_some() {
-        // A space directly after the line may also end it.
-        let end = rest.char_indices().nth(letters + 1).map_or(rest.len(), |(end, _)| end);
-        let (line, after) = match rest[..end].rfind(' ') {
-            Some(space) => (&rest[..space], &rest[space + 1..]),
-            None => rest.split_at(rest.char_indices().nth(letters).map_or(rest.len(), |(end, _)| end)),
-        };
-        wrapped.push(line.to_owned());
-        rest = after.trim_start();
-    }
-    if !rest.is_empty() {
-        wrapped.push(cut(rest, letters));
-    }
-    wrapped
 }
 
 #[cfg(test)]
@@ -224,20 +196,5 @@ mod tests {
         lock.unread.push("leases".to_owned());
         let text = queue(&lock).into_string();
         assert!(text.contains(">no holder in the part<") && !text.contains(">free<"), "{text}");
-    }
-
-    #[test]
-    fn text_is_wrapped_between_words() {
-        assert_eq!(wrap("db-7 pid 4211 (billing): move", 13, 3), ["db-7 pid 4211", "(billing):", "move"]);
-        assert_eq!(wrap("db-7 pid 4211 (billing): move", 13, 2), ["db-7 pid 4211", "(billing): m…"]);
-        assert_eq!(
-            (wrap("prüfungen", 3, 3), wrap("", 3, 3)),
-            (["prü", "fun", "gen"].map(str::to_owned).to_vec(), vec![])
-        );
-    }
-
-    #[test]
-    fn long_name_is_cut_between_letters() {
-        assert_eq!((cut("prüfung", 7), cut("prüfung", 4)), ("prüfung".to_owned(), "prü…".to_owned()));
     }
 }

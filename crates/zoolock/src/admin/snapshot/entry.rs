@@ -65,11 +65,11 @@ pub(crate) fn describe_contender(
         identifier: foreign.identifier,
         owner,
         owner_kind,
-        persistent: read.as_ref().is_some_and(|(_, stat)| !is_session(stat.owner)),
+        persistent: read.as_ref().is_some_and(|(_, stat)| !stat.owner.is_session()),
         reader_id: data.as_ref().and_then(|d| d.reader_id.clone()),
         unrevocable,
         is_superseded: false,
-        session: session.filter(|session| is_session(*session)).map(pseudonym),
+        session: session.filter(|session| session.is_session()).map(pseudonym),
         id: data.map(|d| d.id),
     }
 }
@@ -106,19 +106,11 @@ fn owner_and_kind(data: &Option<NodeData>, session: Option<SessionId>) -> (Optio
         return (Some(task), "task");
     }
     match session {
-        Some(session) if is_session(session) => {
+        Some(session) if session.is_session() => {
             (Some(format!("session-{:016x}", pseudonym(session))), "session")
         }
         _ => (None, "unknown"),
     }
-}
-
-/// Returns whether the `ephemeralOwner` of a znode is a session. ZooKeeper marks containers and TTL znodes in the same
-/// field.
-pub(super) fn is_session(SessionId(owner): SessionId) -> bool {
-    const CONTAINER: i64 = i64::MIN;
-    const TTL: i64 = 0xff_i64 << 56;
-    owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
 }
 
 /// Returns a pseudonym for a session. The session id itself must not be shown, because a client

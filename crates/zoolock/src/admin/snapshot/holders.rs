@@ -26,12 +26,6 @@ impl ContenderRead {
     }
 }
 
-/// The contenders of a lock. Each list is in queue order.
-pub(super) struct HoldersAndWaiters {
-    pub(super) holders: Vec<ContenderRead>,
-    pub(super) waiters: Vec<ContenderRead>,
-}
-
 /// Maximum queue index up to which contenders are read to find the writer's znode of an upgraded
 /// reader. Further back, that znode is counted as a waiter although its owner holds.
 const MAX_UPGRADE_DISTANCE: usize = 16;
@@ -69,18 +63,14 @@ pub(super) fn indexes_to_read(
     readings.iter().enumerate().filter_map(is_needed).collect()
 }
 
-/// Separates the holders from the waiters. `queue`: the names of all contenders; `permits`: the size of a
+/// Returns the holders and the waiters, both in queue order. `queue`: the names of all contenders; `permits`: the size of a
 /// semaphore.
 pub(super) fn separate_holders(
     readings: Vec<ContenderRead>,
     queue: &[Name],
     permits: Option<u32>,
-) -> HoldersAndWaiters {
+) -> (Vec<ContenderRead>, Vec<ContenderRead>) {
     let upgrades = |at: usize| readings.get(at).is_some_and(ContenderRead::is_upgrade_writer);
-    let holds = zoolock_core::queue::which_hold(queue, upgrades, permits);
-    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-    for (reading, holds) in readings.into_iter().zip(holds) {
-        if holds { holders.push(reading) } else { waiters.push(reading) }
-    }
-    HoldersAndWaiters { holders, waiters }
+    let mut holds = zoolock_core::queue::which_hold(queue, upgrades, permits).into_iter();
+    readings.into_iter().partition(|_| holds.next() == Some(true))
 }

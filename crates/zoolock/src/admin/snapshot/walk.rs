@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use zoolock_core::layout::KAZOO_GUARD;
 use zoolock_core::names::Family;
 
-use super::{Snapshot, SnapshotOptions, describe, entry};
+use super::{Snapshot, SnapshotOptions, describe};
 use crate::base::error::Error;
 use crate::base::path::{AUDIT, LockPath};
 use crate::engine::gather::{LockDirectory, is_denied};
@@ -94,7 +94,7 @@ async fn read_path(
         // does not fail because of them. The list leaves out ephemeral znodes. They have no
         // children, so they cannot be lock directories.
         Err(error) if is_denied(&error) && !is_start => match reader.exists(path.as_str()).await {
-            Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(FoundLock::default()),
+            Ok(Some(stat)) if stat.owner.is_session() => return Ok(FoundLock::default()),
             _ => LockDirectory::hidden(path.clone()),
         },
         Err(error) => return Err(view.request_error(&path, error)),

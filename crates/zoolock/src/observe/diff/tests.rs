@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -45,11 +47,6 @@ fn held(holders: usize, names: &[(&'static str, u32)]) -> Snapshot {
     lock(holders, names.iter().map(contender).collect())
 }
 
-/// Returns whether `zoolock watch` prints the diff.
-fn is_printed(diff: &Diff) -> bool {
-    !["changed", "moved", "details"].contains(&diff.event)
-}
-
 /// Returns the diffs of each of these reads, which are a second apart. A diff is shown as its event, with a sequence
 /// number or a count.
 fn events(reads: &[Snapshot]) -> Vec<Vec<String>> {
@@ -67,7 +64,7 @@ fn events_in<'a>(reads: impl IntoIterator<Item = (&'a Snapshot, i64)>) -> Vec<Ve
             None => format!("{} {}", diff.event, diff.count.expect("a count")),
         };
         let diffs = tracker.update(read.clone(), Some(created), now).into_iter();
-        events.push(diffs.filter(is_printed).map(name).collect());
+        events.push(diffs.map(name).collect());
     }
     events
 }
@@ -195,7 +192,7 @@ fn outage_is_reported_once() {
     assert_eq!(tracker.record_failed_read("no answer", now).map(|diff| diff.event), Some("unreachable"));
     assert!(tracker.record_failed_read("no answer", now).is_none());
     let diffs = tracker.update(queue(&[1, 2]), Some(1), now);
-    let events: Vec<_> = diffs.iter().filter(|diff| is_printed(diff)).map(|diff| diff.event).collect();
+    let events: Vec<_> = diffs.iter().map(|diff| diff.event).collect();
     assert_eq!(events, ["back", "waits"]);
     assert!(tracker.update(queue(&[1, 2]), Some(1), now).is_empty());
 }
@@ -222,16 +219,26 @@ fn read() -> impl Strategy<Value = (Snapshot, Option<i64>)> {
 }
 
 proptest! {
-    /// The diffs of all reads so far turn an unused lock into the last read.
+    /// The diffs of all reads so far tell which contenders the last read has.
     #[test]
-    fn diffs_lead_to_last_read(reads in vec((read(), any::<bool>()), 1..8)) {
+    fn diffs_tell_who_is_in_the_queue(reads in vec((read(), any::<bool>()), 1..8)) {
         let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
-        let mut folded = Snapshot::unused(PATH.to_owned());
+        let mut told = BTreeSet::new();
         for ((read, created), is_outage) in reads {
-            let lost = is_outage.then(|| tracker.record_failed_read("no answer", now)).flatten();
-            let diffs = tracker.update(read.clone(), created, now);
-            lost.iter().chain(&diffs).for_each(|diff| diff.apply(&mut folded));
-            prop_assert_eq!(&folded, &read);
+            if is_outage {
+                tracker.record_failed_read("no answer", now);
+            }
+            for Diff { event, contender, .. } in tracker.update(read.clone(), created, now) {
+                match (event, contender) {
+                    ("holds" | "waits" | "queued" | "granted", Some(entry)) => told.insert(entry.node),
+                    ("released" | "panicked" | "crashed" | "broken" | "gone" | "left", Some(entry)) => {
+                        told.remove(&entry.node)
+                    }
+                    _ => continue,
+                };
+            }
+            let present: BTreeSet<String> = read.queue().map(|entry| entry.node.clone()).collect();
+            prop_assert_eq!(&told, &present);
             prop_assert_eq!(tracker.lock(), &read);
         }
     }
