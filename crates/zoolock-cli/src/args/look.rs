@@ -13,7 +13,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const LS_HELP: &str = "\
-HELD is the time of the server's clock. To read that clock, ls creates a znode below --root and deletes it; without this \
+HELD is the time since the grant, by the server's clock. To read that clock, ls creates a znode below --root and deletes it; without this \
 permission, HELD uses the clock of this machine. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
 holder, so a clock that is wrong shows a wrong time.";
 
@@ -73,16 +73,15 @@ pub(crate) struct HistoryArgs {
     /// Show only the events of this lock: a name below --root, or an absolute path
     pub(crate) name: Option<String>,
 
-    /// Show at most this number of events, the last ones
+    /// Show at most this number of events, the last ones [default: 50; with --since, all]
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 50,
         value_parser = at_least_one::<usize>("must be at least 1; the default is 50")
     )]
-    pub(crate) last: usize,
+    pub(crate) last: Option<usize>,
 
-    /// Show only the events of this time until now, such as 1h or 2d
+    /// Show only the events of the last TIME, such as 1h or 2d, and those without a known time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) since: Option<Duration>,
 }
@@ -114,7 +113,7 @@ The key ? lists the keys. Enter shows the queue of a lock. w shows why a lock is
 and 4 sort by waiters, longest wait, hand-overs per second and time held; R reverses the order. r asks the holder to \
 release the lock, and b breaks the lock. Both need a confirmation, and act only on the holder or waiter that the \
 confirmation names. If no server answers, a line says unreachable, and the rows are old. Another line names the locks of \
-a deadlock. The search for deadlocks covers the waiters that top reads: all of them if there are at most 1000. Reading \
+a deadlock. The search for deadlocks covers the waiters that top reads: all of them if no lock has more than 1000, and all locks together not more than 2000. Reading \
 takes at most a fifth of the time: if one read takes long, the next read begins later than --interval says.";
 
 /// `zoolock top`.

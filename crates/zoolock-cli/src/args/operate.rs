@@ -12,8 +12,8 @@ Revoking only asks the holder. `zoolock run` sends TERM to its command, and rele
 ended. `zoolock hold` releases the lock at once. Other programs decide for themselves. A holder that uses Curator can \
 be asked only if it has made its lock revocable. Holders that use other client libraries cannot be asked to release \
 the lock; the exit code is then 78, and `zoolock break` is the way out. With --wait, the last lines say how each holder \
-left the queue, as far as that is recorded, and which client holds the lock now. Each request is recorded, see \
-`zoolock history`.";
+left the queue, as far as that is recorded, and which client holds the lock now. The first request to a \
+holder is recorded, and later ones with --note, see `zoolock history`. A repeated request sends no second TERM.";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -62,7 +62,8 @@ pub(crate) struct BreakArgs {
 
 const RESIZE_HELP: &str = "\
 Holders keep their permits. If the holders have more permits than the new number, the last of them are shown as waiters. \
-Afterwards, clients that give another number with --permits are refused.";
+Afterwards, clients that give another number with --permits are refused, until the semaphore is idle and ZooKeeper removes its \
+directory. Then the next client sets the number: change --permits in all jobs, too.";
 
 /// `zoolock resize`.
 #[derive(Debug, ClapArgs)]

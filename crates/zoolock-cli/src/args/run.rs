@@ -34,7 +34,8 @@ CMD runs in its own process group, with the standard input of zoolock and with t
   ZOOLOCK_PREVIOUS  how the hold of the previous holder ended: clean, crashed, unknown
   ZOOLOCK_OWNER     owner id: `why` and `deadlocks` count all locks with the same id as locks of one job
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
-  ZOOLOCK_CONNECT   servers, for a zoolock that CMD runs, as the variables of other connection flags of the command line
+  ZOOLOCK_CONNECT   servers, for a zoolock that CMD runs; CMD also gets ZOOLOCK_ROOT, ZOOLOCK_AUTH, ZOOLOCK_CACERT, \
+ZOOLOCK_CERT and ZOOLOCK_KEY if the command line has their flags
 ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
 
 zoolock passes signals on to this process group. At a second INT or TERM, it sends KILL. If a signal to zoolock, or ^C, \
@@ -70,7 +71,8 @@ With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. If zool
 when its session has expired (--session-timeout). If no server can be reached at the start, zoolock exits with 69. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
 lost or revoked, or if CMD keeps ending soon and others wait for the lock, zoolock waits for it again, at the end of \
-the queue. On INT, QUIT, TERM or ^C, and on HUP from its terminal, zoolock ends CMD, and then ends as CMD has ended.";
+the queue. If zoolock passes INT, QUIT, TERM, or with a terminal HUP, on to CMD, and CMD ends, zoolock does not restart it, \
+and ends as CMD has ended.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
@@ -115,33 +117,37 @@ pub(crate) struct ChildArgs {
 const HOLD_HELP: &str = "\
 Example, for the rest of a bash script:
   coproc zoolock hold --quiet nightly
-  read -r token <&${COPROC[0]} || exit
+  read -r token <&\"${COPROC[0]}\" || exit 75
+  kill \"$COPROC_PID\"    # releases the lock
+
+Exit codes: 0 after a revoke, TERM, or the end of the script or input; 64, 69, 70, 75 and 77 as for `run`; 74 if the token \
+cannot be written.
 
 `zoolock hold` prints the token once it has the lock, and then runs until the lock is released. It cannot end the script: if \
-the lock is lost, broken or revoked, the script runs on. `zoolock run NAME -- CMD` ends CMD then. The exit codes are those of \
-`run`, and 70 if the lock was lost.
+the lock is lost, broken or revoked, the script runs on. `zoolock run NAME -- CMD` ends CMD then.
 
 `zoolock hold` releases the lock when the script or shell that started it ends (a subshell counts as its script), and \
 at the end of standard input if standard input is a pipe, a file or a terminal (^D). If one of them ends while `hold` \
 still waits for the lock, `hold` leaves the queue and exits with the code of --on-busy-exit.
 
-With --stay, if nohup or setsid starts it directly, and as the main process of a systemd service, `hold` stays when the process \
-that started it ends. After TERM, its exit \
-code is 0. ^C and other signals end it by the signal, as they end a script around it.";
+`hold` outlives the process that started it in three cases: with --stay, if nohup or setsid starts it, and as the main \
+process of a systemd service. A `hold` that still waits ends by TERM. ^C ends it by the signal, as it ends a script around it. \
+USR1, USR2 and WINCH have no effect.";
 
 /// `zoolock hold`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = HOLD_HELP, override_usage = "zoolock hold [OPTIONS] NAME [NAME]...")]
 pub(crate) struct HoldArgs {
     /// Lock, or several locks to acquire together: absolute paths, or names below --root
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required_unless_present = "after_dashes", value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// For a tip, because other commands accept one
+    /// Names, or by mistake a command
     #[arg(last = true, hide = true)]
-    pub(crate) command: Vec<OsString>,
+    pub(crate) after_dashes: Vec<String>,
 
-    /// Hold the lock even after the process that started `hold` has ended
+    /// Hold the lock even after the process that started `hold` has ended; the end of its input still ends it, so give it
+    /// </dev/null
     #[arg(long, help_heading = "Waiting")]
     pub(crate) stay: bool,
 

@@ -34,9 +34,10 @@ pub(crate) struct MonitoringArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication; while the address
-    /// is in use, zoolock continues without metrics, or exits with 69 after HOST:PORT,required;
-    /// ZOOLOCK_OTLP=http://HOST:4318 also pushes them to an OpenTelemetry collector [default: none]
+    /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
+    ///
+    /// If it is in use, zoolock continues without metrics, and tries again each second. With HOST:PORT,required it exits
+    /// with 69, before it waits for the lock. ZOOLOCK_OTLP=http://HOST:4318 pushes metrics to an OpenTelemetry collector.
     #[arg(long, value_name = "ADDRESS", value_parser = metrics_address)]
     pub(crate) metrics: Option<MetricsAddress>,
 }
@@ -68,8 +69,11 @@ pub(crate) struct KindArgs {
     #[arg(long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) crash_detection: bool,
 
-    /// Time to wait before the grant, such as 5s, unless the previous holder released the lock cleanly or there was none;
-    /// counts toward --timeout, which must be longer [default: 0s]
+    /// Time to wait before the grant, such as 5s, unless a record says that the previous holder released cleanly, or there
+    /// was none; counts toward --timeout, which must be longer [default: 0s]
+    ///
+    /// Give --crash-detection, too. Without it, zoolock also waits after a clean release if another client gave up since.
+    /// Readers record no release.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<Duration>,
 }

@@ -57,9 +57,10 @@ impl Problem {
     fn failure(&self, program: &OsStr) -> Failure {
         let has = |byte| program.as_bytes().contains(&byte);
         let (exit, why) = match self {
-            Self::NotFound if has(b' ') => {
-                (Exit::NOT_FOUND, "command not found; CMD is no line of a shell: write sh -c '...'")
-            }
+            Self::NotFound if has(b' ') => (
+                Exit::NOT_FOUND,
+                "command not found; check its path, or write a line of a shell as sh -c '...'",
+            ),
             Self::NotFound if has(b'/') => (Exit::NOT_FOUND, "command not found; check its path"),
             Self::NotFound => (Exit::NOT_FOUND, "command not found; check its name and PATH"),
             Self::Directory => (Exit::NOT_EXECUTABLE, "is a directory; name a program in it"),

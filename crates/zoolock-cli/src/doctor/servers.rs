@@ -92,8 +92,10 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
     let mut facts = ServerFacts { is_socket, ..ServerFacts::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
-    let mut reachable = 0;
+    let (mut reachable, mut serving, mut is_serving_known) = (0, 0, hosts.len() <= MAX_SERVERS);
     for ServerAnswers { host, version, conf, read_only } in answers {
+        is_serving_known &= matches!(version, Ok(_) | Err(NoAnswer::Unreachable(_)));
+        serving += usize::from(matches!(version, Ok(Some(_))) && !read_only);
         match version {
             Err(NoAnswer::Unreachable(why)) => {
                 report.warn(
@@ -165,10 +167,13 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
         );
     }
     let majority = hosts.len() / 2 + 1;
-    if reachable == majority && reachable < hosts.len() {
+    if is_serving_known && serving == majority && serving < hosts.len() {
         report.warn(
             CHECK,
-            format!("{reachable} of {} servers answer: the failure of one more stops all locks", hosts.len()),
+            format!(
+                "{serving} of {} servers are in service: the failure of one more stops all locks",
+                hosts.len()
+            ),
             "start the others; ignore this if --connect names only a part of the ensemble",
         );
     }

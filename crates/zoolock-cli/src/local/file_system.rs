@@ -5,11 +5,33 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The types of file systems that other machines may share. Those in user space may be shared, too.
-const SHARED: [&str; 21] = [
-    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "cvfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4",
-    "ocfs2", "panfs", "prl_fs", "pvfs2", "smb3", "vboxsf", "virtiofs", "vmhgfs",
+/// The numbers that `statfs` returns for file systems that other machines may share, each with a name.
+const SHARED: [(u32, &str); 21] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xfe53_4d42, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0x0102_1997, "9p"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x2003_0528, "OrangeFS"),
+    (0xaad7_aaea, "PanFS"),
+    (0xbeef_dead, "StorNext"),
+    (0x6163_6673, "ACFS"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x786f_4256, "vboxsf"),
+    (0xbacb_acbc, "vmhgfs"),
+    (0x7c7c_6673, "prl_fs"),
 ];
+
+/// The number that `statfs` returns for all file systems in user space, and for virtiofs.
+const FUSE: u32 = 0x6573_5546;
 
 /// The types of file systems in user space whose files are on a disk of this machine.
 const LOCAL: [&str; 9] = [
@@ -26,12 +48,19 @@ const LOCAL: [&str; 9] = [
 
 /// Returns the type of the file system of a directory, if other machines may share it.
 pub(super) fn shared_type(dir: &Path) -> Option<String> {
-    // If the type is unknown, the file system counts as local. `machine.rs` has a second check.
-    mount_type(dir).filter(|kind| is_shared(kind))
+    // If `statfs` fails, the file system counts as local. `machine.rs` has a second check.
+    find_shared_type(rustix::fs::statfs(dir).ok()?.f_type as u32, || mount_type(dir))
 }
 
-fn is_shared(kind: &str) -> bool {
-    SHARED.contains(&kind) || kind.starts_with("fuse") && !LOCAL.contains(&kind)
+/// Returns the type of the file system with this number of `statfs`, if other machines may share
+/// it. All file systems in user space have one number, so `mount` reads their type from the list of
+/// mounts.
+fn find_shared_type(number: u32, mount: impl FnOnce() -> Option<String>) -> Option<String> {
+    if number == FUSE {
+        let mount = mount().unwrap_or_else(|| "FUSE".to_owned());
+        return Some(mount).filter(|mount| !LOCAL.contains(&mount.as_str()));
+    }
+    SHARED.iter().find(|(shared, _)| *shared == number).map(|(_, name)| (*name).to_owned())
 }
 
 fn mount_type(dir: &Path) -> Option<String> {
@@ -64,12 +93,22 @@ mod tests {
     }
 
     #[test]
-    fn shared_file_systems_are_known_by_their_type() {
-        for kind in ["nfs4", "9p", "virtiofs", "fuse.sshfs"] {
-            assert!(is_shared(kind), "{kind}");
-        }
-        for kind in ["ext4", "overlay", "fuseblk"] {
-            assert!(!is_shared(kind), "{kind}");
+    fn shared_file_systems_are_known_by_number_or_mount() {
+        const EXT4: u32 = 0xef53;
+        for (number, mount, found) in [
+            (0x6969, None, Some("NFS")),
+            (0x0102_1997, None, Some("9p")),
+            (EXT4, Some("ext4"), None),
+            (FUSE, Some("fuse.sshfs"), Some("fuse.sshfs")),
+            (FUSE, Some("virtiofs"), Some("virtiofs")),
+            (FUSE, Some("fuseblk"), None),
+            (FUSE, None, Some("FUSE")),
+        ] {
+            assert_eq!(
+                find_shared_type(number, || mount.map(str::to_owned)).as_deref(),
+                found,
+                "{number:#x} {mount:?}"
+            );
         }
     }
 

@@ -115,8 +115,8 @@ impl Endpoint {
     /// Checks the flags that choose the server, and reads the credentials.
     fn new(global: &Global) -> Result<Self, Failure> {
         let connect = global.connect.as_ref().filter(|hosts| *hosts != LOCAL);
-        // If `local` was asked for, the settings of the environment and of the file are for another server. Those without a
-        // flag are in no command line.
+        // If `local` was asked for, the settings of the environment and of the file are for another server. No command line
+        // has those without a flag.
         let counts = |flag: &str| connect == global.connect.as_ref() || global.copied.contain(flag);
         let tls = if counts("--cacert") { check_tls_flags(global)? } else { None };
         if tls.is_some() && connect.is_none() {
@@ -128,10 +128,7 @@ impl Endpoint {
         // An empty environment variable counts as unset.
         let auth = global.auth.as_deref().filter(|auth| !auth.is_empty() && counts("--auth"));
         match (connect, auth) {
-            (None, None)
-                if global.environment.world_writable && counts("")
-                    || !global.reader.is_empty() && counts("--reader") =>
-            {
+            (None, None) if global.environment.world_writable && counts("") || !global.reader.is_empty() => {
                 Err(Failure::usage(
                     "--reader and ZOOLOCK_WORLD_WRITABLE need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
                  this user",

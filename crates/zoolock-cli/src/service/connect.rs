@@ -33,7 +33,10 @@ pub(crate) async fn connect(service: &ConnectionSettings, reporter: &Reporter) -
     check_server(service)?;
     use_clock_of_server(service);
     match &service.endpoint {
-        Endpoint::Remote { hosts, .. } => Ok(builder(service).await?.connect(hosts).await?),
+        Endpoint::Remote { hosts, .. } => {
+            reporter.detail(format_args!("using the servers {hosts}"));
+            Ok(builder(service).await?.connect(hosts).await?)
+        }
         Endpoint::Local => connect_locally(service, reporter).await,
     }
 }

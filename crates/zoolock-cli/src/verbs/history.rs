@@ -32,7 +32,9 @@ impl HistoryArgs {
             None => context.connection()?,
         };
         let (history, missing) = connect_and_request(service, reporter, async |zoolock| {
+            let last = last.unwrap_or(if since.is_some() { usize::MAX } else { 50 });
             let mut history = zoolock.history(name, last).await?;
+            let is_known = !history.is_empty();
             if let Some(since) = since {
                 learn_server_clock(zoolock).await;
                 let begin = server_clock::now_ms()
@@ -40,7 +42,7 @@ impl HistoryArgs {
                 history.retain(|event| event.at_ms.is_none_or(|at| at >= begin));
             }
             let missing = match name {
-                _ if !history.is_empty() => None,
+                _ if is_known => None,
                 Some(name) => {
                     let lock = zoolock.mutex(name).snapshot().await?;
                     MissingLock::find(zoolock, name, &lock, service).await?

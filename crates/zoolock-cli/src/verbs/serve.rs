@@ -48,13 +48,19 @@ impl ServeArgs {
 
 /// Refuses the flags of clients. Ignores their variables, which the environment may set for other commands.
 fn refuse_client_flags(global: &Global) -> Result<(), Failure> {
-    match global.copied.0.first() {
-        None => Ok(()),
+    for (flag, advice) in [
+        ("--connect", ", which starts a server"),
+        ("--auth", "; give the accounts with --users"),
         // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
-        Some((flag, _)) => Err(Failure::usage(format!(
-            "{flag} has no effect on `serve`, which starts a server; its flags are --users, --tls-client-ca, --tls-cert and --tls-key"
-        ))),
+        ("--cacert", "; did you mean --tls-client-ca?"),
+        ("--cert", "; did you mean --tls-cert?"),
+        ("--key", "; did you mean --tls-key?"),
+    ] {
+        if global.copied.contain(flag) {
+            return Err(Failure::usage(format!("{flag} has no effect on `serve`{advice}")));
+        }
     }
+    Ok(())
 }
 
 /// Serves until a signal or a failure, or backs up a data directory.

@@ -89,18 +89,6 @@ mod tests {
     use crate::base::test_snapshots::entry;
 
     #[test]
-    fn every_event_is_documented() {
-        let docs = include_str!("../../../../docs/JSON.md");
-        let section = docs.split("\n## ").find(|section| section.starts_with("watch")).expect("a section");
-        let row = section.lines().find(|line| line.starts_with("| `event`")).expect("a row");
-        let seen = ["holds", "waits", "queued", "granted", "left", "unseen", "asked", "unreachable", "back"];
-        let ends = ["released", "panicked", "crashed", "broken", "gone"];
-        for word in seen.into_iter().chain(ends) {
-            assert!(row.contains(&format!("`{word}`")), "{word} is not in docs/JSON.md");
-        }
-    }
-
-    #[test]
     fn line_shows_contender_and_escapes_text() {
         let diff = |event, contender| {
             let mut diff = Diff::default();

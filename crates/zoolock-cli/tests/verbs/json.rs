@@ -1,10 +1,9 @@
 //! The JSON output has exactly the fields that `docs/JSON.md` documents.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Stdio;
 
 use crate::common::watching::Watch;
-use crate::common::{Running, Sandbox, output, wait_until};
+use crate::common::{Lines, Running, Sandbox, wait_until};
 use serde_json::Value;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::TestServer;
@@ -142,8 +141,10 @@ fn printed_fields_match_documentation() {
         let document = sandbox.json_with_code(&[&[command], rest].concat(), code);
         record(command, &document, &mut printed, &mut words);
     }
-    let held = output(sandbox.zoolock(["hold", "free", "--json"]).stdin(Stdio::piped())).stdout;
+    let mut holder = sandbox.start_piped(&["hold", "free", "--json"]);
+    let held = Lines::of(holder.take_stdout()).next();
     record("hold", &serde_json::from_str(&held).expect("JSON"), &mut printed, &mut words);
+    holder.end_of_input();
     record("show", &foreign_semaphore(&sandbox), &mut printed, &mut words);
     for event in events(&sandbox) {
         record("watch", &event, &mut printed, &mut words);

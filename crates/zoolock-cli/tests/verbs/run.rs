@@ -31,7 +31,7 @@ fn unrunnable_command_exits_126_or_127() {
         assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
     }
     let line = sandbox.output(&["run", "x", "--", "echo a && /bin/echo b"]);
-    assert!(line.code == 127 && line.stderr.contains("write sh -c '...'"), "{line:?}");
+    assert!(line.code == 127 && line.stderr.contains("as sh -c '...'"), "{line:?}");
     assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
     // The interpreter of this program is missing, which is found only when the program is started.
     std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("file written");

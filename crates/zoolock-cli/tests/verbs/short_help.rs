@@ -18,7 +18,7 @@ fn help(sandbox: &Sandbox, args: &[&str]) -> String {
 /// Returns the names of the flags in a help text.
 fn flags(help: &str) -> Vec<&str> {
     let lines = help.lines().filter(|line| line.trim_start().starts_with('-'));
-    lines.filter_map(|line| line.split("--").nth(1)?.split([' ', '.']).next()).collect()
+    lines.filter_map(|line| line.split("--").nth(1)?.split([' ', '.', ',']).next()).collect()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -219,26 +219,30 @@ fn read() -> impl Strategy<Value = (Snapshot, Option<i64>)> {
 }
 
 proptest! {
-    /// The diffs of all reads so far tell which contenders the last read has.
+    /// The diffs of all reads so far tell which contenders the last read has, and which of them hold.
     #[test]
     fn diffs_tell_who_is_in_the_queue(reads in vec((read(), any::<bool>()), 1..8)) {
         let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
-        let mut told = BTreeSet::new();
+        let docs = include_str!("../../../../../docs/JSON.md");
+        let documented = docs.lines().find(|line| line.starts_with("| `event` | `holds`")).expect("a row");
+        let mut told = BTreeMap::new();
         for ((read, created), is_outage) in reads {
             if is_outage {
                 tracker.record_failed_read("no answer", now);
             }
             for Diff { event, contender, .. } in tracker.update(read.clone(), created, now) {
+                prop_assert!(documented.contains(&format!("`{event}`")), "{event} is not in docs/JSON.md");
                 match (event, contender) {
-                    ("holds" | "waits" | "queued" | "granted", Some(entry)) => told.insert(entry.node),
+                    ("holds" | "granted", Some(entry)) => told.insert(entry.node, true),
+                    ("waits" | "queued", Some(entry)) => told.insert(entry.node, false),
                     ("released" | "panicked" | "crashed" | "broken" | "gone" | "left", Some(entry)) => {
                         told.remove(&entry.node)
                     }
                     _ => continue,
                 };
             }
-            let present: BTreeSet<String> = read.queue().map(|entry| entry.node.clone()).collect();
-            prop_assert_eq!(&told, &present);
+            prop_assert!(told.keys().eq(read.queue().map(|entry| &entry.node).collect::<BTreeSet<_>>()));
+            prop_assert!(read.holders().all(|holder| told[&holder.node]));
             prop_assert_eq!(tracker.lock(), &read);
         }
     }
