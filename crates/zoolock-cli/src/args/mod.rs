@@ -53,7 +53,7 @@ Exit codes:
   2        doctor: a finding is an error
   64       invalid command line, or an invalid value in it
            run, hold: lock not acquired in time, and --timeout is not longer than --lock-delay
-  66       show, why, revoke, break: no lock has this name: never used, or misspelled; a free lock can give 0, too
+  66       show, why, revoke, break: no lock has this name: never used, its directory removed, or misspelled; a free lock can give 0, too
            ls, show, why, deadlocks, history, revoke, break: --root does not exist (and is not /locks)
   69       the server cannot be reached, a process or thread cannot be started, or the command of --auth failed
   70       the lock or the queue position was lost, or the lock could not be renewed in time

@@ -35,7 +35,7 @@ CMD runs in its own process group, with the standard input of zoolock and with t
   ZOOLOCK_OWNER     owner id: `why` and `deadlocks` count all locks with the same id as locks of one job
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
   ZOOLOCK_CONNECT   servers, for a zoolock that CMD runs; CMD also gets ZOOLOCK_ROOT, ZOOLOCK_AUTH, ZOOLOCK_CACERT, \
-ZOOLOCK_CERT and ZOOLOCK_KEY if the command line has their flags
+ZOOLOCK_CERT and ZOOLOCK_KEY if the command line has their flags, but no ZOOLOCK_AUTH if --auth names a command
 ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
 
 zoolock passes signals on to this process group. At a second INT or TERM, it sends KILL. If a signal to zoolock, or ^C, \
@@ -71,8 +71,8 @@ With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. If zool
 when its session has expired (--session-timeout). If no server can be reached at the start, zoolock exits with 69. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
 lost or revoked, or if CMD keeps ending soon and others wait for the lock, zoolock waits for it again, at the end of \
-the queue. If zoolock passes INT, QUIT, TERM, or with a terminal HUP, on to CMD, and CMD ends, zoolock does not restart it, \
-and ends as CMD has ended.";
+the queue. If zoolock passes INT, QUIT or TERM (or HUP, if there is a terminal) on to CMD, and CMD ends, zoolock does not \
+restart it, and ends as CMD has ended. During a pause or a wait, the signal ends zoolock.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
@@ -130,19 +130,19 @@ the lock is lost, broken or revoked, the script runs on. `zoolock run NAME -- CM
 at the end of standard input if standard input is a pipe, a file or a terminal (^D). If one of them ends while `hold` \
 still waits for the lock, `hold` leaves the queue and exits with the code of --on-busy-exit.
 
-`hold` outlives the process that started it in three cases: with --stay, if nohup or setsid starts it, and as the main \
-process of a systemd service. A `hold` that still waits ends by TERM. ^C ends it by the signal, as it ends a script around it. \
-USR1, USR2 and WINCH have no effect.";
+`hold` outlives the process that started it with --stay, with nohup, and as the first process of a session (setsid, systemd). \
+A `hold` that still waits ends by TERM. ^C, QUIT and HUP end it by the signal, as they end a script around it. USR1, USR2 and \
+WINCH have no effect.";
 
 /// `zoolock hold`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = HOLD_HELP, override_usage = "zoolock hold [OPTIONS] NAME [NAME]...")]
 pub(crate) struct HoldArgs {
-    /// Lock, or several locks to acquire together: absolute paths, or names below --root
+    /// At least one lock; several are acquired together: absolute paths, or names below --root
     #[arg(required_unless_present = "after_dashes", value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// Names, or by mistake a command
+    /// A name, or by mistake a command
     #[arg(last = true, hide = true)]
     pub(crate) after_dashes: Vec<String>,
 

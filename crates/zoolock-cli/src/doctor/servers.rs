@@ -113,7 +113,14 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
                 );
                 continue;
             }
-            Err(NoAnswer::Refused | NoAnswer::TooLong) | Ok(None) => {
+            Ok(None) => {
+                report.warn(
+                    CHECK,
+                    format!("{host}: answers, but serves no requests: it has no quorum"),
+                    "restore its connection to the ensemble",
+                );
+            }
+            Err(NoAnswer::Refused | NoAnswer::TooLong) => {
                 if conf.is_none() {
                     facts.without_answer.push(host.clone());
                 }
@@ -166,8 +173,9 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
             "name one server, or the members of one ensemble; ignore this if all names mean one server",
         );
     }
-    let majority = hosts.len() / 2 + 1;
-    if is_serving_known && serving == majority && serving < hosts.len() {
+    // Without standalone servers and observers, the servers are the voters of one ensemble.
+    let are_voters = !modes.iter().any(|mode| ["standalone", "observer"].contains(&mode.as_str()));
+    if is_serving_known && are_voters && is_smallest_majority(serving, hosts.len()) {
         report.warn(
             CHECK,
             format!(
@@ -194,6 +202,11 @@ pub(super) async fn check_servers(hosts: &[String], tls: Option<&Tls>, report: &
         );
     }
     facts
+}
+
+/// Returns whether so many of the voters are a majority that the failure of one ends.
+fn is_smallest_majority(serving: usize, voters: usize) -> bool {
+    serving == voters / 2 + 1 && serving < voters
 }
 
 async fn query_server(host: &str, tls: Option<&Tls>) -> ServerAnswers {
@@ -297,6 +310,14 @@ fn is_socket(hosts: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_more_failure_ends_the_smallest_majority() {
+        let smallest = [(2, 3), (3, 4), (3, 5)];
+        assert!(smallest.iter().all(|&(serving, voters)| is_smallest_majority(serving, voters)));
+        let others = [(1, 1), (2, 2), (3, 3), (1, 3), (4, 5), (2, 5)];
+        assert!(!others.iter().any(|&(serving, voters)| is_smallest_majority(serving, voters)));
+    }
 
     #[test]
     fn longest_tick_and_narrowest_limits_count() {

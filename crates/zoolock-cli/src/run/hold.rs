@@ -40,12 +40,10 @@ impl HoldArgs {
     /// Runs `zoolock hold`.
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let Self { names, after_dashes, stay, waiting, kind, monitoring } = self;
-        let names = match (names.is_empty(), after_dashes.is_empty()) {
-            (true, _) => after_dashes,
-            (false, true) => names,
-            (false, false) => {
-                return Err(Failure::usage("hold runs no command; write: zoolock run NAME -- CMD"));
-            }
+        let names = match (&*names, &*after_dashes) {
+            (_, []) => names,
+            ([], [_]) => after_dashes,
+            _ => return Err(Failure::usage("hold runs no command; write: zoolock run NAME -- CMD")),
         };
         let starter = if stay { None } else { open_starter() };
         let (wanted, service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;

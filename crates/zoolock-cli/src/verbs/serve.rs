@@ -49,7 +49,7 @@ impl ServeArgs {
 /// Refuses the flags of clients. Ignores their variables, which the environment may set for other commands.
 fn refuse_client_flags(global: &Global) -> Result<(), Failure> {
     for (flag, advice) in [
-        ("--connect", ", which starts a server"),
+        ("--connect", ""),
         ("--auth", "; give the accounts with --users"),
         // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
         ("--cacert", "; did you mean --tls-client-ca?"),

@@ -22,6 +22,7 @@ fn usage_errors_exit_64_without_connecting() {
         (&["run", "a/../b", "--", "true"], "a/../b"),
         (&["hold", "a//b"], "a//b"),
         (&["hold", "a", "--", "echo", "b"], "zoolock run NAME -- CMD"),
+        (&["hold", "--", "sleep", "5"], "zoolock run NAME -- CMD"),
         (&["hold"], "NAME"),
         (&["ls", "--connect", "local", "--reader", "world:anyone"], "--reader"),
         (&["show", "a/"], "a/"),

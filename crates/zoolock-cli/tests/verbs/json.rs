@@ -141,7 +141,7 @@ fn printed_fields_match_documentation() {
         let document = sandbox.json_with_code(&[&[command], rest].concat(), code);
         record(command, &document, &mut printed, &mut words);
     }
-    let mut holder = sandbox.start_piped(&["hold", "free", "--json"]);
+    let mut holder = sandbox.start_piped(&["hold", "--json", "--", "free"]);
     let held = Lines::of(holder.take_stdout()).next();
     record("hold", &serde_json::from_str(&held).expect("JSON"), &mut printed, &mut words);
     holder.end_of_input();

@@ -195,7 +195,6 @@ impl Lock {
         })
     }
 
-    /// Returns the event for the history of the lock. It has no session id.
     /// Records a request in the history. A failure is logged, because the contender is asked all the same.
     async fn record_request(&self, zk: &Arc<ZkSession>, ticket: Ticket, found: &TicketTarget) {
         let event = self.history_event("asked", ticket, found);
@@ -204,6 +203,7 @@ impl Lock {
         }
     }
 
+    /// Returns the event for the history of the lock. It has no session id.
     fn history_event(&self, event: &str, ticket: Ticket, found: &TicketTarget) -> HistoryEvent {
         let read = Some((found.data.clone(), found.stat));
         let entry = entry::describe_contender(&found.contender, read, self.context.epoch());

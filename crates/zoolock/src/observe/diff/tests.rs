@@ -200,7 +200,7 @@ fn outage_is_reported_once() {
 /// Generates any read, and the czxid of its directory. A contender holds or waits, and may have been asked to release.
 fn read() -> impl Strategy<Value = (Snapshot, Option<i64>)> {
     let contenders = btree_map(0..9_u32, (any::<bool>(), any::<bool>()), 0..7);
-    let details = (0..3_u32, 0..3_usize, proptest::option::of(0..3_i64));
+    let details = (0..5_u32, 0..3_usize, proptest::option::of(0..3_i64));
     (contenders, details).prop_map(|(contenders, (previous, unread, created))| {
         let mut lists = [Vec::new(), Vec::new()];
         for (number, (holds, revoked)) in contenders {
@@ -209,7 +209,7 @@ fn read() -> impl Strategy<Value = (Snapshot, Option<i64>)> {
         }
         let holders = lists[0].len();
         let read = Snapshot {
-            previous: ["unknown", "clean", "crashed"][previous as usize],
+            previous: ["unknown", "clean", "crashed", "panicked", "broken"][previous as usize],
             previous_number: previous.checked_sub(1),
             unread: vec!["part".to_owned(); unread],
             ..lock(holders, lists.concat())
@@ -219,18 +219,16 @@ fn read() -> impl Strategy<Value = (Snapshot, Option<i64>)> {
 }
 
 proptest! {
-    /// The diffs of all reads so far tell which contenders the last read has, and which of them hold.
+    /// The diffs of all reads so far tell which contenders the last read has, and its holders as such.
     #[test]
     fn diffs_tell_who_is_in_the_queue(reads in vec((read(), any::<bool>()), 1..8)) {
         let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
-        let docs = include_str!("../../../../../docs/JSON.md");
+        let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/JSON.md")).expect("readable");
         let documented = docs.lines().find(|line| line.starts_with("| `event` | `holds`")).expect("a row");
         let mut told = BTreeMap::new();
         for ((read, created), is_outage) in reads {
-            if is_outage {
-                tracker.record_failed_read("no answer", now);
-            }
-            for Diff { event, contender, .. } in tracker.update(read.clone(), created, now) {
+            let lost = is_outage.then(|| tracker.record_failed_read("no answer", now)).flatten();
+            for Diff { event, contender, .. } in lost.into_iter().chain(tracker.update(read.clone(), created, now)) {
                 prop_assert!(documented.contains(&format!("`{event}`")), "{event} is not in docs/JSON.md");
                 match (event, contender) {
                     ("holds" | "granted", Some(entry)) => told.insert(entry.node, true),
