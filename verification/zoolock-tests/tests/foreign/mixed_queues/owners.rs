@@ -71,7 +71,7 @@ on_both_servers!(deadlock_of_three_commands_is_found_and_broken, |place| async m
     assert_eq!((&why["end"], chain), (&json!("circle"), Some(4)), "{why}");
 
     let text = |field: &str| deadlock["to_break"][field].as_str().expect("the field is text");
-    let lock = text("lock");
+    let lock = text("path");
     zoolock(&place, &["break", lock, "--token", text("token")]).await.assert(0, &[]);
     for (name, owner) in NAMES.iter().zip(&mut owners) {
         let ended = timeout(SOON, owner.wait()).await.expect("the deadlock is broken").expect("it ends");
