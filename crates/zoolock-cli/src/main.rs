@@ -1,7 +1,5 @@
 //! The command `zoolock`: runs a job under a distributed lock.
 
-#![forbid(unsafe_code)]
-
 mod args;
 mod base;
 mod doctor;

@@ -94,6 +94,8 @@
 //! resource even from such a program: the resource refuses a token that is older than one that it
 //! has seen.
 
+#![forbid(unsafe_code)]
+
 mod admin;
 mod api;
 mod base;

@@ -6,6 +6,8 @@
 //! measures how long a session waits beside expensive requests. Times depend on the machine, so
 //! only ratios of times from one run can be compared.
 
+#![forbid(unsafe_code)]
+
 mod attacks;
 mod blocking_client;
 mod compare;

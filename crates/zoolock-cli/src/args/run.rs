@@ -176,6 +176,10 @@ pub(crate) struct BecomeArgs {
     #[arg(long)]
     pub(crate) foreground: bool,
 
+    /// Start the command with PIPE ignored
+    #[arg(long)]
+    pub(crate) ignore_pipe: bool,
+
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -190,6 +194,10 @@ pub(crate) struct ReapArgs {
     /// Move the command to the foreground of the terminal
     #[arg(long)]
     pub(crate) foreground: bool,
+
+    /// Start the command with PIPE ignored
+    #[arg(long)]
+    pub(crate) ignore_pipe: bool,
 
     /// Read lease deadlines on the clock that stops during suspend
     #[arg(long)]

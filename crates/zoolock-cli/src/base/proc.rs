@@ -1,8 +1,9 @@
 //! `/proc`, in which zoolock finds processes.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::process::getpid;
+use rustix::process::{Signal, getpid};
 
 use crate::base::exit::Failure;
 
@@ -26,6 +27,20 @@ pub(crate) fn check_proc() -> Result<(), Failure> {
 pub(crate) fn status_field(pid: impl Display, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// The signals that this process ignored when it was started, with one bit for each.
+static IGNORED_AT_START: AtomicU64 = AtomicU64::new(0);
+
+/// Reads which signals are ignored before `main`, because Rust's runtime ignores PIPE before it calls `main`.
+#[ctor::ctor(unsafe)]
+fn read_signals_ignored_at_start() {
+    IGNORED_AT_START.store(ignored_signals("self"), Ordering::Relaxed);
+}
+
+/// Returns whether this process ignored a signal when it was started.
+pub(crate) fn ignored_at_start(signal: Signal) -> bool {
+    IGNORED_AT_START.load(Ordering::Relaxed) >> (signal.as_raw() - 1) & 1 == 1
 }
 
 /// Returns the signals that a process ignores, with one bit for each; 0 if they cannot be read.

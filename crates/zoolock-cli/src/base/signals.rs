@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::base::exit::Failure;
-use crate::base::proc::ignored_signals;
+use crate::base::proc::ignored_at_start;
 use crate::base::reporter::Reporter;
 use crate::base::terminal::Terminal;
 
@@ -37,8 +37,6 @@ pub(crate) struct Signals {
     sender: mpsc::Sender<Signal>,
     receiver: mpsc::Receiver<Signal>,
     heard: Vec<Signal>,
-    /// The signals that this process ignored when it was started, with one bit for each.
-    ignored: u64,
     /// Set if HUP does not ask this process to end. It then prints a note.
     stays_at_hup: Option<Arc<Reporter>>,
 }
@@ -49,9 +47,7 @@ impl Signals {
     /// script) stays ignored, also in the command of `zoolock run`.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let (sender, receiver) = mpsc::channel(16);
-        // The signals that this process handles are not in this set, but no handler is installed yet.
-        let ignored = ignored_signals("self");
-        let mut signals = Self { sender, receiver, heard: Vec::new(), ignored, stays_at_hup: None };
+        let mut signals = Self { sender, receiver, heard: Vec::new(), stays_at_hup: None };
         for wanted in (1..=LAST).filter_map(Signal::from_raw).filter(|signal| !NOT_HANDLED.contains(signal)) {
             signals.add_unless_ignored(wanted)?;
         }
@@ -60,7 +56,7 @@ impl Signals {
 
     /// Listens for one more signal, unless it was ignored when this process was started.
     pub(crate) fn add_unless_ignored(&mut self, wanted: Signal) -> Result<(), Failure> {
-        if self.ignored >> (wanted.as_raw() - 1) & 1 == 1 { Ok(()) } else { self.listen_for(wanted) }
+        if ignored_at_start(wanted) { Ok(()) } else { self.listen_for(wanted) }
     }
 
     /// Listens for one more signal, even if it was ignored when this process was started.

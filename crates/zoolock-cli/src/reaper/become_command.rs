@@ -39,25 +39,23 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     };
     let mut command = Command::new(program);
     command.args(arguments);
-    let is_of_systemd = set_systemd_variables(&mut command, args.main);
-    let error = if is_of_systemd { exec_with_pipe_ignored(&command) } else { command.exec() };
+    set_systemd_variables(&mut command, args.main);
+    let error = if args.ignore_pipe { exec_with_pipe_ignored(&command) } else { command.exec() };
     executable::exec_failure(program, error)
 }
 
 /// Puts the pid of this process into the variables that systemd has set for `zoolock run`, the
 /// process with the pid `main`. Then the command can use the sockets and the watchdog of systemd.
-/// Returns whether systemd has started `zoolock run` itself.
-fn set_systemd_variables(command: &mut Command, main: i32) -> bool {
+fn set_systemd_variables(command: &mut Command, main: i32) {
     let is_of_main = |name: &str| std::env::var(name).is_ok_and(|pid| pid == main.to_string());
     for name in ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"].into_iter().filter(|name| is_of_main(name))
     {
         command.env(name, getpid().to_string()).env_remove("LISTEN_PIDFDID");
     }
-    is_of_main("SYSTEMD_EXEC_PID")
 }
 
-/// Replaces this process with the command, and leaves PIPE ignored, as systemd starts services. Rust has ignored PIPE when
-/// this process started, and `Command::exec` would set it to its default. Returns only if that fails.
+/// Replaces this process with the command, and leaves PIPE ignored. Rust has ignored PIPE when this process started, and
+/// `Command::exec` would set it to its default. Returns only if that fails.
 fn exec_with_pipe_ignored(command: &Command) -> io::Error {
     let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     for (name, value) in command.get_envs() {

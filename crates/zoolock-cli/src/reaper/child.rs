@@ -25,7 +25,7 @@ use zoolock_client::{start_thread, stops_in_suspend};
 use crate::base::clock::now;
 use crate::base::executable;
 use crate::base::exit::{Exit, Failure, cannot_start};
-use crate::base::proc::OWN_PROGRAM;
+use crate::base::proc::{OWN_PROGRAM, ignored_at_start};
 use crate::reaper::ending::Ending;
 use crate::reaper::orders::{ReaperOrder, ReaperReport};
 use crate::reaper::table::ProcessTable;
@@ -278,6 +278,9 @@ fn reaper_command(start: &CommandStart<'_>, socket: OwnedFd) -> Command {
     process.arg0("lock-reaper").args(["reap", "--grace"]).arg(format!("{}ms", start.grace.as_millis()));
     if start.foreground {
         process.arg("--foreground");
+    }
+    if ignored_at_start(Signal::PIPE) {
+        process.arg("--ignore-pipe");
     }
     if stops_in_suspend() {
         process.arg("--stop-in-suspend");

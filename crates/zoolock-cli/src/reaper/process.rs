@@ -136,6 +136,9 @@ impl Reaper {
         if args.foreground {
             process.arg("--foreground");
         }
+        if args.ignore_pipe {
+            process.arg("--ignore-pipe");
+        }
         process.arg("--").args(command).stdin(Stdio::from(input)).process_group(0);
         mask.thread_set_mask()?;
         let started = process.spawn();

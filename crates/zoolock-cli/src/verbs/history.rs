@@ -37,8 +37,7 @@ impl HistoryArgs {
             let is_known = !history.is_empty();
             if let Some(since) = since {
                 learn_server_clock(zoolock).await;
-                let begin = server_clock::now_ms()
-                    .saturating_sub(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+                let begin = server_clock::ms_before(server_clock::now_ms(), since);
                 history.retain(|event| event.at_ms.is_none_or(|at| at >= begin));
             }
             let missing = match name {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde::Serialize;
 use zoolock::{Entry, HistoryEvent, Snapshot};
@@ -129,10 +128,8 @@ impl LsArgs {
 
     fn contains(&self, lock: &Snapshot, now_ms: u64) -> bool {
         let is_on = |host: &String| lock.holders().any(|holder| holder.host.as_ref() == Some(host));
-        let is_old = |age: Duration| {
-            let latest = now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-            held_since(lock).is_some_and(|since| since <= latest)
-        };
+        let is_old =
+            |age| held_since(lock).is_some_and(|since| since <= server_clock::ms_before(now_ms, age));
         (!self.waiting || lock.waiting > 0)
             && self.held_by.as_ref().is_none_or(is_on)
             && self.older.is_none_or(is_old)
@@ -325,6 +322,8 @@ const WIDE: usize = 80;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::args::ListOrder;
     use crate::base::test_snapshots::{entry, lock};

@@ -494,12 +494,12 @@ fn signal_set(status: &str, name: &str) -> Vec<i32> {
 }
 
 #[test]
-fn command_inherits_signals_and_never_ignores_pipe() {
+fn command_inherits_signals() {
     let sandbox = Sandbox::new();
-    let (hangup, alarm) = (Signal::HUP.as_raw(), Signal::ALARM.as_raw());
+    let [hangup, pipe, alarm] = [Signal::HUP, Signal::PIPE, Signal::ALARM].map(Signal::as_raw);
     for (flags, ignored, blocked) in [
         (&[][..], vec![], vec![]),
-        (&["--ignore-signal=PIPE,HUP", "--block-signal=ALRM"], vec![hangup], vec![alarm]),
+        (&["--ignore-signal=PIPE,HUP", "--block-signal=ALRM"], vec![hangup, pipe], vec![alarm]),
     ] {
         let mut env = sandbox.command("env");
         env.arg("--default-signal").args(flags).args([env!("CARGO_BIN_EXE_zoolock"), "run", "x", "--"]);

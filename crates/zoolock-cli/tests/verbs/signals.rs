@@ -209,14 +209,16 @@ fn ignores_pipe(sandbox: &Sandbox, script: &str) -> bool {
 }
 
 #[test]
-fn service_of_systemd_ignores_pipe() {
+fn command_inherits_whether_pipe_is_ignored() {
     let sandbox = Sandbox::new();
     let run = "\"$0\" run --quiet x -- ";
-    let by_systemd = format!("export SYSTEMD_EXEC_PID=$$; exec {run}");
     let show = "grep SigIgn /proc/self/status";
-    assert!(ignores_pipe(&sandbox, &format!("{by_systemd} {show}")));
-    assert!(ignores_pipe(&sandbox, &format!("{by_systemd} \"$0\" run --quiet y -- {show}")));
-    // Another process of the unit has started zoolock, and perhaps with PIPE at its default.
-    assert!(!ignores_pipe(&sandbox, &format!("export SYSTEMD_EXEC_PID=$$; {run} {show}; exit")));
-    assert!(!ignores_pipe(&sandbox, &format!("{run} {show}")));
+    let inner = format!("{run} \"$0\" run --quiet y -- {show}");
+    // systemd starts services with PIPE ignored (IgnoreSIGPIPE=yes), and their scripts pass this on.
+    for (start, ignores) in
+        [("trap '' PIPE;", true), ("", false), ("export SYSTEMD_EXEC_PID=$$; exec", false)]
+    {
+        assert_eq!(ignores_pipe(&sandbox, &format!("{start} {run} {show}")), ignores, "{start}");
+        assert_eq!(ignores_pipe(&sandbox, &format!("{start} {inner}")), ignores, "{start} twice");
+    }
 }
