@@ -14,8 +14,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const LS_HELP: &str = "\
 HELD is the time since the grant, by the server's clock. To read that clock, ls creates a znode below --root and deletes it; without this \
-permission, HELD uses the clock of this machine. LONGEST uses the clocks of the waiters, and HELD with the sign ≤ uses the clock of the \
-holder, so a clock that is wrong shows a wrong time.";
+permission, HELD uses the clock of this machine. With the sign ≤, HELD is a maximum: no record says when the lock was granted, so it is \
+the time since the holder joined the queue, by the clock of the holder. LONGEST uses the clocks of the waiters. A clock that is wrong \
+shows a wrong time.";
 
 /// `zoolock ls`.
 #[derive(Debug, Clone, ClapArgs)]

@@ -95,7 +95,9 @@ where
     move |text| match text.parse::<N>() {
         Ok(zero) if zero == N::default() => refuse(format!(" 0: {why}")),
         Ok(number) => Ok(number),
-        Err(error) => refuse(format!(" {text:?}: {error}; write a number of at least 1")),
+        Err(_) => {
+            refuse(format!(" {text:?}: not a number that zoolock accepts here; write a number of at least 1"))
+        }
     }
 }
 
@@ -271,7 +273,7 @@ mod tests {
             (&["resize", "x", "--permits", "0"], "--permits 0: "),
             (&["history", "--last", "0"], "--last 0: must be at least 1"),
             (&["doctor", "--limit", "0"], "--limit 0: must be at least 1"),
-            (&["doctor", "--limit", "many"], "--limit \"many\": invalid digit found"),
+            (&["doctor", "--limit", "many"], "--limit \"many\": not a number"),
             (&["break", "x", "--token", "17"], "--token `17`"),
             (&["revoke", "x", "--token", "17"], "`zoolock show` prints it"),
             (&["hold", "x", "--metrics", "9090"], "--metrics \"9090\": there is no port"),

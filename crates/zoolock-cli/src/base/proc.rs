@@ -25,7 +25,9 @@ pub(crate) fn check_proc() -> Result<(), Failure> {
 
 /// Returns a field of `/proc/PID/status`, such as `PPid:`.
 pub(crate) fn status_field(pid: impl Display, name: &str) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    // The process's name is in the file, cut after 15 bytes, and may not be UTF-8.
+    let status = String::from_utf8_lossy(&status);
     Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
 }
 
@@ -33,6 +35,9 @@ pub(crate) fn status_field(pid: impl Display, name: &str) -> Option<String> {
 static IGNORED_AT_START: AtomicU64 = AtomicU64::new(0);
 
 /// Reads which signals are ignored before `main`, because Rust's runtime ignores PIPE before it calls `main`.
+///
+/// Soundness: `std::fs` and `format!` need the allocator of libc and system calls, but nothing that the runtime sets up.
+/// Nothing here panics, starts a thread, or uses the arguments or standard streams.
 #[ctor::ctor(unsafe)]
 fn read_signals_ignored_at_start() {
     IGNORED_AT_START.store(ignored_signals("self"), Ordering::Relaxed);

@@ -58,7 +58,10 @@ fn find_tip(error: &clap::Error, line: &[OsString], command: &Command) -> Option
     };
     let (usage, arg) = (text(ContextKind::Usage), text(ContextKind::InvalidArg));
     match error.kind() {
-        ErrorKind::InvalidSubcommand => known(&text(ContextKind::InvalidSubcommand)),
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand);
+            known(&word).or_else(|| add_run(line, &word, command))
+        }
         ErrorKind::MissingRequiredArgument | ErrorKind::UnknownArgument if usage.contains("zoolock run") => {
             add_dashes(line, command).or_else(|| known(&arg))
         }
@@ -78,9 +81,23 @@ fn add_dashes(line: &[OsString], command: &Command) -> Option<String> {
     };
     let is_command = |at: &usize| line.get(*at).is_none_or(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let mut lines = (1..=line.len()).filter(is_command).map(with_dashes);
-    let line = lines.find(|line| command.clone().try_get_matches_from(line).is_ok())?;
+    lines.find(|line| is_accepted(line, command)).map(|line| to_shell(&line))
+}
+
+/// Returns the command line with `run` before the unknown subcommand `word`, if it is right then.
+fn add_run(line: &[OsString], word: &str, command: &Command) -> Option<String> {
+    let (before, after) = line.split_at(line.iter().position(|given| given == word)?);
+    let line = [before, &["run".into()], after].concat();
+    is_accepted(&line, command).then(|| to_shell(&line))
+}
+
+fn is_accepted(line: &[OsString], command: &Command) -> bool {
+    command.clone().try_get_matches_from(line).is_ok()
+}
+
+fn to_shell(line: &[OsString]) -> String {
     let words = line.iter().skip(1).map(|word| quote_for_shell(&word.to_string_lossy()));
-    Some(format!("zoolock {}", words.collect::<Vec<_>>().join(" ")))
+    format!("zoolock {}", words.collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -123,8 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn run_without_dashes_prints_the_line_with_dashes() {
+    fn run_with_a_word_too_few_prints_the_right_line() {
         for (line, tip) in [
+            ("zoolock deploy -- ./deploy.sh", "zoolock run deploy -- ./deploy.sh"),
+            ("zoolock --root /a deploy --try -- ls", "zoolock --root /a run deploy --try -- ls"),
             ("zoolock run x ls", "zoolock run x -- ls"),
             ("zoolock run x ls -l", "zoolock run x -- ls -l"),
             ("zoolock run x ls -n --try", "zoolock run x -- ls -n --try"),

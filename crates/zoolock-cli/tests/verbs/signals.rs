@@ -221,4 +221,8 @@ fn command_inherits_whether_pipe_is_ignored() {
         assert_eq!(ignores_pipe(&sandbox, &format!("{start} {run} {show}")), ignores, "{start}");
         assert_eq!(ignores_pipe(&sandbox, &format!("{start} {inner}")), ignores, "{start} twice");
     }
+    // The kernel cuts the name of the process in the middle of a letter.
+    let link = "ln -s \"$0\" zoolock-mailer\u{fc} && trap '' PIPE &&";
+    let by_link = format!("{link} ./zoolock-mailer\u{fc} run --quiet x -- {show}");
+    assert!(ignores_pipe(&sandbox, &by_link));
 }
