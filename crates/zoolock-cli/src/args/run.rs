@@ -9,11 +9,10 @@ use super::values::time;
 use super::waiting::{KindArgs, MonitoringArgs, WaitingArgs};
 
 const RUN_HELP: &str = "\
-Examples (without --connect and ZOOLOCK_CONNECT, a lock excludes only this user's commands on this machine):
+Examples (if nothing names servers, a lock excludes only this user's commands on this machine):
   zoolock run --connect zk1,zk2,zk3 --quiet --try --on-busy-exit 0 nightly -- ./backup.sh
-      a cron job of several hosts: does not run while it runs on another host
-  zoolock run --connect zk1,zk2,zk3 --quiet --try --on-busy-exit 0 rotate -- sh -c './rotate.sh; code=$?; sleep 60; exit $code'
-      a short cron job: holds the lock until all hosts have tried, even if their clocks differ by a minute
+      a cron job of several hosts: does not run while it runs on another host. If the clocks of the hosts differ by more \
+time than it takes, it runs again on the host that is late: let a short job end with `sleep 60`
   zoolock run --timeout 5m --on-busy-exit 99 deploy -- make deploy
       waits at most five minutes for the lock; 99 is not an exit code of make, so it means that the lock was busy
   zoolock run --permits 3 downloads -- ./fetch.sh
@@ -120,9 +119,12 @@ const HOLD_HELP: &str = "\
 Example, for the rest of a bash script:
   coproc zoolock hold --connect zk1,zk2,zk3 --quiet nightly
   hold=$COPROC_PID
-  read -r token <&\"${COPROC[0]}\" || { wait \"$hold\"; exit; }    # with the exit code of hold
-  kill -0 \"$hold\"    # fails if the lock is lost, broken or revoked
-  kill \"$hold\"       # releases the lock; so does the end of the script, and `exec CMD`, because bash closes the coproc
+  read -r token <&\"${COPROC[0]}\" || { wait \"$hold\"; exit; }
+  # fails once hold knows that the lock is lost, broken or revoked
+  kill -0 \"$hold\"
+  # releases the lock, as the end of the script does
+  kill \"$hold\"
+In such a script, `exec CMD` releases the lock before CMD runs, because bash closes the coproc.
 
 Exit codes: 0 after a revoke, TERM, or the end of the script or input; 64, 69, 70, 75 and 77 as for `run`; 74 if the token \
 cannot be written.

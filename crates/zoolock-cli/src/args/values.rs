@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::ParseIntError;
+use std::num::{IntErrorKind, ParseIntError};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -95,9 +95,8 @@ where
     move |text| match text.parse::<N>() {
         Ok(zero) if zero == N::default() => refuse(format!(" 0: {why}")),
         Ok(number) => Ok(number),
-        Err(_) => {
-            refuse(format!(" {text:?}: not a number that zoolock accepts here; write a number of at least 1"))
-        }
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => refuse(format!(" {text}: too large")),
+        Err(_) => refuse(format!(" {text:?}: not a number; write a number of at least 1")),
     }
 }
 

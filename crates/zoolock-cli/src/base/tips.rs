@@ -59,8 +59,12 @@ fn find_tip(error: &clap::Error, line: &[OsString], command: &Command) -> Option
     let (usage, arg) = (text(ContextKind::Usage), text(ContextKind::InvalidArg));
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            let word = text(ContextKind::InvalidSubcommand);
-            known(&word).or_else(|| add_run(line, &word, command))
+            // With a command after `--`, the unknown word is the name of a lock, unless it is a misspelt `run`.
+            let is_misspelt = ["run", "hold"].contains(&text(ContextKind::SuggestedSubcommand).as_str());
+            match line.iter().any(|word| word == "--") {
+                true => (!is_misspelt).then(|| "zoolock run NAME -- CMD".to_owned()),
+                false => known(&text(ContextKind::InvalidSubcommand)),
+            }
         }
         ErrorKind::MissingRequiredArgument | ErrorKind::UnknownArgument if usage.contains("zoolock run") => {
             add_dashes(line, command).or_else(|| known(&arg))
@@ -70,8 +74,11 @@ fn find_tip(error: &clap::Error, line: &[OsString], command: &Command) -> Option
     }
 }
 
-/// Returns the command line of `run` with `--` before CMD, if it is right then.
+/// Returns the command line of `run` with `--` before CMD, if it is right then, and shows no password.
 fn add_dashes(line: &[OsString], command: &Command) -> Option<String> {
+    if line.iter().any(|word| word.to_string_lossy().starts_with("--auth")) {
+        return None;
+    }
     // Dashes without a command behind them.
     let line = line.strip_suffix(&["--".into()]).unwrap_or(line);
     let with_dashes = |at: usize| {
@@ -81,23 +88,9 @@ fn add_dashes(line: &[OsString], command: &Command) -> Option<String> {
     };
     let is_command = |at: &usize| line.get(*at).is_none_or(|word| !word.as_encoded_bytes().starts_with(b"-"));
     let mut lines = (1..=line.len()).filter(is_command).map(with_dashes);
-    lines.find(|line| is_accepted(line, command)).map(|line| to_shell(&line))
-}
-
-/// Returns the command line with `run` before the unknown subcommand `word`, if it is right then.
-fn add_run(line: &[OsString], word: &str, command: &Command) -> Option<String> {
-    let (before, after) = line.split_at(line.iter().position(|given| given == word)?);
-    let line = [before, &["run".into()], after].concat();
-    is_accepted(&line, command).then(|| to_shell(&line))
-}
-
-fn is_accepted(line: &[OsString], command: &Command) -> bool {
-    command.clone().try_get_matches_from(line).is_ok()
-}
-
-fn to_shell(line: &[OsString]) -> String {
+    let line = lines.find(|line| command.clone().try_get_matches_from(line).is_ok())?;
     let words = line.iter().skip(1).map(|word| quote_for_shell(&word.to_string_lossy()));
-    format!("zoolock {}", words.collect::<Vec<_>>().join(" "))
+    Some(format!("zoolock {}", words.collect::<Vec<_>>().join(" ")))
 }
 
 #[cfg(test)]
@@ -116,6 +109,9 @@ mod tests {
             ("zoolock status", "tip: zoolock show NAME"),
             ("zoolock lock x", "tip: zoolock run NAME -- CMD"),
             ("zoolock unlock x", "zoolock revoke NAME"),
+            ("zoolock deploy -- ./deploy.sh", "tip: zoolock run NAME -- CMD"),
+            ("zoolock release -- ./release.sh", "tip: zoolock run NAME -- CMD"),
+            ("zoolock rum deploy -- ls", "'run'"),
             ("zoolock run -n x -- ls", "tip: --try, or --permits N"),
             ("zoolock run --nonblock x -- ls", "tip: --try"),
             ("zoolock hold -n x", "tip: --try"),
@@ -134,16 +130,15 @@ mod tests {
             assert!(message.contains(tip), "{line}: {message}");
             assert_eq!(message.matches("tip:").count(), 1, "{line}: {message}");
         }
-        for line in ["zoolock show x -l", "zoolock ls -n"] {
-            assert!(!message(line).contains("tip"), "{line}");
+        for line in ["zoolock show x -l", "zoolock ls -n", "zoolock run --auth digest:u:secret x ls"] {
+            let message = message(line);
+            assert!(!message.contains("tip") && !message.contains("secret"), "{line}: {message}");
         }
     }
 
     #[test]
-    fn run_with_a_word_too_few_prints_the_right_line() {
+    fn run_without_dashes_prints_the_line_with_dashes() {
         for (line, tip) in [
-            ("zoolock deploy -- ./deploy.sh", "zoolock run deploy -- ./deploy.sh"),
-            ("zoolock --root /a deploy --try -- ls", "zoolock --root /a run deploy --try -- ls"),
             ("zoolock run x ls", "zoolock run x -- ls"),
             ("zoolock run x ls -l", "zoolock run x -- ls -l"),
             ("zoolock run x ls -n --try", "zoolock run x -- ls -n --try"),
