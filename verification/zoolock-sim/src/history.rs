@@ -277,7 +277,12 @@ impl Sim {
                 // that path may now belong to another contender's znode. An operator's action from
                 // before a task requested the lock can end a shared hold, too. So all actions count
                 // for such a task.
-                LossReason::Broken if exists && !matches!(guard, SimGuard::Write(_)) => false,
+                // A restored backup has znodes that were deleted.
+                LossReason::Broken
+                    if exists && !matches!(guard, SimGuard::Write(_)) && world.restored_at.is_none() =>
+                {
+                    false
+                }
                 LossReason::Broken => {
                     world.count_operator_actions(locks) > if is_shared { 0 } else { actions_before }
                         || world.was_removed_or_restored(locks)

@@ -168,7 +168,15 @@ impl Acquisition {
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
-        created.iter().for_each(|node| self.session.register_node(node.czxid, self.id));
+        // The answer is about several directories, or about one.
+        let directories = match &result {
+            Ok(Reply::AllJoined(_)) => &self.directories[..],
+            _ => &self.directories[acquisition::lock_index(id)..][..1],
+        };
+        for (at, node) in created.iter().enumerate() {
+            let directory = directories.get(at).unwrap_or(&directories[0]);
+            self.session.register_node(node.czxid, directory, self.id);
+        }
         let watch = sent.watch.filter(|_| result.is_ok());
         let number = watch.as_ref().map(|watch| watch.number);
         let early = watch.and_then(|watch| state.watches.add(watch));

@@ -407,7 +407,7 @@ impl Acquisition {
         ops.extend(marker.map(|(marker, version)| write_record_op(directory, &marker, version)));
         let (session, id) = (self.session.id(), self.id);
         let (answer, read) = (zk.commit(ops), zk.read(&path));
-        let own = self.session.clone();
+        let (own, directory) = (self.session.clone(), directory.clone());
         Box::pin(async move {
             let (answer, read) = (answer.await, read.await);
             match (&answer, read) {
@@ -417,7 +417,7 @@ impl Acquisition {
                         // overwritten the data. The sequence number still shows whose znode it is.
                         && NodeData::parse(&data).is_none_or(|data| data.is_written_by(id)) =>
                 {
-                    own.register_node(stat.czxid, id);
+                    own.register_node(stat.czxid, &directory, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
                     Ok(Reply::Joined(reader))
                 }
@@ -480,7 +480,7 @@ impl Acquisition {
             }
             let data = NodeData::parse(&data);
             let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_written_by(id));
-            let ours = match self.session.acquisition_of_node(stat.czxid) {
+            let ours = match self.session.acquisition_of_node(stat.czxid, directory) {
                 Some(owner) => owner == self.id,
                 None if prefix.has_id() || is_of(self.id) => true,
                 None if pending.iter().any(|id| is_of(*id)) => false,

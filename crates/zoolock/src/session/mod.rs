@@ -11,6 +11,7 @@ mod task;
 pub(crate) mod tick;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -68,8 +69,8 @@ pub(crate) struct LockSession {
     connection_state: watch::Receiver<ConnectionState>,
     end: Mutex<Option<SessionEnd>>,
     acquisitions: Mutex<BTreeMap<ContenderId, Registration>>,
-    /// The id of the acquisition that created each znode, by the czxid of the znode.
-    nodes: Mutex<BTreeMap<Zxid, ContenderId>>,
+    /// The directory and the acquisition of each znode, by the czxid of the znode.
+    nodes: Mutex<BTreeMap<Zxid, Vec<(LockPath, ContenderId)>>>,
     strays: StraySearch,
     session_task: SessionTask,
     watched: AtomicUsize,
@@ -183,25 +184,36 @@ impl LockSession {
         if let Some(Registration { nodes: created, .. }) = &left {
             let nodes = &mut *lock(&self.nodes);
             for node in created {
-                // The znodes of a multi-lock have the same czxid. So they share one entry in this
-                // map, and an earlier iteration of this loop may have removed it.
-                nodes.remove(node);
+                if let Entry::Occupied(mut owners) = nodes.entry(*node) {
+                    owners.get_mut().retain(|(_, owner)| *owner != id);
+                    if owners.get().is_empty() {
+                        owners.remove();
+                    }
+                }
             }
         }
         self.watched.fetch_sub(reserved, Ordering::AcqRel);
     }
 
-    pub(crate) fn register_node(&self, node: Zxid, id: ContenderId) {
+    /// Records that an acquisition has a znode with this czxid in a directory. The znodes of one transaction have the same
+    /// czxid, and may belong to different acquisitions: a search takes a znode with unreadable data, if no other acquisition
+    /// in its directory can have created it.
+    pub(crate) fn register_node(&self, node: Zxid, directory: &LockPath, id: ContenderId) {
         // An acquisition that has ended is no longer registered. Its znodes are deleted, so there
         // is nothing to record.
         if let Some(registration) = lock(&self.acquisitions).get_mut(&id) {
             registration.nodes.push(node);
-            lock(&self.nodes).insert(node, id);
+            let nodes = &mut *lock(&self.nodes);
+            let owners = nodes.entry(node).or_default();
+            owners.retain(|(of, _)| of != directory);
+            owners.push((directory.clone(), id));
         }
     }
 
-    pub(crate) fn acquisition_of_node(&self, node: Zxid) -> Option<ContenderId> {
-        lock(&self.nodes).get(&node).copied()
+    /// Returns the acquisition that has the znode with this czxid in a directory.
+    pub(crate) fn acquisition_of_node(&self, node: Zxid, directory: &LockPath) -> Option<ContenderId> {
+        let nodes = lock(&self.nodes);
+        nodes.get(&node)?.iter().find(|(of, _)| of == directory).map(|(_, owner)| *owner)
     }
 
     /// Returns the acquisition with this id, unless it has ended.

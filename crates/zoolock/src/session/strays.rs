@@ -113,7 +113,8 @@ impl LockSession {
                 Err(error) if error.failure.is_answer() => continue,
                 Err(error) => return Err(error),
             };
-            let is_known = || stat.owner != self.id || self.acquisition_of_node(stat.czxid).is_some();
+            let is_known =
+                || stat.owner != self.id || self.acquisition_of_node(stat.czxid, &directory).is_some();
             if is_known() {
                 continue;
             }
