@@ -277,15 +277,16 @@ impl Sim {
                 // that path may now belong to another contender's znode. An operator's action from
                 // before a task requested the lock can end a shared hold, too. So all actions count
                 // for such a task.
-                // A restored backup has znodes that were deleted.
-                LossReason::Broken
-                    if exists && !matches!(guard, SimGuard::Write(_)) && world.restored_at.is_none() =>
-                {
-                    false
-                }
+                // A backup that was restored later may have brought back a znode that was deleted.
                 LossReason::Broken => {
-                    world.count_operator_actions(locks) > if is_shared { 0 } else { actions_before }
-                        || world.was_removed_or_restored(locks)
+                    let exists = exists && !matches!(guard, SimGuard::Write(_));
+                    let earlier = if is_shared { 0 } else { actions_before };
+                    let acted = world.count_operator_actions(locks) > earlier;
+                    if exists {
+                        acted && world.restored_at.is_some()
+                    } else {
+                        acted || world.was_removed_or_restored(locks)
+                    }
                 }
                 LossReason::Unreachable => true,
                 _ => false,

@@ -480,11 +480,15 @@ impl Acquisition {
             }
             let data = NodeData::parse(&data);
             let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_written_by(id));
+            // Asks for the doubt before the owner, because an acquisition registers its znode first, and only then is no
+            // longer in doubt.
+            let is_in_doubt = self.other_acquisition_may_learn_of_znode(directory);
             let ours = match self.session.acquisition_of_node(stat.czxid, directory) {
                 Some(owner) => owner == self.id,
                 None if prefix.has_id() || is_of(self.id) => true,
                 None if pending.iter().any(|id| is_of(*id)) => false,
-                None => !self.other_acquisition_may_learn_of_znode(directory),
+                // The transaction of a znode that is ours in another directory has created this one.
+                None => self.session.has_node(self.id, stat.czxid) || !is_in_doubt,
             };
             if ours {
                 mine.push(Node { prefix, sequence, czxid: stat.czxid });

@@ -216,6 +216,11 @@ impl LockSession {
         nodes.get(&node)?.iter().find(|(of, _)| of == directory).map(|(_, owner)| *owner)
     }
 
+    /// Returns whether an acquisition has a znode with this czxid in any directory.
+    pub(crate) fn has_node(&self, id: ContenderId, node: Zxid) -> bool {
+        lock(&self.nodes).get(&node).is_some_and(|owners| owners.iter().any(|(_, owner)| *owner == id))
+    }
+
     /// Returns the acquisition with this id, unless it has ended.
     fn member(&self, id: ContenderId) -> Option<Arc<dyn SessionAcquisition>> {
         lock(&self.acquisitions).get(&id).map(|registration| registration.acquisition.clone())
