@@ -30,6 +30,13 @@ const ANSWERS: Duration = Duration::from_secs(8);
 /// reply take four messages: from the client to a follower, to the leader, and back.
 const SLOW: u64 = 250;
 
+/// The duration of a message above which the answers to one attempt may together take 1 s, in milliseconds. An attempt
+/// makes up to six requests one after the other, as the directory may not exist yet.
+const SLOW_FOR_ATTEMPT: u64 = 100;
+
+/// The time that a client gives the server for the answers to one attempt (`Builder::answer_timeout`).
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A way to acquire a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AcquireMode {
@@ -224,6 +231,11 @@ impl SimWorker {
         let guard = match outcome {
             Ok(Some(guard)) => Arc::new(guard),
             Ok(None) => return self.sim.note("missed", &[self.host as u64, self.nth as u64], ""),
+            Err(Error::Unavailable { .. })
+                if mode == AcquireMode::Try && self.may_be_answered_late(asked) =>
+            {
+                return self.sim.note("unanswered", &[self.host as u64, self.nth as u64], "");
+            }
             Err(error) => {
                 self.check_error(&error, &locks, actions_before);
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -422,6 +434,12 @@ impl SimWorker {
     fn is_slow_or_faulty(&self) -> bool {
         let slowest = longest_latency(self.sim.plan.latency);
         slowest > self.sim.plan.timeout / 8 || slowest > SLOW || !self.sim.plan.faults.is_empty()
+    }
+
+    /// Returns whether the answers to an attempt that began at `asked` may have come after the client's limit.
+    fn may_be_answered_late(&self, asked: Duration) -> bool {
+        longest_latency(self.sim.plan.latency) > SLOW_FOR_ATTEMPT
+            && self.sim.elapsed() - asked >= ANSWER_TIMEOUT
     }
 
     fn check_error(&self, error: &Error, locks: &[usize], actions_before: u64) {

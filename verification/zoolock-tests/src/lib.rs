@@ -37,6 +37,7 @@ pub mod raw_client;
 pub mod serve_process;
 pub mod server_process;
 pub mod skip;
+pub mod source;
 mod sync;
 pub mod tmux;
 pub mod tree;

@@ -6,9 +6,8 @@
 use std::error::Error;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::{IntErrorKind, ParseIntError};
+use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -90,13 +89,16 @@ pub(super) fn time_within(
 /// Returns a parser of numbers that refuses 0. `why`: the reason, or what to give instead.
 pub(super) fn at_least_one<N>(why: &'static str) -> impl Fn(&str) -> Result<N, Refusal> + Clone
 where
-    N: FromStr<Err = ParseIntError> + Default + PartialEq,
+    N: TryFrom<u32>,
 {
-    move |text| match text.parse::<N>() {
-        Ok(zero) if zero == N::default() => refuse(format!(" 0: {why}")),
-        Ok(number) => Ok(number),
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => refuse(format!(" {text}: too large")),
-        Err(_) => refuse(format!(" {text:?}: not a number; write a number of at least 1")),
+    move |text| {
+        let too_large = || refuse(format!(" {text}: too large; write at most {}", u32::MAX));
+        match text.parse::<u32>() {
+            Ok(0) => refuse(format!(" 0: {why}")),
+            Ok(number) => N::try_from(number).or_else(|_| too_large()),
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => too_large(),
+            Err(_) => refuse(format!(" {text:?}: not a number; write a number of at least 1")),
+        }
     }
 }
 

@@ -98,10 +98,11 @@ impl Builder {
         self
     }
 
-    /// Sets the time within which a server must answer each request; 1 s unless set. It applies to calls that do not
+    /// Sets the time within which the server must say whether the lock is busy; 1 s unless set. One attempt makes up to
+    /// six requests one after the other, so this should be ten times the round trip. It applies to calls that do not
     /// wait, such as [`Mutex::try_lock`](crate::Mutex::try_lock), and to calls whose deadline has passed. If the server
-    /// has not said by then whether the lock is busy, the call fails with [`Error::Unavailable`]. So a call takes at most
-    /// this time longer than asked, and twice this time if it may not wait and there is no session.
+    /// has not said it by then, the call fails with [`Error::Unavailable`]. So a call takes at most this time longer
+    /// than asked, and twice this time if it may not wait and there is no session.
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
         self

@@ -168,14 +168,11 @@ impl Acquisition {
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
-        // The answer is about several directories, or about one.
-        let directories = match &result {
-            Ok(Reply::AllJoined(_)) => &self.directories[..],
-            _ => &self.directories[acquisition::lock_index(id)..][..1],
-        };
+        // The answer has one znode for each directory, or any number for one directory.
+        let is_of_all = matches!(&result, Ok(Reply::AllJoined(_)));
         for (at, node) in created.iter().enumerate() {
-            let directory = directories.get(at).unwrap_or(&directories[0]);
-            self.session.register_node(node.czxid, directory, self.id);
+            let lock_index = if is_of_all { at } else { acquisition::lock_index(id) };
+            self.session.register_node(node.czxid, lock_index, self.id);
         }
         let watch = sent.watch.filter(|_| result.is_ok());
         let number = watch.as_ref().map(|watch| watch.number);

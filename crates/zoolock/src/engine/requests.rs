@@ -15,6 +15,7 @@ use super::watches::SetWatch;
 use super::{Acquisition, AcquisitionState, SentRequest};
 use crate::base::path::LockPath;
 use crate::engine::data::{self, NodeData};
+use crate::session::znode_owner::{ZnodeOwner, find_znode_owner};
 use crate::zk::directory;
 use crate::zk::session::{
     self, Answer, Created, JoinResult, Op, PendingJoin, ReplyAddress, ReplyOutcome, TransactionPart,
@@ -237,7 +238,7 @@ impl Acquisition {
                 send(session::write_request(&child(&node), &data, Some(version)), ExpectedReply::Done)
             }
             Request::Downgrade { node, marker } => {
-                self.spawn_result(id, self.downgrade_in_place(zk, directory, node, marker));
+                self.spawn_result(id, self.downgrade_in_place(zk, lock_index, node, marker));
                 (ExpectedReply::Result, None)
             }
             Request::DeleteDirectory => send(session::delete_request(path), ExpectedReply::Done),
@@ -394,10 +395,11 @@ impl Acquisition {
     fn downgrade_in_place(
         &self,
         zk: &ZkSession,
-        directory: &LockPath,
+        lock_index: usize,
         writer: Node,
         marker: Option<(Marker, Option<i32>)>,
     ) -> Answer<Reply> {
+        let directory = &self.directories[lock_index];
         let (prefix, sequence) = (writer.prefix.as_reader().unwrap_or(Prefix::Read), writer.sequence);
         let path = directory.child(&prefix.name(sequence));
         let mut ops = vec![
@@ -407,7 +409,7 @@ impl Acquisition {
         ops.extend(marker.map(|(marker, version)| write_record_op(directory, &marker, version)));
         let (session, id) = (self.session.id(), self.id);
         let (answer, read) = (zk.commit(ops), zk.read(&path));
-        let (own, directory) = (self.session.clone(), directory.clone());
+        let own = self.session.clone();
         Box::pin(async move {
             let (answer, read) = (answer.await, read.await);
             match (&answer, read) {
@@ -417,7 +419,7 @@ impl Acquisition {
                         // overwritten the data. The sequence number still shows whose znode it is.
                         && NodeData::parse(&data).is_none_or(|data| data.is_written_by(id)) =>
                 {
-                    own.register_node(stat.czxid, &directory, id);
+                    own.register_node(stat.czxid, lock_index, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
                     Ok(Reply::Joined(reader))
                 }
@@ -480,17 +482,16 @@ impl Acquisition {
             }
             let data = NodeData::parse(&data);
             let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_written_by(id));
-            // Asks for the doubt before the owner, because an acquisition registers its znode first, and only then is no
-            // longer in doubt.
-            let is_in_doubt = self.other_acquisition_may_learn_of_znode(directory);
-            let ours = match self.session.acquisition_of_node(stat.czxid, directory) {
-                Some(owner) => owner == self.id,
-                None if prefix.has_id() || is_of(self.id) => true,
-                None if pending.iter().any(|id| is_of(*id)) => false,
+            let known = || self.session.acquisition_of_node(stat.czxid, directory);
+            let others_may_learn = || self.other_acquisition_may_learn_of_znode(directory);
+            let is_mine = match find_znode_owner(known, others_may_learn) {
+                ZnodeOwner::Acquisition(owner) => owner == self.id,
+                _ if prefix.has_id() || is_of(self.id) => true,
+                _ if pending.iter().any(|id| is_of(*id)) => false,
                 // The transaction of a znode that is ours in another directory has created this one.
-                None => self.session.has_node(self.id, stat.czxid) || !is_in_doubt,
+                owner => owner == ZnodeOwner::Nobody || self.session.has_node(self.id, stat.czxid),
             };
-            if ours {
+            if is_mine {
                 mine.push(Node { prefix, sequence, czxid: stat.czxid });
             }
         }

@@ -9,9 +9,9 @@ mod strays;
 pub(crate) mod subscription;
 mod task;
 pub(crate) mod tick;
+pub(crate) mod znode_owner;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -69,8 +69,8 @@ pub(crate) struct LockSession {
     connection_state: watch::Receiver<ConnectionState>,
     end: Mutex<Option<SessionEnd>>,
     acquisitions: Mutex<BTreeMap<ContenderId, Registration>>,
-    /// The directory and the acquisition of each znode, by the czxid of the znode.
-    nodes: Mutex<BTreeMap<Zxid, Vec<(LockPath, ContenderId)>>>,
+    /// The znodes of the acquisitions: the czxid, the acquisition, and the index of the directory in the acquisition.
+    nodes: Mutex<BTreeSet<(Zxid, ContenderId, usize)>>,
     strays: StraySearch,
     session_task: SessionTask,
     watched: AtomicUsize,
@@ -79,10 +79,10 @@ pub(crate) struct LockSession {
     is_spare: bool,
 }
 
-/// An acquisition, and the znodes that it created.
+/// An acquisition, and the znodes that it created: the czxid, and the index of the directory in the acquisition.
 struct Registration {
     acquisition: Arc<dyn SessionAcquisition>,
-    nodes: Vec<Zxid>,
+    nodes: Vec<(Zxid, usize)>,
 }
 
 /// Reserved capacity for watches on a session. Dropping the reservation frees the capacity.
@@ -183,42 +183,42 @@ impl LockSession {
         let left = lock(&self.acquisitions).remove(&id);
         if let Some(Registration { nodes: created, .. }) = &left {
             let nodes = &mut *lock(&self.nodes);
-            for node in created {
-                if let Entry::Occupied(mut owners) = nodes.entry(*node) {
-                    owners.get_mut().retain(|(_, owner)| *owner != id);
-                    if owners.get().is_empty() {
-                        owners.remove();
-                    }
-                }
+            for (node, lock_index) in created {
+                nodes.remove(&(*node, id, *lock_index));
             }
         }
         self.watched.fetch_sub(reserved, Ordering::AcqRel);
     }
 
-    /// Records that an acquisition has a znode with this czxid in a directory. The znodes of one transaction have the same
-    /// czxid, and may belong to different acquisitions: a search takes a znode with unreadable data, if no other acquisition
-    /// in its directory can have created it.
-    pub(crate) fn register_node(&self, node: Zxid, directory: &LockPath, id: ContenderId) {
+    /// Records that an acquisition has a znode with this czxid in one of its directories. The znodes of one transaction
+    /// have the same czxid, and may belong to different acquisitions: a search takes a znode with unreadable data, if no
+    /// other acquisition in its directory can have created it.
+    pub(crate) fn register_node(&self, node: Zxid, lock_index: usize, id: ContenderId) {
         // An acquisition that has ended is no longer registered. Its znodes are deleted, so there
         // is nothing to record.
         if let Some(registration) = lock(&self.acquisitions).get_mut(&id) {
-            registration.nodes.push(node);
-            let nodes = &mut *lock(&self.nodes);
-            let owners = nodes.entry(node).or_default();
-            owners.retain(|(of, _)| of != directory);
-            owners.push((directory.clone(), id));
+            registration.nodes.push((node, lock_index));
+            lock(&self.nodes).insert((node, id, lock_index));
         }
     }
 
     /// Returns the acquisition that has the znode with this czxid in a directory.
     pub(crate) fn acquisition_of_node(&self, node: Zxid, directory: &LockPath) -> Option<ContenderId> {
+        let acquisitions = lock(&self.acquisitions);
         let nodes = lock(&self.nodes);
-        nodes.get(&node)?.iter().find(|(of, _)| of == directory).map(|(_, owner)| *owner)
+        let is_in_directory = |id: &ContenderId, lock_index: usize| {
+            let registration = acquisitions.get(id);
+            registration.and_then(|it| it.acquisition.directories().get(lock_index)) == Some(directory)
+        };
+        let of_transaction =
+            nodes.range((node, ContenderId(0), 0)..).take_while(|(czxid, ..)| *czxid == node);
+        let mut owners = of_transaction.filter(|(_, id, lock_index)| is_in_directory(id, *lock_index));
+        owners.next().map(|(_, id, _)| *id)
     }
 
     /// Returns whether an acquisition has a znode with this czxid in any directory.
     pub(crate) fn has_node(&self, id: ContenderId, node: Zxid) -> bool {
-        lock(&self.nodes).get(&node).is_some_and(|owners| owners.iter().any(|(_, owner)| *owner == id))
+        lock(&self.nodes).range((node, id, 0)..=(node, id, usize::MAX)).next().is_some()
     }
 
     /// Returns the acquisition with this id, unless it has ended.

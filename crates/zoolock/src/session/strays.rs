@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zoolock_core::acquisition::RequestFailure;
 
+use super::znode_owner::{ZnodeOwner, find_znode_owner};
 use super::{Connection, LockSession};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
@@ -113,21 +114,20 @@ impl LockSession {
                 Err(error) if error.failure.is_answer() => continue,
                 Err(error) => return Err(error),
             };
-            let is_known =
-                || stat.owner != self.id || self.acquisition_of_node(stat.czxid, &directory).is_some();
-            if is_known() {
+            if stat.owner != self.id {
                 continue;
             }
-            // Asks whether an acquisition may still learn of the znode before asking again whether it is
-            // known, because an acquisition registers its znode first, and only then is no longer in doubt.
-            let is_in_doubt =
-                self.acquisitions().iter().any(|acquisition| acquisition.may_learn_of_znode_in(&directory));
-            if is_known() {
-                continue;
-            }
-            if is_in_doubt {
-                is_complete = false;
-                continue;
+            let known = || self.acquisition_of_node(stat.czxid, &directory);
+            let may_learn = || {
+                self.acquisitions().iter().any(|acquisition| acquisition.may_learn_of_znode_in(&directory))
+            };
+            match find_znode_owner(known, may_learn) {
+                ZnodeOwner::Acquisition(_) => continue,
+                ZnodeOwner::InDoubt => {
+                    is_complete = false;
+                    continue;
+                }
+                ZnodeOwner::Nobody => {}
             }
             let logged = path.clone();
             log_event!(DEBUG, path = logged, "deletes a znode whose create was carried out late");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use zoolock_tests::source::rust_files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -60,14 +61,6 @@ fn readme_of_the_library_lists_every_feature() {
     let features = library["features"].as_object().expect("zoolock has features").keys().map(String::as_str);
     // `simulation` is internal.
     assert_eq!(listed, features.filter(|name| *name != "simulation").collect());
-}
-
-/// Returns the files of Rust code below a directory.
-fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).expect("the directory is readable");
-    let paths = entries.map(|entry| entry.expect("the entry is readable").path());
-    let files = paths.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
 #[test]

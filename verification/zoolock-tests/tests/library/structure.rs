@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use zoolock_tests::source::rust_files;
+
 /// The layers of a crate, the lowest first. Modules of one layer do not import each other.
 struct Layers {
     crate_name: &'static str,
@@ -276,15 +278,6 @@ fn imports(sources: &Path) -> Imports {
         api.remove("api");
     }
     all
-}
-
-fn rust_files(path: &Path) -> Vec<PathBuf> {
-    if path.is_dir() {
-        let entries = std::fs::read_dir(path).expect("a folder of sources can be listed");
-        return entries.flat_map(|entry| rust_files(&entry.expect("an entry can be read").path())).collect();
-    }
-    let is_rust = path.extension().is_some_and(|extension| extension == "rs");
-    if is_rust { vec![path.to_owned()] } else { Vec::new() }
 }
 
 /// Returns the names that follow `crate::` in the code.

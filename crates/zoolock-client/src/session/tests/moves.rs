@@ -256,7 +256,7 @@ fn silent_handshake_is_abandoned() {
             T / share,
             "a session with other servers waits less for this one"
         );
-        assert!(harness.run(T, Harness::has_dial).expect("session dials") <= T / 60);
+        assert!(harness.has_dial(), "the next dial comes at once, because a lease may end soon");
     }
 }
 
