@@ -90,7 +90,7 @@ parts! {
 /// znode of another one for its own, because that acquisition had just ended. In the next four, a server carried
 /// out an old create after an attach that the client had given up, and the znode blocked its queue.
 /// In the next two, a session attached again between the create of a lock and its reply, and the
-/// new lock was suspect at once. Then a multi-lock's old create was carried out late. An acquisition took over one of its
+/// new lock was suspect at once. In the next one, a multi-lock's old create was carried out late. An acquisition took over one of its
 /// two znodes, and the search for strays took the other one for known, because both have the same czxid. In the last one,
 /// a holder paused after a server that did not answer, and its lease ended before it dialed the next one.
 #[test]

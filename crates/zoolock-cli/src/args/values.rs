@@ -86,7 +86,7 @@ pub(super) fn time_within(
     }
 }
 
-/// Returns a parser of numbers that refuses 0. `why`: the reason, or what to give instead.
+/// Returns a parser of numbers that refuses 0, and more than `u32::MAX`. `why`: the reason, or what to give instead.
 pub(super) fn at_least_one<N>(why: &'static str) -> impl Fn(&str) -> Result<N, Refusal> + Clone
 where
     N: TryFrom<u32>,

@@ -166,8 +166,8 @@ impl Session {
         // - A server closed the connection during the handshake, until all servers have done so. The next server may
         //   attach the session, because this one may be at its connection limit, behind the leader, read-only, or without
         //   a leader.
-        // - A server did not answer the connect request in time. The wait was longer than the pause of a holder, whose
-        //   lease may end soon.
+        // - A server did not attach a holder in time, and there are others. The lease may end soon, and the attach took
+        //   longer than the pause.
         let attached = self.connection.as_ref().and_then(|connection| connection.attached_at);
         let is_urgent = match attached.filter(|_| loss == DisconnectReason::Closed) {
             Some(since) if since.until(now) >= self.pace.max_first_retry_delay() => {
@@ -183,7 +183,9 @@ impl Session {
                 self.follows_outage |= self.id != 0;
                 !self.hang_ups.is_multiple_of(self.config.servers.max(1))
             }
-            None => matches!(loss, DisconnectReason::Silent(_)),
+            None => {
+                matches!(loss, DisconnectReason::Silent(_)) && self.has_ephemeral && self.config.servers > 1
+            }
         };
         self.drop_connection(loss, now);
         match self.dial {

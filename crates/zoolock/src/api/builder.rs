@@ -98,11 +98,12 @@ impl Builder {
         self
     }
 
-    /// Sets the time within which the server must say whether the lock is busy; 1 s unless set. One attempt makes up to
-    /// six requests one after the other, so this should be ten times the round trip. It applies to calls that do not
-    /// wait, such as [`Mutex::try_lock`](crate::Mutex::try_lock), and to calls whose deadline has passed. If the server
-    /// has not said it by then, the call fails with [`Error::Unavailable`]. So a call takes at most this time longer
-    /// than asked, and twice this time if it may not wait and there is no session.
+    /// Sets the time within which the server must say whether the lock is busy; 1 s unless set. An attempt makes one or
+    /// two requests as a rule, and up to two more for each part of the path that does not exist yet, one after the other.
+    /// So set at least ten times the duration of one write. The time applies to calls that do not wait, such as
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock), and to calls whose deadline has passed. If the server has not
+    /// answered by then, the call fails with [`Error::Unavailable`]. So a call takes at most this time and the lock delay
+    /// longer than asked, and twice this time if there is no session and the deadline is shorter.
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
         self

@@ -60,8 +60,8 @@ impl<M: Fenced> Handle<M> {
         Ok(self.lock.acquire(Kind::Mutex, WaitLimit::Try).await?.map(Guard::new))
     }
 
-    /// Acquires the lock. Waits for `timeout` at most, and then at most one
-    /// [`answer timeout`](crate::Builder::answer_timeout) for a slow server. A timeout of zero makes one attempt.
+    /// Acquires the lock. Waits for `timeout` at most, and then for the
+    /// [`answer timeout`](crate::Builder::answer_timeout) if the server is slow. A timeout of zero makes one attempt.
     ///
     /// # Cancel safety
     /// As [`Self::lock`].

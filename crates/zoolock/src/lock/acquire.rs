@@ -173,7 +173,7 @@ impl Lock {
     /// or at once if the first session replaces one, waits for the end of an outage.
     ///
     /// Fails if the wait ends before the server has shown that the lock is busy, or if the server no longer answers at
-    /// the end of the wait. Even if the wait limit is shorter, opening a session and each answer may take up to
+    /// the end of the wait. Even if the wait limit is shorter, opening a session, and then all answers together, may take up to
     /// [`Builder::answer_timeout`](crate::Builder::answer_timeout).
     pub(crate) async fn acquire_in_span(
         &self,

@@ -7,9 +7,9 @@ use zoolock_core::ContenderId;
 pub(crate) enum ZnodeOwner {
     /// This acquisition has the znode.
     Acquisition(ContenderId),
-    /// No acquisition has the znode, but one may still learn that it has.
+    /// No acquisition is known to have the znode, but one may still learn that it has.
     InDoubt,
-    /// No acquisition has the znode, and none will learn of it.
+    /// No acquisition has the znode, except perhaps the one that searches.
     Nobody,
 }
 
@@ -17,11 +17,12 @@ pub(crate) enum ZnodeOwner {
 ///
 /// `known`: returns the acquisition that is registered for the znode.
 ///
-/// `is_in_doubt`: returns whether an acquisition may still learn that it has the znode.
+/// `is_in_doubt`: returns whether another acquisition than the one that searches may still learn that it has the znode.
+/// It is asked only if necessary, because it looks at all acquisitions.
 ///
 /// Asks for the registered acquisition again after the doubt, because an acquisition registers its znode first, and only
-/// then is no longer in doubt. In the opposite order, a reply that is handled between the two questions would leave a znode
-/// without an owner, and another acquisition would take it.
+/// then is no longer in doubt. Without the second question, a znode would have no owner if its reply is handled between the
+/// first question and the doubt, and another acquisition would take it.
 pub(crate) fn find_znode_owner(
     known: impl Fn() -> Option<ContenderId>,
     is_in_doubt: impl FnOnce() -> bool,

@@ -1,8 +1,8 @@
 //! Tests of code that several threads share. The crate shuttle runs each test under many thread
 //! schedules.
 //!
-//! The files under test are compiled into this test program with shuttle's mutexes. At each use of
-//! a mutex, shuttle chooses the thread that runs next.
+//! The files under test, or the toys around them, use shuttle's mutexes. At each use of a mutex,
+//! shuttle chooses the thread that runs next.
 
 mod shared_hold;
 mod toy;

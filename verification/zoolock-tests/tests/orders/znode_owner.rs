@@ -30,9 +30,10 @@ impl Creator {
     }
 }
 
-/// Another acquisition would take a znode that is of nobody.
+/// During a search, the reply to the create of the znode is handled. The znode has an owner or is in doubt at all times,
+/// because another acquisition would take a znode of nobody.
 #[test]
-fn znode_of_a_reply_that_is_handled_meanwhile_is_of_its_creator() {
+fn znode_of_a_reply_during_a_search_has_an_owner() {
     shuttle::check_dfs(
         || {
             let creator = Arc::new(Creator::default());

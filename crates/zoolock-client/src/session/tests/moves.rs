@@ -256,7 +256,19 @@ fn silent_handshake_is_abandoned() {
             T / share,
             "a session with other servers waits less for this one"
         );
-        assert!(harness.has_dial(), "the next dial comes at once, because a lease may end soon");
+        assert!(harness.run(T, Harness::has_dial).expect("session dials") <= T / 60);
+    }
+}
+
+#[test]
+fn holder_dials_the_next_server_at_once_after_a_silent_handshake() {
+    let idle = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
+    for (mut harness, dials) in [(holder_with_three_servers(), true), (idle, false), (holder(0), false)] {
+        if harness.connection.is_some() {
+            harness.disconnect();
+        }
+        wait_for_attach(&mut harness);
+        assert_eq!(harness.has_dial(), dials, "others pause, to leave room for holders");
     }
 }
 
