@@ -74,8 +74,8 @@ struct KnownEndpoint {
     /// set if the server was silent or closed the connection. A dial then tries the endpoint after others.
     is_silent: bool,
     /// The number of dials that try the endpoint after others that may answer. It is set at the loss of a connection with an
-    /// old write without a reply, because an attach to a server that hangs can let the leader accept that write minutes
-    /// later. Each dial counts it down, because the other servers may attach the session and confirm no write. The next
+    /// old write without a reply, because that server may confirm nothing, and an attach to a server that hangs can let the
+    /// leader accept the write minutes later. Each dial counts it down, because the other servers may attach the session and confirm no write. The next
     /// attach or refusal at the endpoint clears it.
     late_write_dials: u8,
 }

@@ -163,11 +163,10 @@ impl SessionConnection {
         since.until(now)
     }
 
-    /// Returns whether a write has waited for its reply for longer than `time`. Renewals do not count, because they change
-    /// nothing. They are the only writes of a caller outside of the window.
+    /// Returns whether a write has waited for its reply for longer than `time`. A renewal counts, too: it changes nothing,
+    /// but its server may be unable to confirm the next one.
     pub(super) fn has_write_older_than(&self, time: Duration, now: Instant) -> bool {
-        let is_write = |entry: &InFlight| entry.is_in_window && op::is_write(entry.op);
-        self.in_flight.iter().any(|entry| is_write(entry) && entry.sent.until(now) > time)
+        self.in_flight.iter().any(|entry| op::is_write(entry.op) && entry.sent.until(now) > time)
     }
 
     pub(super) fn into_lost_requests(self) -> LostRequests {

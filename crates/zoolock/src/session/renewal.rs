@@ -65,9 +65,11 @@ pub(super) async fn run_keep_alive(
             }
             _ = beats.tick() => true,
             // Checks more often than at the beats, because a holder may have to try several servers before its
-            // lease ends.
+            // lease ends. Renews more often, too, because after an outage the answers may be missing that prove that
+            // the leader was told of the session.
             () = tokio::time::sleep(Pace::beat(session.timeout()) / 8), if session.ends_soon() => {
                 session.attach_again_if_needed();
+                renewer.renew_if_lease_ends_soon();
                 continue;
             }
         };
@@ -168,6 +170,13 @@ impl Renewer {
             }
             drop(slot);
         });
+    }
+
+    /// Sends a write if the lease ends soon, and no renewal waits for its answer.
+    fn renew_if_lease_ends_soon(&mut self) {
+        if self.session.ends_soon() && self.pending.available_permits() == MAX_PENDING {
+            self.renew(true);
+        }
     }
 
     /// Sends a `sync`. A session without acquisitions also sends it. Without recent answers, the

@@ -106,6 +106,19 @@ fn move_fails_requests_then_closes_then_connects() {
 }
 
 #[test]
+fn server_that_has_not_confirmed_a_renewal_is_dialed_later() {
+    let mut harness = holder(0);
+    harness.renew();
+    harness.requests();
+    harness.run(T, Harness::has_dial).expect("session dials");
+    let id = harness.dial();
+    harness.connect(id);
+    let outputs = harness.outputs();
+    let leaves_write = |output: &Output| matches!(output, Output::Close { leaves_write: true, .. });
+    assert!(outputs.iter().any(leaves_write), "{outputs:?}");
+}
+
+#[test]
 fn answer_stops_the_move() {
     let mut harness = holder(0);
     harness.renew();
