@@ -75,8 +75,8 @@ struct KnownEndpoint {
     is_silent: bool,
     /// The number of dials that try the endpoint after others that may answer. It is set at the loss of a connection with an
     /// old write without a reply, because that server may confirm nothing, and an attach to a server that hangs can let the
-    /// leader accept the write minutes later. Each dial counts it down, because the other servers may attach the session and confirm no write. The next
-    /// attach or refusal at the endpoint clears it.
+    /// leader accept the write minutes later. Each dial counts it down, because the other servers may attach the session and
+    /// confirm no write. The next attach or refusal at the endpoint clears it.
     late_write_dials: u8,
 }
 
@@ -154,7 +154,7 @@ impl Hosts {
         self.endpoints.iter_mut().for_each(|known| known.is_silent = false);
     }
 
-    /// Records that the server at an endpoint may still carry out a write whose connection is lost.
+    /// Records that the server at an endpoint has not answered a write whose connection is lost. It may still carry it out.
     pub(crate) fn record_late_write(&mut self, endpoint: &Endpoint) {
         let lost = self.endpoints.iter_mut().filter(|known| known.endpoint == *endpoint);
         lost.for_each(|known| known.late_write_dials = LATE_WRITE_DIALS);

@@ -217,6 +217,16 @@ impl Lease {
         self.confirmed.is_some_and(|confirmed| confirmed > self.told)
     }
 
+    /// Returns the time after which a request must be sent so that its answer continues the proof that the leader was told
+    /// of the session; `None` if no request was answered on this connection.
+    pub fn proof_continues_after(&self) -> Option<Instant> {
+        match (self.reported.front(), self.answered.front()) {
+            (Some((_, known)), _) => Some(*known),
+            (None, Some((_, answered))) => Some(answered.after(report_interval(self.timeout, self.tick))),
+            (None, None) => None,
+        }
+    }
+
     /// Returns whether a lease that ends soon can hardly be renewed on this connection, even if answers are prompt.
     ///
     /// One cause is a connected server that has no quorum and confirms nothing. The other cause is
@@ -304,6 +314,19 @@ mod tests {
         // The second request is sent after 119, the third two seconds later, and the lease ends at 121.
         assert!(lease.is_confirmed_last());
         assert!(lease.needs_attach(at(118)));
+    }
+
+    #[test]
+    fn proof_continues_after_the_report_interval_and_after_the_second_answer() {
+        let mut lease = lease();
+        assert_eq!(lease.proof_continues_after(), None);
+        lease.record_confirmed_write(at(100), at(101));
+        assert_eq!(lease.proof_continues_after(), Some(at(103)), "the report interval is two seconds");
+        lease.record_confirmed_write(at(103), at(104));
+        assert_eq!(lease.proof_continues_after(), Some(at(104)));
+        let end = lease.valid_until();
+        lease.record_confirmed_write(at(104), at(105));
+        assert!(lease.valid_until() > end, "the third answer extends the lease");
     }
 
     #[test]

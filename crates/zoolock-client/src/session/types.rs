@@ -64,7 +64,8 @@ pub enum Output {
     Close {
         /// The number of the connection.
         id: ConnectionId,
-        /// Set if a write has waited long for its reply. The server may hang, and carry it out minutes later.
+        /// Set if a write has waited long for its reply. The server may hang, or confirm nothing, and may carry the write out
+        /// minutes later.
         leaves_write: bool,
     },
     /// Compute the next SASL token for this connection. The value is the challenge of the server,

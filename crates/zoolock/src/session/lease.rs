@@ -88,8 +88,27 @@ impl LockSession {
 
     /// Returns whether the lease ends soon. Returns `false` if no acquisition needs the lease, or
     /// there is no connection.
-    pub(super) fn ends_soon(&self) -> bool {
-        self.has_had_znode() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
+    fn ends_soon(&self) -> bool {
+        self.needs_lease() && lock(&self.lease).ends_soon(clock::now())
+    }
+
+    fn needs_lease(&self) -> bool {
+        self.has_had_znode() && self.is_up()
+    }
+
+    /// Returns the time from now to the next check of a lease that ends soon: when its last sixth begins, and then eight times
+    /// in a beat. Returns `None` if no acquisition needs the lease, it is not valid, or there is no connection.
+    pub(super) fn next_check(&self) -> Option<Duration> {
+        let (lease, now) = (self.needs_lease().then(|| lock(&self.lease))?, clock::now());
+        let left = now.until(lease.valid_until().filter(|end| now < *end)?);
+        Some(left.saturating_sub(lease.timeout() / 6).max(Pace::beat(lease.timeout()) / 8))
+    }
+
+    /// Returns whether a renewal that is sent now continues the proof that the leader was told of the session, and the lease
+    /// ends soon. `last_sent`: the time at which the newest renewal was sent.
+    pub(super) fn needs_renewal_now(&self, last_sent: Instant) -> bool {
+        let from = lock(&self.lease).proof_continues_after();
+        self.ends_soon() && from.is_some_and(|from| from <= clock::now() && last_sent < from)
     }
 
     /// Attaches the session on a new connection if the lease ends soon, and the lease can hardly be

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
+use zoolock_core::Instant;
 use zoolock_core::acquisition::{RequestFailure, SessionEnd};
 use zoolock_core::pace::Pace;
 
@@ -42,6 +43,7 @@ pub(super) async fn run_keep_alive(
     let mut beats = beat_interval(session.timeout());
     let mut idle_beats = 0u32;
     loop {
+        let next_check = session.next_check();
         let is_beat = tokio::select! {
             biased;
             changed = connection_state.changed() => {
@@ -65,11 +67,12 @@ pub(super) async fn run_keep_alive(
             }
             _ = beats.tick() => true,
             // Checks more often than at the beats, because a holder may have to try several servers before its
-            // lease ends. Renews more often, too, because after an outage the answers may be missing that prove that
-            // the leader was told of the session.
-            () = tokio::time::sleep(Pace::beat(session.timeout()) / 8), if session.ends_soon() => {
+            // lease ends, and because an outage may leave too few beats for the three answers that extend the lease.
+            () = tokio::time::sleep(next_check.unwrap_or_default()), if next_check.is_some() => {
                 session.attach_again_if_needed();
-                renewer.renew_if_lease_ends_soon();
+                if session.needs_renewal_now(renewer.last_sent) {
+                    renewer.confirm();
+                }
                 continue;
             }
         };
@@ -110,7 +113,10 @@ fn beat_interval(timeout: Duration) -> tokio::time::Interval {
 struct Renewer {
     session: Arc<LockSession>,
     pending: Arc<Semaphore>,
+    /// The number of renewals, without those between two beats.
     renewals: u32,
+    /// The time at which the newest write was sent.
+    last_sent: Instant,
     /// The number of failed checks after which the next renewal checked another znode. A check
     /// fails if the znode does not exist, or the server refuses the request.
     missing: Arc<AtomicUsize>,
@@ -122,6 +128,7 @@ impl Renewer {
             session: session.clone(),
             pending: Arc::new(Semaphore::new(MAX_PENDING)),
             renewals: 0,
+            last_sent: Instant::default(),
             missing: Arc::default(),
         }
     }
@@ -141,9 +148,11 @@ impl Renewer {
         if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
             self.session.tick.learn_in_background();
         }
-        if !writes {
-            return self.keep_alive();
-        }
+        if writes { self.confirm() } else { self.keep_alive() }
+    }
+
+    /// Sends a transaction that checks a znode. Sends a `sync` in its place while no acquisition has a znode.
+    fn confirm(&mut self) {
         let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
         // Sends no write while no acquisition has a znode, because the directory may not exist yet. The create of the
@@ -151,6 +160,7 @@ impl Renewer {
         let Some(path) = self.session.znode_to_check(turn) else { return self.keep_alive() };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
+        self.last_sent = sent;
         let (answer, missing) = (zk.check(&path), self.missing.clone());
         self.session.tasks.spawn(async move {
             let outcome = answer.await;
@@ -170,13 +180,6 @@ impl Renewer {
             }
             drop(slot);
         });
-    }
-
-    /// Sends a write if the lease ends soon, and no renewal waits for its answer.
-    fn renew_if_lease_ends_soon(&mut self) {
-        if self.session.ends_soon() && self.pending.available_permits() == MAX_PENDING {
-            self.renew(true);
-        }
     }
 
     /// Sends a `sync`. A session without acquisitions also sends it. Without recent answers, the

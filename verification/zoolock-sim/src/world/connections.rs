@@ -99,6 +99,10 @@ impl World {
         conn.client_open = false;
         conn.given_up_at = self.now;
         conn.has_ended = true;
+        // An attempt to connect fails at once, as TCP's does after a reset.
+        if conn.dial == DialState::Waiting {
+            conn.dial = DialState::Refused;
+        }
         conn.down.clear();
         conn.unread.clear();
         conn.wake();

@@ -106,7 +106,7 @@ fn move_fails_requests_then_closes_then_connects() {
 }
 
 #[test]
-fn server_that_has_not_confirmed_a_renewal_is_dialed_later() {
+fn unanswered_renewal_counts_as_an_old_write() {
     let mut harness = holder(0);
     harness.renew();
     harness.requests();
