@@ -104,9 +104,8 @@ impl Lease {
         }
     }
 
-    /// Records that a server attached the session again. The attach was requested at `sent`, and
-    /// `timeout` is the shortest timeout that was granted so far. If this timeout is shorter than
-    /// before, the lease may end earlier.
+    /// Records that a server attached the session again. The attach was requested at `sent`, and `timeout` is the shortest
+    /// timeout that was granted so far. If it is shorter than before, the lease may end earlier.
     pub fn record_attach(&mut self, sent: Instant, timeout: Duration) {
         self.told = self.told.max(sent);
         // The new server knows nothing of the old requests.
@@ -147,8 +146,7 @@ impl Lease {
             self.answered.pop_front();
         }
         self.reported.extend(newest);
-        // Keep only some of the answers, to save memory: at most one for each quarter of the
-        // interval.
+        // Keep only some of the answers, to save memory: at most one for each quarter of the interval.
         if self.answered.back().is_none_or(|(last, _)| sent >= last.after(wait / 4)) {
             self.answered.push_back((sent, now));
         }
@@ -198,9 +196,8 @@ impl Lease {
         self.timeout
     }
 
-    /// Returns whether little of the lease is left, so that the session must renew it more often.
-    /// Little is less than the length of a steady lease minus a quarter of the timeout. Also
-    /// returns true if the lease has not begun.
+    /// Returns whether little of the lease is left, so that the session must renew it more often: less than the length of a
+    /// steady lease minus a quarter of the timeout. Also returns true if the lease has not begun.
     pub fn is_low(&self, now: Instant) -> bool {
         let low = steady_length(self.timeout, self.tick).saturating_sub(self.timeout / 4);
         self.end.is_none_or(|end| now.until(end) < low)
@@ -229,10 +226,9 @@ impl Lease {
 
     /// Returns whether a lease that ends soon can hardly be renewed on this connection, even if answers are prompt.
     ///
-    /// One cause is a connected server that has no quorum and confirms nothing. The other cause is
-    /// an outage: too few requests have been answered since to prove in time that the leader was
-    /// told of the session. An attach helps in both cases: it tells the leader at once. Call this
-    /// at a beat, just before a request is sent.
+    /// One cause is a connected server that has no quorum and confirms nothing. The other cause is an outage: too few
+    /// requests have been answered since to prove in time that the leader was told of the session. An attach helps in both
+    /// cases: it tells the leader at once. Call this just before a request is sent. It counts with a request at each beat.
     pub fn needs_attach(&self, now: Instant) -> bool {
         let Some(end) = self.end.filter(|_| self.ends_soon(now)) else { return false };
         let beat = self.timeout / BEATS;
@@ -320,13 +316,11 @@ mod tests {
     fn proof_continues_after_the_report_interval_and_after_the_second_answer() {
         let mut lease = lease();
         assert_eq!(lease.proof_continues_after(), None);
-        lease.record_confirmed_write(at(100), at(101));
-        assert_eq!(lease.proof_continues_after(), Some(at(103)), "the report interval is two seconds");
-        lease.record_confirmed_write(at(103), at(104));
-        assert_eq!(lease.proof_continues_after(), Some(at(104)));
-        let end = lease.valid_until();
-        lease.record_confirmed_write(at(104), at(105));
-        assert!(lease.valid_until() > end, "the third answer extends the lease");
+        // The report interval is two seconds.
+        for (sent, answered, after) in [(100, 101, 103), (103, 104, 104)] {
+            lease.record_answer(at(sent), at(answered));
+            assert_eq!(lease.proof_continues_after(), Some(at(after)));
+        }
     }
 
     #[test]
