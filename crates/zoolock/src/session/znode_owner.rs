@@ -9,7 +9,7 @@ pub(crate) enum ZnodeOwner {
     Acquisition(ContenderId),
     /// No acquisition is known to have the znode, but one may still learn that it has.
     InDoubt,
-    /// No acquisition has the znode, except perhaps the one that searches.
+    /// No acquisition but the one that searches can have the znode.
     Nobody,
 }
 
@@ -17,8 +17,8 @@ pub(crate) enum ZnodeOwner {
 ///
 /// `known`: returns the acquisition that is registered for the znode.
 ///
-/// `is_in_doubt`: returns whether another acquisition than the one that searches may still learn that it has the znode.
-/// It is asked only if necessary, because it looks at all acquisitions.
+/// `is_in_doubt`: returns whether an acquisition, except the one that searches, may still learn that it has the znode. Called
+/// only if no acquisition is registered, because it looks at all acquisitions.
 ///
 /// Asks for the registered acquisition again after the doubt, because an acquisition registers its znode first, and only
 /// then is no longer in doubt. Without the second question, a znode would have no owner if its reply is handled between the

@@ -31,7 +31,7 @@ impl Creator {
 }
 
 /// During a search, the reply to the create of the znode is handled. The znode has an owner or is in doubt at all times,
-/// because another acquisition would take a znode of nobody.
+/// because another acquisition would take a znode without an owner.
 #[test]
 fn znode_of_a_reply_during_a_search_has_an_owner() {
     shuttle::check_dfs(

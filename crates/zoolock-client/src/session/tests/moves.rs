@@ -105,14 +105,20 @@ fn move_fails_requests_then_closes_then_connects() {
     assert!(harness.outputs().is_empty());
 }
 
-#[test]
-fn unanswered_renewal_counts_as_an_old_write() {
+/// Returns a holder that has just moved to another server, because its renewal got no answer.
+fn holder_that_left_a_renewal() -> Harness {
     let mut harness = holder(0);
     harness.renew();
     harness.requests();
     harness.run(T, Harness::has_dial).expect("session dials");
     let id = harness.dial();
     harness.connect(id);
+    harness
+}
+
+#[test]
+fn unanswered_renewal_counts_as_an_old_write() {
+    let mut harness = holder_that_left_a_renewal();
     let outputs = harness.outputs();
     let leaves_write = |output: &Output| matches!(output, Output::Close { leaves_write: true, .. });
     assert!(outputs.iter().any(leaves_write), "{outputs:?}");
@@ -137,12 +143,7 @@ fn answer_stops_the_move() {
 
 #[test]
 fn at_most_one_move_per_third() {
-    let mut harness = holder(0);
-    harness.renew();
-    harness.requests();
-    harness.run(T, Harness::has_dial).expect("session dials");
-    let id = harness.dial();
-    harness.connect(id);
+    let mut harness = holder_that_left_a_renewal();
     let moved = harness.now;
     harness.connect_request();
     harness.respond_connect(ID, T);
