@@ -5,7 +5,8 @@
 //! * `values.rs`: parsers of the values of flags.
 //! * `machine.rs`: the settings of this machine, which are defaults of flags.
 //! * `short_help.rs`: the flags that `-h` shows; `copied.rs`: the flags of commands to copy.
-//! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
+//! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `manuals.rs`: the commands.
+//! * `completions.rs`, `manual.rs`: shell completions and manual pages, generated from all of these.
 
 pub(crate) mod completions;
 mod copied;
