@@ -22,7 +22,7 @@ mod words;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -332,16 +332,10 @@ impl SharedServer {
         }
     }
 
-    fn add_connection(
-        &self,
-        addr: SocketAddr,
-        identity: Option<Identity>,
-        waker: Arc<Notify>,
-        lagging: Arc<AtomicBool>,
-    ) -> ConnId {
+    fn add_connection(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
         let mut inner = self.lock();
         let conn = inner.core.add_authenticated_connection(addr.ip(), identity);
-        inner.peers.insert(conn, ConnectedPeer { addr, waker, lagging });
+        inner.peers.insert(conn, ConnectedPeer { addr, waker });
         inner.opened += 1;
         conn
     }

@@ -38,6 +38,9 @@ pub(super) struct Conn {
     pub(super) gets_events: bool,
     /// Number of events that the connection has got or does not watch (see [`super::deliveries`]).
     pub(super) events_seen: u64,
+    /// Set while the connection waits until [`Core::continue_work`](super::Core::continue_work) has delivered the events
+    /// that it misses.
+    pub(super) waits_for_events: bool,
     /// The unfinished request.
     pub(super) job: Option<Job>,
     /// Set while the server does not read from the connection ([`Core::begin_wait`](super::Core::begin_wait)).
@@ -83,6 +86,7 @@ impl Conn {
             woken: false,
             gets_events: true,
             events_seen: 0,
+            waits_for_events: false,
             job: None,
             waits_for_server: false,
             is_ending_session: false,

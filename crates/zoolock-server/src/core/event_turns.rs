@@ -1,9 +1,9 @@
 //! Events in turns, so that a change of many znodes with many watchers keeps the core for a short time only.
 //!
 //! One transaction can cause millions of events: a session with 8,000 ephemerals ends, and 1,000 connections watch all of
-//! them. A few events are sent at once, during the transaction. The others are kept in `deliveries.rs`. Each connection
-//! then takes the events that it watches before its next request is handled ([`Core::advance`]). A connection without a
-//! request gets them from [`Core::continue_work`].
+//! them. A few events are sent at once, during the transaction. The others are kept in `deliveries.rs`.
+//! [`Core::continue_work`] hands them out, to one connection after the other. A connection that misses few takes them in
+//! its own turn ([`Core::advance`]), so that its next request does not wait for those that miss many.
 //!
 //! A connection gets all events of a transaction before a reply that shows the transaction. So the reply to a write waits
 //! until its own connection has the events of the write.
@@ -23,7 +23,7 @@ use crate::acl::AclList;
 use crate::caps::weight;
 use crate::ids::{ConnId, Zxid};
 
-/// Maximum number of events that a connection gets while others wait for theirs.
+/// Maximum number of events that a connection gets, or takes in its own turn, while others wait for theirs.
 const SHARE: usize = 128;
 /// Number of connections that one search for a connection that misses events visits at most.
 const VISITED: usize = 1024;
@@ -113,6 +113,8 @@ impl Core {
             .keys()
             .copied()
             .filter(|&conn| self.watches.count(conn) > 0 && self.events_seen(conn) < oldest)
+            // The ends of thousands of connections at once would keep the others waiting. The next round closes more.
+            .take(PROMPT)
             .collect();
         for conn in slow {
             tracing::warn!(%conn, "client does not take its events; closing the connection");
@@ -137,7 +139,7 @@ impl Core {
 
     /// Delivers about [`SHARE`] events that a connection misses. Returns whether it misses none now.
     pub(super) fn catch_up_shortly(&mut self, conn: ConnId) -> bool {
-        self.catch_up(conn, SHARE);
+        self.catch_up(conn, SHARE.min(self.config.max_part));
         !self.is_lagging(conn)
     }
 
@@ -172,8 +174,11 @@ impl Core {
         state.is_some_and(|state| state.client.check_permission(acl, perms::READ).is_ok())
     }
 
-    /// Delivers the events that a connection misses, and continues its unfinished request. Returns whether the next
-    /// request can be handled.
+    /// Continues the unfinished request of a connection, if it has all its events. Returns whether the next request can be
+    /// handled.
+    ///
+    /// A connection that misses events takes a few once, and waits until [`Core::continue_work`] has delivered the others.
+    /// If it took more in each turn, thousands of such connections would keep all others waiting.
     pub fn advance(&mut self, conn: ConnId) -> Readiness {
         let Some(state) = self.conns.get_mut(&conn) else { return Readiness::Ready };
         if state.closing {
@@ -182,13 +187,14 @@ impl Core {
         if state.is_ending_session {
             return Readiness::Blocked;
         }
-        self.catch_up(conn, self.config.max_part);
-        if self.is_lagging(conn) {
+        let has_taken_some = std::mem::take(&mut state.waits_for_events);
+        if self.is_lagging(conn) && (has_taken_some || !self.catch_up_shortly(conn)) {
+            if let Some(state) = self.conns.get_mut(&conn) {
+                state.waits_for_events = true;
+            }
+            // This turn takes the output, so that there is room for more.
             self.round.stalled = false;
-            return match self.output_len(conn) >= MAX_QUEUED_EVENTS {
-                true => Readiness::Blocked,
-                false => Readiness::Busy,
-            };
+            return Readiness::Blocked;
         }
         match self.take_job(conn) {
             None => Readiness::Ready,

@@ -19,6 +19,9 @@ use crate::ids::{ConnId, SessionId};
 use crate::prepare::decide_removal;
 use crate::txn::Change;
 
+/// Number of items that take as long as the end of a connection: its task runs, and the system frees its socket.
+const PER_CONNECTION: usize = 64;
+
 impl Core {
     /// Returns whether [`Core::continue_work`] has something to do.
     pub fn has_work(&self) -> bool {
@@ -69,7 +72,7 @@ impl Core {
                 self.expire_until = None;
                 break;
             };
-            done += 1;
+            done += if self.attached.contains_key(&session) { PER_CONNECTION } else { 1 };
             if let Some(conn) = self.waiting_connection(session) {
                 self.record_alive(conn, now);
                 continue;

@@ -59,7 +59,7 @@ pub(super) async fn serve_connection<S: ClientStream>(
 ) {
     let waker = Arc::new(Notify::new());
     let turns = Turns::new();
-    let conn = shared.add_connection(peer, identity, Arc::clone(&waker), turns.lagging());
+    let conn = shared.add_connection(peer, identity, Arc::clone(&waker));
     let guard = RemoveConnectionOnDrop { shared: &shared, conn };
     let (result, linger_timeout) = {
         let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker, turns));
@@ -429,7 +429,7 @@ mod tests {
             let server = FuzzServer::new(Access::default()).expect("a thread");
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
             for _ in 0..others {
-                server.shared().add_connection(peer, None, Arc::default(), Arc::default());
+                server.shared().add_connection(peer, None, Arc::default());
             }
             let serving = serve_stream(&server, Flood::new(request, chunk));
             let most = most_requests_in_one_poll(&server, serving).await;

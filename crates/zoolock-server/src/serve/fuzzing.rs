@@ -34,7 +34,11 @@ impl FuzzServer {
     /// # Errors
     /// If a thread cannot be started.
     pub fn new(access: Access) -> io::Result<Self> {
-        let core = CoreConfig { access, max_output: MAX_OUTPUT, ..CoreConfig::default() };
+        FuzzServer::with_config(CoreConfig { access, max_output: MAX_OUTPUT, ..CoreConfig::default() })
+    }
+
+    /// Starts an empty server with this configuration of its core.
+    pub(super) fn with_config(core: CoreConfig) -> io::Result<Self> {
         let conf = ReportedSettings {
             addr: Some(PEER),
             tls_addr: None,

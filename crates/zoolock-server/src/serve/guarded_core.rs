@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,8 +18,6 @@ use crate::tree::NodeRecord;
 pub(super) struct ConnectedPeer {
     pub(super) addr: SocketAddr,
     pub(super) waker: Arc<Notify>,
-    /// Set if the connection misses events, so that its next turn takes long.
-    pub(super) lagging: Arc<AtomicBool>,
 }
 
 /// The core, which a mutex guards, with what changes along with it.
@@ -97,7 +94,6 @@ impl GuardedCore {
             if Some(conn) != awake
                 && let Some(peer) = self.peers.get(&conn)
             {
-                self.record_lagging(conn);
                 peer.waker.notify_one();
             }
         }
@@ -105,13 +101,6 @@ impl GuardedCore {
             (0, None) => self.idle_since = Some(Instant::now()),
             (0, Some(_)) | (_, None) => {}
             (_, Some(_)) => self.idle_since = None,
-        }
-    }
-
-    /// Records whether a connection misses events.
-    pub(super) fn record_lagging(&self, conn: ConnId) {
-        if let Some(peer) = self.peers.get(&conn) {
-            peer.lagging.store(self.core.is_lagging(conn), Ordering::Relaxed);
         }
     }
 }

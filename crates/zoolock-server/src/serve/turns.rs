@@ -4,12 +4,10 @@
 //! work is done. The same holds for a connection with a large request. So a connection with small requests rarely waits for
 //! more than one long turn, and the work of a few clients takes at most about half of the core's time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{MutexGuard, SemaphorePermit};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::SharedServer;
 use super::background::{LONG_TURN, PAUSE};
@@ -32,24 +30,20 @@ pub(super) struct LongTurn<'s> {
 pub(super) struct Turns {
     /// End of the last long turn.
     long_at: Option<Instant>,
-    /// Set if the connection misses events. Changed while the core is locked.
-    lagging: Arc<AtomicBool>,
     /// The last time at which other tasks could run, and the number of requests since then.
     others_ran: (Instant, usize),
 }
 
 impl Turns {
     pub(super) fn new() -> Self {
-        Turns { long_at: None, lagging: Arc::default(), others_ran: (Instant::now(), 0) }
-    }
-
-    /// Returns the flag that the core sets if the connection misses events.
-    pub(super) fn lagging(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.lagging)
+        Turns { long_at: None, others_ran: (Instant::now(), 0) }
     }
 
     /// Waits until the connection may have its next turn. `next` is its next request. `has_long_request` is set if it has one
     /// that is not finished. A turn with neither only takes the output of the connection, which does not take long.
+    ///
+    /// A connection with a small request waits at most until its last long turn is [`MEMORY`] ago: that turn was perhaps the
+    /// only one, and the number of those that wait before it has no limit.
     pub(super) async fn wait_for_turn<'s>(
         &self,
         shared: &'s SharedServer,
@@ -57,25 +51,27 @@ impl Turns {
         next: NextRequest,
         has_long_request: bool,
     ) -> Option<LongTurn<'s>> {
-        let was_long = || self.long_at.is_some_and(|at| at.elapsed() < MEMORY);
-        let may_take_long = match next {
-            _ if has_long_request => true,
-            NextRequest::None => false,
-            NextRequest::Short => was_long(),
-            NextRequest::Long => true,
+        let waits_until = match (next, self.long_at) {
+            (NextRequest::Long, _) => None,
+            _ if has_long_request => None,
+            (NextRequest::Short, Some(at)) if at.elapsed() < MEMORY => Some(at + MEMORY),
+            _ => return None,
         };
-        if !may_take_long && !self.lagging.load(Ordering::Relaxed) {
-            return None;
-        }
         if let Ok(permit) = shared.long_turns.try_acquire()
             && let Ok(guard) = shared.long_work.try_lock()
         {
             return Some(LongTurn { began: Instant::now(), _permit: permit, _guard: guard });
         }
         shared.lock().core.begin_wait(conn);
-        let permit = shared.long_turns.acquire().await.ok()?;
-        let guard = shared.long_work.lock().await;
-        Some(LongTurn { began: Instant::now(), _permit: permit, _guard: guard })
+        let turn = async {
+            let permit = shared.long_turns.acquire().await.ok()?;
+            let guard = shared.long_work.lock().await;
+            Some(LongTurn { began: Instant::now(), _permit: permit, _guard: guard })
+        };
+        match waits_until {
+            Some(end) => timeout_at(end, turn).await.ok()?,
+            None => turn.await,
+        }
     }
 
     /// Records a turn. Pauses after a long turn, and after each turn of a long request, for as long as the turn took, before
@@ -109,13 +105,19 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
+    use std::sync::Arc;
+
+    use bytes::{Bytes, BytesMut};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::sync::watch;
     use tokio::task::JoinHandle;
     use zoolock_wire::{ConnectRequest, Request, RequestHeader, Writer};
 
     use super::*;
     use crate::access::Access;
+    use crate::core::CoreConfig;
+    use crate::serve::MAX_OUTPUT;
+    use crate::serve::background::continue_work;
     use crate::serve::fuzzing::FuzzServer;
 
     async fn send(client: &mut DuplexStream, encode: impl FnOnce(&mut Writer<'_>)) {
@@ -129,22 +131,26 @@ mod tests {
         client.read_exact(&mut vec![0; len as usize]).await.expect("the rest of the reply");
     }
 
-    /// Connects a client, and marks its connection as one that misses events. So its next turn is a long one.
-    async fn connect_lagging_client(server: &FuzzServer) -> (DuplexStream, JoinHandle<()>) {
+    async fn connect(server: &FuzzServer) -> (DuplexStream, JoinHandle<()>) {
         let (mut client, stream) = duplex(1 << 16);
         let serving = tokio::spawn(server.serve(stream));
         send(&mut client, |writer| ConnectRequest::new_session(4000).encode(writer)).await;
         receive(&mut client).await;
-        server.shared().lock().peers.values().for_each(|peer| peer.lagging.store(true, Ordering::Relaxed));
         (client, serving)
     }
 
-    async fn send_ping(client: &mut DuplexStream) {
+    async fn send_request(client: &mut DuplexStream, request: &Request) {
         send(client, |writer| {
-            RequestHeader { xid: -2, op: Request::Ping.op() }.encode(writer);
-            Request::Ping.encode(writer);
+            RequestHeader { xid: 1, op: request.op() }.encode(writer);
+            request.encode(writer);
         })
         .await;
+    }
+
+    /// Sends a request that may take long, because its frame is long.
+    async fn send_long_request(client: &mut DuplexStream) {
+        let data = Some(Bytes::from(vec![7; 10_000]));
+        send_request(client, &Request::SetData { path: "/".into(), data, version: -1 }).await;
     }
 
     async fn wait_until_one_waits(shared: &SharedServer) {
@@ -158,8 +164,8 @@ mod tests {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let shared = Arc::clone(server.shared());
         let permit = shared.long_turns.acquire().await.expect("an open semaphore");
-        let (mut client, serving) = connect_lagging_client(&server).await;
-        send_ping(&mut client).await;
+        let (mut client, serving) = connect(&server).await;
+        send_long_request(&mut client).await;
         wait_until_one_waits(&shared).await;
         shared.advance(Duration::from_secs(60));
         assert_eq!(
@@ -180,13 +186,57 @@ mod tests {
         let server = FuzzServer::new(Access::default()).expect("a thread");
         let shared = Arc::clone(server.shared());
         let work = shared.long_work.lock().await;
-        let (mut client, serving) = connect_lagging_client(&server).await;
-        send_ping(&mut client).await;
+        let (mut client, serving) = connect(&server).await;
+        send_long_request(&mut client).await;
         wait_until_one_waits(&shared).await;
         drop(work);
         receive(&mut client).await;
         drop(client);
         serving.await.expect("no panic");
+    }
+
+    /// A thousand clients that miss events would keep each other, and a client with one long turn, waiting for seconds.
+    #[tokio::test]
+    async fn connection_that_misses_events_waits_for_no_long_turn() {
+        const EVENTS: usize = 5000;
+        let parts = CoreConfig { max_part: 10, max_output: MAX_OUTPUT, ..CoreConfig::default() };
+        let server = FuzzServer::with_config(parts).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let (stop, stopped) = watch::channel(false);
+        let (mut watcher, _serving) = connect(&server).await;
+        let (mut writer, _serving) = connect(&server).await;
+        send_request(&mut watcher, &Request::AddWatch { path: "/".into(), mode: 0 }).await;
+        receive(&mut watcher).await;
+        let set = Request::SetData { path: "/".into(), data: None, version: -1 };
+        send_request(&mut writer, &Request::Multi(vec![set; EVENTS])).await;
+        receive(&mut writer).await;
+        let _permit = shared.long_turns.acquire().await.expect("an open semaphore");
+        tokio::spawn(continue_work(Arc::clone(&shared), stopped));
+        send_request(&mut watcher, &Request::Ping).await;
+        let received = async {
+            for _ in 0..=EVENTS {
+                receive(&mut watcher).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), received).await.expect("all events and the reply");
+        drop(stop);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_request_waits_a_limited_time_after_a_long_turn() {
+        let server = FuzzServer::new(Access::default()).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
+        let mut turns = Turns::new();
+        turns.end_turn(&InputStatus { took: 2 * LONG_TURN, ..InputStatus::default() }, None).await;
+        let (_permit, long_at) =
+            (shared.long_turns.acquire().await.expect("an open semaphore"), Instant::now());
+        let turn = turns.wait_for_turn(&shared, conn, NextRequest::Short, false).await;
+        assert!(turn.is_none());
+        assert_eq!(long_at.elapsed().as_secs(), MEMORY.as_secs());
+        assert!(turns.wait_for_turn(&shared, conn, NextRequest::Short, false).await.is_none());
+        let long = turns.wait_for_turn(&shared, conn, NextRequest::Long, false);
+        assert!(tokio::time::timeout(10 * MEMORY, long).await.is_err(), "a large request did not wait");
     }
 
     #[tokio::test]
