@@ -3,7 +3,7 @@
 //! One transaction can cause millions of events: a session with 8,000 ephemerals ends, and 1,000 connections watch all of
 //! them. A few events are sent at once, during the transaction. The others are kept in `deliveries.rs`.
 //! [`Core::continue_work`] hands them out, to one connection after the other. A connection that misses few takes them in
-//! its own turn ([`Core::advance`]), so that its next request does not wait for those that miss many.
+//! its own turn ([`Core::advance`]), so its next request waits for no other connection.
 //!
 //! A connection gets all events of a transaction before a reply that shows the transaction. So the reply to a write waits
 //! until its own connection has the events of the write.
@@ -31,7 +31,8 @@ const VISITED: usize = 1024;
 pub(super) const PER_EVENT: usize = 4;
 /// A connection takes no more undelivered events while this number of output bytes is queued for it.
 const MAX_QUEUED_EVENTS: usize = 64 << 10;
-/// Number of connections to which an undelivered event is delivered at once if they miss no earlier event.
+/// Number of connections to which an undelivered event is delivered at once if they miss no earlier event, and of slow
+/// connections that are closed at once.
 const PROMPT: usize = 16;
 
 impl Core {

@@ -43,7 +43,7 @@ impl Turns {
     /// that is not finished. A turn with neither only takes the output of the connection, which does not take long.
     ///
     /// A connection with a small request waits at most until its last long turn is [`MEMORY`] ago: that turn was perhaps the
-    /// only one, and the number of those that wait before it has no limit.
+    /// only one, and any number of connections may wait before it.
     pub(super) async fn wait_for_turn<'s>(
         &self,
         shared: &'s SharedServer,
