@@ -19,6 +19,7 @@ use super::Core;
 use super::connection::EVERYTHING;
 use super::jobs::{Job, Readiness};
 use super::output::encode_reply;
+use super::work::PER_CONNECTION;
 use crate::acl::AclList;
 use crate::caps::weight;
 use crate::ids::{ConnId, Zxid};
@@ -88,13 +89,13 @@ impl Core {
         } else if visited == VISITED {
             self.round.last = last;
         } else {
-            self.finish_round();
-            done += self.conns.len() / PER_EVENT;
+            done += self.conns.len() / PER_EVENT + self.finish_round() * PER_CONNECTION;
         }
         done
     }
 
-    fn finish_round(&mut self) {
+    /// Finishes a round, and closes slow watchers if too many events are undelivered. Returns the number of closed ones.
+    fn finish_round(&mut self) -> usize {
         let round = std::mem::take(&mut self.round);
         // A connection that began to watch during the round was perhaps not visited.
         let lowest = self.conns.keys().map(|&conn| self.events_seen(conn)).min();
@@ -105,7 +106,7 @@ impl Core {
             || self.config.max_undelivered == 0
             || self.deliveries.bytes() <= self.config.max_undelivered
         {
-            return;
+            return 0;
         }
         // The events of the first part are kept only for the connections that have not taken them.
         let oldest = self.deliveries.end_of_first_part();
@@ -117,11 +118,12 @@ impl Core {
             // The ends of thousands of connections at once would keep the others waiting. The next round closes more.
             .take(PROMPT)
             .collect();
-        for conn in slow {
+        for conn in &slow {
             tracing::warn!(%conn, "client does not take its events; closing the connection");
-            self.cut_off(conn);
+            self.cut_off(*conn);
         }
         self.round.stalled = false;
+        slow.len()
     }
 
     /// Returns the number of events that a connection has got or does not watch.

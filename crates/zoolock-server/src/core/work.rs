@@ -20,7 +20,7 @@ use crate::prepare::decide_removal;
 use crate::txn::Change;
 
 /// Number of items that take as long as the end of a connection: its task runs, and the system frees its socket.
-const PER_CONNECTION: usize = 64;
+pub(super) const PER_CONNECTION: usize = 64;
 
 impl Core {
     /// Returns whether [`Core::continue_work`] has something to do.

@@ -58,6 +58,37 @@ fn sessions_without_ephemerals_expire_in_parts() {
     assert_eq!(core.core.session_count(), 0);
 }
 
+/// The end of a connection takes as long as the ends of many sessions without one: its task runs, and its socket is freed.
+#[test]
+fn few_connections_end_in_one_part() {
+    const CONNECTIONS: usize = 200;
+    const MOST: usize = 16;
+    let mut expired = TestCore::new(small_parts());
+    let silent: Vec<ConnId> = (0..CONNECTIONS).map(|_| expired.connect()).collect();
+    expired.now = after_timeout(&expired);
+    expired.core.expire_due_sessions(expired.now);
+    let mut flooded = TestCore::new(CoreConfig { max_undelivered: 1, ..small_parts() });
+    let slow: Vec<ConnId> = (0..CONNECTIONS).map(|_| flooded.connect()).collect();
+    for watcher in &slow {
+        flooded.call(*watcher, &Request::AddWatch { path: "/".into(), mode: 0 });
+    }
+    let writer = flooded.connect();
+    flooded.send(writer, &Request::Multi(vec![set("/"); 10_000]));
+    flooded.core.remove_connection(writer, flooded.now);
+    for (case, mut core, conns) in [("expired", expired, silent), ("slow", flooded, slow)] {
+        let count =
+            |core: &Core| core.session_count() - conns.iter().filter(|conn| core.is_cut_off(**conn)).count();
+        let mut left = count(&core.core);
+        assert!(left >= CONNECTIONS - MOST, "{case}: only {left} connections are left after the first part");
+        while core.core.has_work() {
+            core.core.continue_work(core.now);
+            let before = std::mem::replace(&mut left, count(&core.core));
+            assert!(before - left <= MOST, "{case}: {} connections ended in one part", before - left);
+        }
+        assert!(left <= 1, "{case}: {left} connections have not ended");
+    }
+}
+
 #[test]
 fn each_kind_of_work_ends_a_turn() {
     let mut core = TestCore::new(CoreConfig { max_part: 1, ..small_parts() });
