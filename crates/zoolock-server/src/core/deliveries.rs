@@ -1,9 +1,9 @@
 //! Events that are not delivered yet.
 //!
 //! The core delivers a few events at once. If a change has many events for many connections, the core puts the events
-//! here. Each connection then takes the events that it watches, in order, before its next request is handled. Events
-//! that no connection misses any longer are dropped. So one change cannot occupy the core for long, and the memory
-//! for its events does not grow with the number of connections.
+//! here. Each connection then gets the events that it watches, in order, before its next request is handled (see
+//! [`super::event_turns`]). Events that no connection misses any longer are dropped. So one change cannot occupy the core
+//! for long, and the memory for its events does not grow with the number of connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

@@ -94,7 +94,9 @@ impl Core {
         done
     }
 
-    /// Finishes a round, and closes slow watchers if too many events are undelivered. Returns the number of closed ones.
+    /// Finishes a round. If too many events are undelivered, closes some slow watchers, and finishes the round only when none
+    /// is left, because the ends of thousands of connections at once would keep the others waiting. Returns the number of
+    /// connections that it closed.
     fn finish_round(&mut self) -> usize {
         let round = std::mem::take(&mut self.round);
         // A connection that began to watch during the round was perhaps not visited.
@@ -115,12 +117,14 @@ impl Core {
             .keys()
             .copied()
             .filter(|&conn| self.watches.count(conn) > 0 && self.events_seen(conn) < oldest)
-            // The ends of thousands of connections at once would keep the others waiting. The next round closes more.
             .take(PROMPT)
             .collect();
         for conn in &slow {
             tracing::warn!(%conn, "client does not take its events; closing the connection");
             self.cut_off(*conn);
+        }
+        if slow.len() == PROMPT {
+            self.round = round;
         }
         self.round.stalled = false;
         slow.len()
@@ -133,6 +137,12 @@ impl Core {
             .get(&conn)
             .filter(|state| watches && !state.closing)
             .map_or(u64::MAX, |state| state.events_seen)
+    }
+
+    /// Returns whether the next request of a connection waits for events, and there is room for them.
+    pub(super) fn waits_for_events(&self, conn: ConnId) -> bool {
+        self.conns.get(&conn).is_some_and(|state| state.waits_for_events)
+            && self.output_len(conn) < MAX_QUEUED_EVENTS
     }
 
     /// Returns whether a connection misses events that it may watch.
@@ -168,6 +178,11 @@ impl Core {
                 state.events_seen = seen;
             }
         }
+        if !self.is_lagging(conn)
+            && let Some(state) = self.conns.get_mut(&conn)
+        {
+            state.waits_for_events = false;
+        }
         done
     }
 
@@ -190,13 +205,14 @@ impl Core {
         if state.is_ending_session {
             return Readiness::Blocked;
         }
-        let has_taken_some = std::mem::take(&mut state.waits_for_events);
-        if self.is_lagging(conn) && (has_taken_some || !self.catch_up_shortly(conn)) {
+        let waited = std::mem::take(&mut state.waits_for_events);
+        if self.is_lagging(conn) && (waited || !self.catch_up_shortly(conn)) {
             if let Some(state) = self.conns.get_mut(&conn) {
                 state.waits_for_events = true;
             }
-            // This turn takes the output, so that there is room for more.
-            self.round.stalled = false;
+            // This turn takes the output, so that there is room for more. A round that has visited the connection must not
+            // end as one in which no connection has room.
+            (self.round.stalled, self.round.progress) = (false, true);
             return Readiness::Blocked;
         }
         match self.take_job(conn) {

@@ -29,7 +29,11 @@ impl Core {
             znode_memory: self.state.tree.memory(),
             watched_paths: self.watches.total_cost(),
             undelivered: self.deliveries.bytes(),
-            waiting: self.conns.values().filter(|state| state.waits_for_server).count(),
+            waiting: self
+                .conns
+                .values()
+                .filter(|state| state.waits_for_server || state.waits_for_events)
+                .count(),
             ..self.totals
         }
     }

@@ -72,11 +72,12 @@ impl Core {
                 self.expire_until = None;
                 break;
             };
-            done += if self.attached.contains_key(&session) { PER_CONNECTION } else { 1 };
+            done += 1;
             if let Some(conn) = self.waiting_connection(session) {
                 self.record_alive(conn, now);
                 continue;
             }
+            done += self.attached.get(&session).map_or(0, |_| PER_CONNECTION);
             tracing::info!(znodes = self.state.tree.count_ephemerals(session), "session expired");
             self.totals.expired += 1;
             // A small session ends in one transaction, however much was done before it.

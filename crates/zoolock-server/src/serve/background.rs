@@ -13,7 +13,7 @@ use super::{SharedServer, wait_until_stopped};
 /// Approximate number of events, sessions, znodes and watches of one part. It takes about a millisecond.
 pub(crate) const PART: usize = 1000;
 
-/// A turn of a connection that takes more processor time is long. Only one connection at a time has turns that may be long.
+/// A turn of a connection that takes more processor time is long.
 pub(super) const LONG_TURN: Duration = Duration::from_millis(2);
 
 /// The pause after a part of the work, and after a long turn of a connection.

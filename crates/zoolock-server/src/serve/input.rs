@@ -43,7 +43,7 @@ pub(super) struct InputStatus {
     pub(super) admitted: bool,
     /// Set if the input begins with a complete frame. Nothing more is read then.
     pub(super) holds_frame: bool,
-    /// Set if the last request is not finished, or waits until the connection has taken its events.
+    /// Set if the last request is not finished, or the next one waits until the connection has its events.
     pub(super) is_unfinished: bool,
     /// Set if the connection has a long request that is not finished, or asks for a long list.
     pub(super) has_long_request: bool,

@@ -1,8 +1,9 @@
 //! The turns of a connection with the core.
 //!
-//! A connection whose last turn was long waits for its next turn until no other such connection has one, and no other long
-//! work is done. The same holds for a connection with a large request. So a connection with small requests rarely waits for
-//! more than one long turn, and the work of a few clients takes at most about half of the core's time.
+//! A connection with a large request waits for its turn until no other such connection has one, and no other long work is
+//! done. After a long turn, a connection with a small request does so too, for a second at most. So a connection with small
+//! requests rarely waits for more than one long turn, and the work of a few clients takes at most about half of the core's
+//! time.
 
 use std::time::Duration;
 
