@@ -38,8 +38,8 @@ pub(super) struct Conn {
     pub(super) gets_events: bool,
     /// Number of events that the connection has got or does not watch (see [`super::deliveries`]).
     pub(super) events_seen: u64,
-    /// Set while the connection waits until [`Core::continue_work`](super::Core::continue_work) has delivered the events
-    /// that it misses.
+    /// Set while the connection takes no events itself, because [`Core::continue_work`](super::Core::continue_work) delivers
+    /// those that it misses.
     pub(super) waits_for_events: bool,
     /// The unfinished request.
     pub(super) job: Option<Job>,

@@ -2,8 +2,8 @@
 //!
 //! One transaction can cause millions of events: a session with 8,000 ephemerals ends, and 1,000 connections watch all of
 //! them. A few events are sent at once, during the transaction. The others are kept in `deliveries.rs`.
-//! [`Core::continue_work`] hands them out, to one connection after the other. A connection that misses few takes them in
-//! its own turn ([`Core::advance`]), so its next request waits for no other connection.
+//! [`Core::continue_work`] hands them out, to one connection after the other. A connection that begins to miss events takes
+//! a few in its own turn ([`Core::advance`]). If these are all, its next request waits for no other connection.
 //!
 //! A connection gets all events of a transaction before a reply that shows the transaction. So the reply to a write waits
 //! until its own connection has the events of the write.
@@ -110,13 +110,16 @@ impl Core {
         {
             return 0;
         }
-        // The events of the first part are kept only for the connections that have not taken them.
+        // The events of the first part are kept only for the connections that have not taken them. A connection with room in
+        // its output waits for the server. Twice the memory is too much for any.
         let oldest = self.deliveries.end_of_first_part();
+        let spares_readers = self.deliveries.bytes() / 2 <= self.config.max_undelivered;
         let slow: Vec<ConnId> = self
             .conns
             .keys()
             .copied()
-            .filter(|&conn| self.watches.count(conn) > 0 && self.events_seen(conn) < oldest)
+            .filter(|&conn| self.events_seen(conn) < oldest)
+            .filter(|&conn| !spares_readers || self.output_len(conn) >= MAX_QUEUED_EVENTS)
             .take(PROMPT)
             .collect();
         for conn in &slow {
@@ -137,12 +140,6 @@ impl Core {
             .get(&conn)
             .filter(|state| watches && !state.closing)
             .map_or(u64::MAX, |state| state.events_seen)
-    }
-
-    /// Returns whether the next request of a connection waits for events, and there is room for them.
-    pub(super) fn waits_for_events(&self, conn: ConnId) -> bool {
-        self.conns.get(&conn).is_some_and(|state| state.waits_for_events)
-            && self.output_len(conn) < MAX_QUEUED_EVENTS
     }
 
     /// Returns whether a connection misses events that it may watch.

@@ -89,6 +89,8 @@ impl Core {
     /// Ends the watches of a connection, which gets no events from now on.
     pub(super) fn end_watches(&mut self, conn: ConnId) {
         self.watches.end_connection(conn);
+        // Perhaps no other connection misses events, so that they can be dropped.
+        self.round.stalled = false;
         if let Some(state) = self.conns.get_mut(&conn) {
             state.gets_events = false;
         }

@@ -29,11 +29,7 @@ impl Core {
             znode_memory: self.state.tree.memory(),
             watched_paths: self.watches.total_cost(),
             undelivered: self.deliveries.bytes(),
-            waiting: self
-                .conns
-                .values()
-                .filter(|state| state.waits_for_server || state.waits_for_events)
-                .count(),
+            waiting: self.conns.values().filter(|state| state.waits_for_server).count(),
             ..self.totals
         }
     }

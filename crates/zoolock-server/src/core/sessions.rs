@@ -194,12 +194,11 @@ impl Core {
         }
     }
 
-    /// Returns the connection of a session, if the server does not read from it at present, or handles none of its requests
-    /// before it has delivered events. A client that does not take its events does not wait for the server.
+    /// Returns the connection of a session, if the server does not read from it at present.
     pub(super) fn waiting_connection(&self, session: SessionId) -> Option<ConnId> {
-        let conn = *self.attached.get(&session)?;
-        let state = self.conns.get(&conn).filter(|state| !state.closing)?;
-        (state.waits_for_server || self.waits_for_events(conn)).then_some(conn)
+        let conn = self.attached.get(&session)?;
+        self.conns.get(conn).filter(|state| state.waits_for_server && !state.closing)?;
+        Some(*conn)
     }
 
     /// Updates and returns the longest session timeout granted, in milliseconds, or zero without

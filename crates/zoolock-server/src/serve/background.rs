@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{SharedServer, wait_until_stopped};
 
@@ -37,12 +37,21 @@ pub(crate) async fn continue_work(shared: Arc<SharedServer>, mut stop: watch::Re
                     () = room.notified() => continue,
                 }
             }
+            let began = Instant::now();
             let _long = shared.long_work.lock().await;
-            has_work = shared.with_core(|core, now| {
-                core.continue_work(now);
-                core.has_work()
-            });
-            sleep(PAUSE).await;
+            // Takes as much time as the wait took. With one part after each long turn of a client, thousands of connections
+            // would wait for their events for minutes, and dead sessions would keep their locks.
+            let until = Instant::now() + began.elapsed();
+            loop {
+                has_work = shared.with_core(|core, now| {
+                    core.continue_work(now);
+                    core.has_work()
+                });
+                sleep(PAUSE).await;
+                if !has_work || Instant::now() >= until || *stop.borrow() || shared.register_if_full(&room) {
+                    break;
+                }
+            }
         }
     }
 }

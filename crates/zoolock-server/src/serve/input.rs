@@ -45,7 +45,7 @@ pub(super) struct InputStatus {
     pub(super) holds_frame: bool,
     /// Set if the last request is not finished, or the next one waits until the connection has its events.
     pub(super) is_unfinished: bool,
-    /// Set if the connection has a long request that is not finished, or asks for a long list.
+    /// Set if the connection has a long request that it can continue, or asks for a long list.
     pub(super) has_long_request: bool,
     /// Number of requests that the turn has handled.
     pub(super) requests: usize,
@@ -84,17 +84,18 @@ impl SharedServer {
         inner.core.end_wait(conn, now);
         inner.core.set_unwritten(conn, output.len());
         let batch = (ALL_BATCHES / inner.peers.len().max(1)).clamp(MIN_BATCH, MAX_BATCH);
-        let (mut frames, mut broken, mut waits, mut asks_for_long_list) = (0, false, false, false);
+        let (mut frames, mut broken, mut asks_for_long_list) = (0, false, false);
+        let (mut is_busy, mut is_blocked) = (false, false);
         let more = loop {
             let had_work = frames > 0 || inner.core.is_lagging(conn) || inner.core.has_long_request(conn);
             match inner.core.advance(conn) {
                 Readiness::Ready => {}
                 Readiness::Busy => {
-                    waits = true;
+                    is_busy = true;
                     break true;
                 }
                 Readiness::Blocked => {
-                    waits = true;
+                    is_blocked = true;
                     break false;
                 }
             }
@@ -130,6 +131,10 @@ impl SharedServer {
             }
         };
         let holds_frame = complete_frame_len(input, self.timing.max_frame).is_some();
+        // The client may have sent more, which is not read. A client that does not take its output is perhaps dead.
+        if is_blocked && holds_frame && output.len() < HIGH_WATER {
+            inner.core.begin_wait(conn);
+        }
         // A turn with a request has recorded this already.
         if holds_frame && frames == 0 {
             inner.core.record_alive(conn, now);
@@ -153,8 +158,8 @@ impl SharedServer {
         let must_write = self.journal_decided(&mut inner, is_alone);
         self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
-        let has_long_request = asks_for_long_list || inner.core.has_long_request(conn);
-        let is_unfinished = waits || has_long_request;
+        let has_long_request = asks_for_long_list || !is_blocked && inner.core.has_long_request(conn);
+        let is_unfinished = is_busy || is_blocked || has_long_request;
         InputStatus {
             closing,
             more,

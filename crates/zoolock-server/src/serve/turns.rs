@@ -120,6 +120,7 @@ mod tests {
     use crate::serve::MAX_OUTPUT;
     use crate::serve::background::continue_work;
     use crate::serve::fuzzing::FuzzServer;
+    use crate::serve::outbox::OutputBuffer;
 
     async fn send(client: &mut DuplexStream, encode: impl FnOnce(&mut Writer<'_>)) {
         let mut frame = BytesMut::new();
@@ -155,7 +156,9 @@ mod tests {
     }
 
     async fn wait_until_one_waits(shared: &SharedServer) {
+        let began = Instant::now();
         while shared.lock().core.stats().waiting == 0 {
+            assert!(began.elapsed() < Duration::from_secs(60), "no connection waits");
             tokio::task::yield_now().await;
         }
     }
@@ -196,7 +199,8 @@ mod tests {
         serving.await.expect("no panic");
     }
 
-    /// A thousand clients that miss events would keep each other, and a client with one long turn, waiting for seconds.
+    /// A thousand clients that miss events would keep each other, and a client with one long turn, waiting for seconds. The
+    /// session of such a client does not expire before the server has read its request.
     #[tokio::test]
     async fn connection_that_misses_events_waits_for_no_long_turn() {
         const EVENTS: usize = 5000;
@@ -212,14 +216,21 @@ mod tests {
         send_request(&mut writer, &Request::Multi(vec![set; EVENTS])).await;
         receive(&mut writer).await;
         let _permit = shared.long_turns.acquire().await.expect("an open semaphore");
-        tokio::spawn(continue_work(Arc::clone(&shared), stopped));
         send_request(&mut watcher, &Request::Ping).await;
+        wait_until_one_waits(&shared).await;
+        shared.advance(Duration::from_secs(60));
+        tokio::spawn(continue_work(Arc::clone(&shared), stopped));
         let received = async {
             for _ in 0..=EVENTS {
                 receive(&mut watcher).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(60), received).await.expect("all events and the reply");
+        assert_eq!(
+            shared.lock().core.session_count(),
+            1,
+            "the session of the writer, which sent nothing, expires"
+        );
         drop(stop);
     }
 
@@ -238,6 +249,31 @@ mod tests {
         assert!(turns.wait_for_turn(&shared, conn, NextRequest::Short, false).await.is_none());
         let long = turns.wait_for_turn(&shared, conn, NextRequest::Long, false);
         assert!(tokio::time::timeout(10 * MEMORY, long).await.is_err(), "a large request did not wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_work_goes_on_for_as_long_as_it_waited() {
+        const SESSIONS: usize = 100;
+        let parts = CoreConfig { max_part: 1, max_output: MAX_OUTPUT, ..CoreConfig::default() };
+        let server = FuzzServer::with_config(parts).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        for _ in 0..SESSIONS {
+            let conn = shared.lock().core.add_connection(std::net::Ipv4Addr::LOCALHOST.into());
+            let (mut input, mut output) = (BytesMut::new(), OutputBuffer::default());
+            Writer::frame(&mut input, |writer| ConnectRequest::new_session(4000).encode(writer));
+            shared.handle_input(conn, &InputStatus::default(), false, &mut input, &mut output);
+            let now = shared.now();
+            shared.lock().core.remove_connection(conn, now);
+        }
+        let long_turn = shared.long_work.lock().await;
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(continue_work(Arc::clone(&shared), stopped));
+        sleep(50 * PAUSE).await;
+        shared.advance(Duration::from_secs(60));
+        drop(long_turn);
+        let _next = shared.long_work.lock().await;
+        let expired = SESSIONS - shared.lock().core.session_count();
+        assert!((40..=60).contains(&expired), "{expired} sessions expired");
     }
 
     #[tokio::test]

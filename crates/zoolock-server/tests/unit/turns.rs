@@ -44,30 +44,6 @@ fn session_lives_while_the_server_does_not_read() {
     assert_eq!(core.core.session_count(), 0);
 }
 
-/// The server reads no request of a connection that misses events. A client that does not take its events is perhaps dead.
-#[test]
-fn session_lives_while_its_request_waits_for_events() {
-    let mut core = TestCore::new(small_parts());
-    let (reader, silent, writer) = (core.connect(), core.connect(), core.connect());
-    for watcher in [reader, silent] {
-        core.call(watcher, &Request::AddWatch { path: "/".into(), mode: 0 });
-    }
-    core.send(writer, &Request::Multi(vec![set("/"); 10_000]));
-    for watcher in [reader, silent] {
-        assert_eq!(core.core.advance(watcher), Readiness::Blocked);
-    }
-    while core.core.has_work() {
-        core.core.continue_work(core.now);
-    }
-    core.take(reader);
-    core.now = after_timeout(&core);
-    core.call(writer, &Request::Ping);
-    core.core.expire_due_sessions(core.now);
-    core.work();
-    let mut is_closed = |conn| core.core.take_output(conn, &mut BytesMut::new());
-    assert!(!is_closed(reader) && is_closed(silent));
-}
-
 #[test]
 fn sessions_without_ephemerals_expire_in_parts() {
     let mut core = TestCore::new(small_parts());
@@ -124,6 +100,36 @@ fn few_connections_end_in_one_part() {
         let mut parts = ended.iter().skip_while(|&&ended| ended == 0).skip_while(|&&ended| ended > 0);
         assert!(parts.all(|&ended| ended == 0), "{case}: {ended:?}");
     }
+}
+
+#[test]
+fn watcher_that_reads_is_closed_at_twice_the_memory() {
+    let max_undelivered = 1 << 20;
+    let mut core = TestCore::new(CoreConfig { max_undelivered, ..small_parts() });
+    let (writer, reader) = (core.connect(), core.connect());
+    core.call(reader, &Request::AddWatch { path: "/".into(), mode: 0 });
+    let mut most = 0;
+    while !core.core.is_cut_off(reader) {
+        core.send(writer, &Request::Multi(vec![set("/"); 2000]));
+        most = core.core.stats().undelivered;
+        assert!(most < 3 * max_undelivered, "the memory has no limit");
+        core.core.continue_work(core.now);
+        core.take(reader);
+    }
+    assert!(most > 2 * max_undelivered, "the reader was closed at {most} bytes");
+}
+
+#[test]
+fn events_are_dropped_when_their_last_watcher_ends() {
+    let mut core = TestCore::new(small_parts());
+    let (writer, slow) = (core.connect(), core.connect());
+    core.call(slow, &Request::AddWatch { path: "/".into(), mode: 0 });
+    core.send(writer, &Request::Multi(vec![set("/"); 10_000]));
+    core.work();
+    assert!(core.core.stats().undelivered > 0, "the watcher took its events");
+    core.core.remove_connection(slow, core.now);
+    core.work();
+    assert_eq!(core.core.stats().undelivered, 0);
 }
 
 #[test]
@@ -216,6 +222,7 @@ fn connection_with_its_events_takes_the_next_few_itself() {
         core.core.continue_work(core.now);
     }
     core.take(watcher);
+    core.work();
     core.send(writer, &Request::Multi(vec![set("/a"); EVENTS]));
     assert!(core.core.is_lagging(watcher));
     assert_eq!(core.core.advance(watcher), Readiness::Ready);
