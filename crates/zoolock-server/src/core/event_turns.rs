@@ -110,20 +110,12 @@ impl Core {
         {
             return 0;
         }
-        // The events of the first part are kept only for the connections that have not taken them. A connection with room in
-        // its output waits for the server. Twice the memory is too much for any.
+        // The events of the first part are kept only for the connections that have not taken them.
         let oldest = self.deliveries.end_of_first_part();
-        let spares_readers = self.deliveries.bytes() / 2 <= self.config.max_undelivered;
-        let slow: Vec<ConnId> = self
-            .conns
-            .keys()
-            .copied()
-            .filter(|&conn| self.events_seen(conn) < oldest)
-            .filter(|&conn| !spares_readers || self.output_len(conn) >= MAX_QUEUED_EVENTS)
-            .take(PROMPT)
-            .collect();
+        let slow: Vec<ConnId> =
+            self.conns.keys().copied().filter(|&conn| self.events_seen(conn) < oldest).take(PROMPT).collect();
         for conn in &slow {
-            tracing::warn!(%conn, "client does not take its events; closing the connection");
+            tracing::warn!(%conn, "too many events wait for the client; closing the connection");
             self.cut_off(*conn);
         }
         if slow.len() == PROMPT {

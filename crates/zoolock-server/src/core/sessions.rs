@@ -177,8 +177,8 @@ impl Core {
         }
     }
 
-    /// Begins a time in which the server does not read from a connection, because others are served first. The session of
-    /// the connection does not expire in this time, because its client may have sent requests.
+    /// Begins a time in which the server does not read from a connection, because others are served first, or because it
+    /// misses events. The session of the connection does not expire in this time, because its client may have sent requests.
     pub fn begin_wait(&mut self, conn: ConnId) {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.waits_for_server = true;

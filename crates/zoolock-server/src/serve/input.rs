@@ -131,10 +131,6 @@ impl SharedServer {
             }
         };
         let holds_frame = complete_frame_len(input, self.timing.max_frame).is_some();
-        // The client may have sent more, which is not read. A client that does not take its output is perhaps dead.
-        if is_blocked && holds_frame && output.len() < HIGH_WATER {
-            inner.core.begin_wait(conn);
-        }
         // A turn with a request has recorded this already.
         if holds_frame && frames == 0 {
             inner.core.record_alive(conn, now);
@@ -149,6 +145,10 @@ impl SharedServer {
         }
         let shown = inner.core.last_shown(conn);
         let closing = output.fill(shown, |bytes| inner.core.take_output(conn, bytes)) || broken;
+        // The client may have sent more, which is not read. A client that does not take its output is perhaps dead.
+        if is_blocked && holds_frame && output.len() < HIGH_WATER {
+            inner.core.begin_wait(conn);
+        }
         let was_active = inner.last_active == Some(conn);
         if frames > 0 {
             inner.last_active = Some(conn);

@@ -117,10 +117,10 @@ mod tests {
     use super::*;
     use crate::access::Access;
     use crate::core::CoreConfig;
-    use crate::serve::MAX_OUTPUT;
     use crate::serve::background::continue_work;
     use crate::serve::fuzzing::FuzzServer;
     use crate::serve::outbox::OutputBuffer;
+    use crate::serve::{HIGH_WATER, MAX_OUTPUT};
 
     async fn send(client: &mut DuplexStream, encode: impl FnOnce(&mut Writer<'_>)) {
         let mut frame = BytesMut::new();
@@ -232,6 +232,33 @@ mod tests {
             "the session of the writer, which sent nothing, expires"
         );
         drop(stop);
+    }
+
+    /// The server reads no request of this client either, but the client is perhaps dead.
+    #[tokio::test]
+    async fn session_of_client_that_reads_no_events_expires() {
+        let parts = CoreConfig { max_part: 1000, max_output: MAX_OUTPUT, ..CoreConfig::default() };
+        let server = FuzzServer::with_config(parts).expect("a thread");
+        let shared = Arc::clone(server.shared());
+        let (_stop, stopped) = watch::channel(false);
+        let (mut watcher, _serving) = connect(&server).await;
+        let (mut writer, _serving) = connect(&server).await;
+        send_request(&mut watcher, &Request::AddWatch { path: "/".into(), mode: 0 }).await;
+        receive(&mut watcher).await;
+        let set = Request::SetData { path: "/".into(), data: None, version: -1 };
+        for _ in 0..2 * HIGH_WATER / (10_000 * 30) {
+            send_request(&mut writer, &Request::Multi(vec![set.clone(); 10_000])).await;
+            receive(&mut writer).await;
+        }
+        send_request(&mut watcher, &Request::Ping).await;
+        wait_until_one_waits(&shared).await;
+        tokio::spawn(continue_work(Arc::clone(&shared), stopped));
+        let began = Instant::now();
+        while shared.lock().core.session_count() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(30), "the session has not expired");
+            shared.advance(Duration::from_secs(1));
+            sleep(10 * PAUSE).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

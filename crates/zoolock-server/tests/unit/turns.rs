@@ -103,23 +103,6 @@ fn few_connections_end_in_one_part() {
 }
 
 #[test]
-fn watcher_that_reads_is_closed_at_twice_the_memory() {
-    let max_undelivered = 1 << 20;
-    let mut core = TestCore::new(CoreConfig { max_undelivered, ..small_parts() });
-    let (writer, reader) = (core.connect(), core.connect());
-    core.call(reader, &Request::AddWatch { path: "/".into(), mode: 0 });
-    let mut most = 0;
-    while !core.core.is_cut_off(reader) {
-        core.send(writer, &Request::Multi(vec![set("/"); 2000]));
-        most = core.core.stats().undelivered;
-        assert!(most < 3 * max_undelivered, "the memory has no limit");
-        core.core.continue_work(core.now);
-        core.take(reader);
-    }
-    assert!(most > 2 * max_undelivered, "the reader was closed at {most} bytes");
-}
-
-#[test]
 fn events_are_dropped_when_their_last_watcher_ends() {
     let mut core = TestCore::new(small_parts());
     let (writer, slow) = (core.connect(), core.connect());
