@@ -39,7 +39,7 @@ pub(super) struct Conn {
     /// Number of events that the connection has got or does not watch (see [`super::deliveries`]).
     pub(super) events_seen: u64,
     /// Set while the connection takes no events itself, because [`Core::continue_work`](super::Core::continue_work) delivers
-    /// those that it misses.
+    /// the events that it misses.
     pub(super) waits_for_events: bool,
     /// The unfinished request.
     pub(super) job: Option<Job>,
