@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -37,6 +38,8 @@ pub(super) struct ProxyState {
     pub(super) settings: ProxySettings,
     pub(super) meter: Meter,
     pub(super) faults: Faults,
+    /// The requests since the recording began.
+    pub(super) recording: Mutex<Option<Vec<Bytes>>>,
 }
 
 impl ProxyState {
@@ -155,6 +158,9 @@ impl ForwardedConnection {
             self.shared.meter.count(self.id, |counts| counts.bytes_to_server += bytes);
             return Ok(());
         };
+        if let Some(recording) = lock(&self.shared.recording).as_mut().filter(|_| !first) {
+            recording.push(Bytes::copy_from_slice(&piece.bytes[4..]));
+        }
         if self.shared.faults.take_request_drop(opcode) {
             self.shared.meter.update(|stats| stats.dropped_requests += 1);
             return Err(dropped());

@@ -6,9 +6,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -16,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
-use crate::{Result, TestFailure};
+use crate::{Result, TestFailure, lock};
 
 mod connection;
 mod election;
@@ -91,7 +92,12 @@ impl Proxy {
     /// Panics if another process listens on the port.
     pub async fn start_with(settings: ProxySettings) -> Self {
         let runtime = OwnRuntime::new("proxy", 1);
-        let shared = Arc::new(ProxyState { settings, meter: Meter::default(), faults: Faults::default() });
+        let shared = Arc::new(ProxyState {
+            settings,
+            meter: Meter::default(),
+            faults: Faults::default(),
+            recording: Mutex::default(),
+        });
         let (orders, received) = mpsc::channel(16);
         let task = ProxyTask { shared: shared.clone(), connections: JoinSet::new(), listener: None };
         runtime.handle().spawn(task.run(received));
@@ -123,6 +129,17 @@ impl Proxy {
     /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.shared.meter.read().open()
+    }
+
+    /// Records the requests of all connections from here on.
+    pub fn record_requests(&self) {
+        *lock(&self.shared.recording) = Some(Vec::new());
+    }
+
+    /// Returns the requests since [`Proxy::record_requests`] without their length fields, in the order in which the proxy
+    /// got them. Leaves out connect requests.
+    pub fn recorded_requests(&self) -> Vec<Bytes> {
+        lock(&self.shared.recording).clone().unwrap_or_default()
     }
 
     /// Waits until `condition` is true for the statistics.

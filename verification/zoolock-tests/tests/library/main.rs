@@ -22,6 +22,7 @@ mod old_server;
 mod outages;
 mod polled_snapshots;
 mod queue;
+mod recorded;
 mod reentrant;
 mod sasl;
 mod secrets;
