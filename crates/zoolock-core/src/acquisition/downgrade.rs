@@ -30,9 +30,11 @@ impl Machine {
         let marker = if tracked { self.release_marker(seat, me, HolderState::Downgraded) } else { None };
         let directory = (RequestKind::Directory, Request::ReadDirectory);
         let directory = self.config.rules.downgrades_in_place().then_some(directory);
-        let requests =
-            [(RequestKind::Main, Request::Downgrade { node: me, marker })].into_iter().chain(directory);
-        self.send_flight(0, Purpose::Downgrade, requests, step);
+        let requests = [
+            (RequestKind::Main, Request::Downgrade { node: me, marker }),
+            (RequestKind::Reader, Request::FindReader(me)),
+        ];
+        self.send_flight(0, Purpose::Downgrade, requests.into_iter().chain(directory), step);
     }
 
     /// Checks our znode before a downgrade is sent again or sent late, because another contender
@@ -61,8 +63,8 @@ impl Machine {
 
     pub(super) fn handle_downgrade_answer(&mut self, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[0].node else { return };
-        match answers.main {
-            Some(Ok(Reply::Joined(reader))) => match answers.directory {
+        match downgraded_znode(answers.main, answers.reader) {
+            Ok(reader) => match answers.directory {
                 // Holds only in a directory that is older than the writer's znode, because that is the
                 // one that we joined. In a younger directory another writer had our name, and the
                 // transaction replaced that writer's znode.
@@ -77,18 +79,18 @@ impl Machine {
                 // Relies on the name alone, because the server refuses the read of the directory.
                 None | Some(Err(_)) => self.hold_as(reader, step),
             },
-            None | Some(Ok(_) | Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
+            Err(RequestFailure::Unknown | RequestFailure::Throttled) => {
                 self.back_off(0, Purpose::DowngradePause, step);
             }
-            Some(Err(RequestFailure::NoNode)) => self.lose_downgrade(step),
+            Err(RequestFailure::NoNode) => self.lose_downgrade(step),
             // Downgrades without a marker, because another client has written the record. Checks
             // first, because the refusal does not prove that the znode of that name is still ours.
-            Some(Err(RequestFailure::BadVersion)) => {
+            Err(RequestFailure::BadVersion) => {
                 self.seats[0].directory = None;
                 self.check_downgrade(step);
             }
             // Stays a writer, because the server refuses the downgrade, and a writer may also read.
-            Some(Err(_)) => self.hold_as(me, step),
+            Err(_) => self.hold_as(me, step),
         }
     }
 
@@ -116,5 +118,25 @@ impl Machine {
             None if self.lost.is_none() => self.watch_own(0, step),
             None => {}
         }
+    }
+}
+
+/// Returns the reader's znode after a downgrade, or the reason why there is none. `transaction` and `read` are the answers to the
+/// transaction, and to the read of the reader's znode after it.
+fn downgraded_znode(
+    transaction: Option<Result<Reply, RequestFailure>>,
+    read: Option<Result<Node, RequestFailure>>,
+) -> Result<Node, RequestFailure> {
+    let unknown = Err(RequestFailure::Unknown);
+    let (Some(transaction), Some(read)) = (transaction, read) else { return unknown };
+    match (transaction, read) {
+        // The transaction finds no writer's znode if an earlier downgrade has succeeded.
+        (Ok(_) | Err(RequestFailure::NoNode), Ok(reader)) => Ok(reader),
+        // Another client has deleted the reader's znode.
+        (Ok(_), Err(RequestFailure::NoNode)) => Err(RequestFailure::NoNode),
+        (Ok(_), Err(_)) => unknown,
+        // Only the read can show that an earlier downgrade has succeeded.
+        (Err(_), Err(failure)) if !failure.is_answer() => unknown,
+        (Err(failure), _) => Err(failure),
     }
 }

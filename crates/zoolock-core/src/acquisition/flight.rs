@@ -77,6 +77,8 @@ pub(super) enum RequestKind {
     Children(Option<WatchId>),
     Directory,
     Own(Option<WatchId>),
+    /// A read of the reader's znode after a downgrade.
+    Reader,
     Sync,
     Timer,
 }
@@ -87,7 +89,11 @@ impl RequestKind {
         match self {
             RequestKind::Predecessor(watch) => Some(watch),
             RequestKind::Children(watch) | RequestKind::Own(watch) => watch,
-            RequestKind::Main | RequestKind::Directory | RequestKind::Sync | RequestKind::Timer => None,
+            RequestKind::Main
+            | RequestKind::Directory
+            | RequestKind::Reader
+            | RequestKind::Sync
+            | RequestKind::Timer => None,
         }
     }
 }
@@ -123,6 +129,7 @@ pub(super) struct Answers {
     pub(super) children: Option<Result<Children, RequestFailure>>,
     pub(super) directory: Option<Result<Directory, RequestFailure>>,
     pub(super) own: Option<Result<NodeRead, RequestFailure>>,
+    pub(super) reader: Option<Result<Node, RequestFailure>>,
 }
 
 impl Answers {
@@ -139,6 +146,13 @@ impl Answers {
             RequestKind::Sync => self.sync = Some(outcome.map(|_| ())),
             RequestKind::Predecessor(_) => self.predecessor = Some(node(outcome)),
             RequestKind::Own(_) => self.own = Some(node(outcome)),
+            RequestKind::Reader => {
+                self.reader = Some(match outcome {
+                    Ok(Reply::Joined(reader)) => Ok(reader),
+                    Ok(_) => Err(RequestFailure::Unknown),
+                    Err(failure) => Err(failure),
+                });
+            }
             RequestKind::Children(_) => {
                 self.children = Some(match outcome {
                     Ok(Reply::Children { names, pzxid }) => Ok(Children { names, pzxid }),
@@ -163,7 +177,11 @@ impl Answers {
             RequestKind::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
             RequestKind::Own(_) => matches!(self.own, Some(Ok(_))),
             RequestKind::Children(_) => matches!(self.children, Some(Ok(_))),
-            RequestKind::Main | RequestKind::Directory | RequestKind::Sync | RequestKind::Timer => false,
+            RequestKind::Main
+            | RequestKind::Directory
+            | RequestKind::Reader
+            | RequestKind::Sync
+            | RequestKind::Timer => false,
         }
     }
 }

@@ -140,15 +140,16 @@ pub enum Request {
         revoked: bool,
     },
     /// Delete the writer's znode and create a reader's znode with the same number, in one
-    /// transaction. The driver also sends a read of the reader's znode, right after the
-    /// transaction. Answer: [`Reply::Joined`] with the reader's znode, also if an earlier downgrade
-    /// has created it; `NoNode` if neither znode exists.
+    /// transaction.
     Downgrade {
         /// The writer's znode.
         node: Node,
         /// The marker to write into the directory, and the version that it replaces.
         marker: Option<(Marker, Option<i32>)>,
     },
+    /// Read the reader's znode that a [`Request::Downgrade`] of this writer's znode creates. Answer:
+    /// [`Reply::Joined`]; `NoNode` also if another contender's znode has that name.
+    FindReader(Node),
     /// Delete the directory if it is empty.
     DeleteDirectory,
     /// Answer [`Reply::Done`] after this many milliseconds. Nothing is sent to the server.

@@ -89,6 +89,12 @@ impl Drive {
         self.feed(Event::Answer(id, outcome));
     }
 
+    /// Answers a downgrade without a marker, and the read of the reader's znode.
+    fn answer_downgrade(&mut self, writer: Node, reader: Result<Node, RequestFailure>) {
+        self.answer(Request::Downgrade { node: writer, marker: None }, reader.map(|_| Reply::Done));
+        self.answer(Request::FindReader(writer), reader.map(Reply::Joined));
+    }
+
     /// Ends the most recent pending sleep.
     fn wake(&mut self) {
         let at = self.sent.iter().rposition(|(_, request)| matches!(request, Request::Sleep(_)));

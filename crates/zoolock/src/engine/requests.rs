@@ -34,6 +34,8 @@ pub(super) enum ExpectedReply {
     Node,
     /// The Stat of the acquisition's own znode, without its data.
     Own,
+    /// The reader's znode after a downgrade of this writer's znode.
+    Reader(Node),
     /// The results of a transaction of this many operations.
     Transaction(usize),
     /// Success without a value.
@@ -86,15 +88,15 @@ fn is_write(request: &Request) -> bool {
         | Request::HoldAll(_)
         | Request::WriteSize { .. }
         | Request::MarkGranted { .. }
+        | Request::Downgrade { .. }
         | Request::DeleteDirectory => true,
-        // `Downgrade` and `MakeDirectory` do not count as writes, because they may succeed without one:
-        // a read may show that the downgrade is done, and the directory may exist.
-        Request::Downgrade { .. }
-        | Request::MakeDirectory
+        // `MakeDirectory` does not count as a write, because it succeeds without one if the directory exists.
+        Request::MakeDirectory
         | Request::ReadDirectory
         | Request::List
         | Request::WatchChildren(_)
         | Request::FindMine
+        | Request::FindReader(_)
         | Request::Watch { .. }
         | Request::WatchOwn { .. }
         | Request::Exists(_)
@@ -237,10 +239,11 @@ impl Acquisition {
                 let data = self.data.with_granted(revoked).encode();
                 send(session::write_request(&child(&node), &data, Some(version)), ExpectedReply::Done)
             }
-            Request::Downgrade { node, marker } => {
-                self.spawn_result(id, self.downgrade_in_place(zk, lock_index, node, marker));
-                (ExpectedReply::Result, None)
-            }
+            Request::Downgrade { node, marker } => commit(self.downgrade_ops(directory, node, marker)),
+            Request::FindReader(writer) => send(
+                session::read_request(&directory.child(&reader_name(writer))),
+                ExpectedReply::Reader(writer),
+            ),
             Request::DeleteDirectory => send(session::delete_request(path), ExpectedReply::Done),
             Request::Sleep(_) => unreachable!("sleeps are not sent to the server"),
         }
@@ -297,6 +300,9 @@ impl Acquisition {
                         wire::Reply::Stat(stat) => Ok(node_reply(stat.into(), NodeFlags::default())),
                         _ => Err(other()),
                     },
+                    ExpectedReply::Reader(writer) => session::into_data(reply)
+                        .ok_or_else(other)
+                        .and_then(|(data, stat)| self.own_reader(writer, &data, &stat)),
                     ExpectedReply::Transaction(parts) => match reply {
                         wire::Reply::Multi(results) => {
                             // Counts one more operation if the create of another acquisition has
@@ -390,51 +396,34 @@ impl Acquisition {
         ops
     }
 
-    /// Replaces the writer's znode by a reader's znode with the same sequence number. The read of
-    /// the new znode is sent right after the transaction.
-    fn downgrade_in_place(
+    /// Returns the operations that replace the writer's znode by a reader's znode with the same sequence number.
+    fn downgrade_ops(
         &self,
-        zk: &ZkSession,
-        lock_index: usize,
+        directory: &LockPath,
         writer: Node,
         marker: Option<(Marker, Option<i32>)>,
-    ) -> Answer<Reply> {
-        let directory = &self.directories[lock_index];
-        let (prefix, sequence) = (writer.prefix.as_reader().unwrap_or(Prefix::Read), writer.sequence);
-        let path = directory.child(&prefix.name(sequence));
-        let mut ops = vec![
-            Op::Delete(directory.child(&writer.name())),
-            Op::Create { path: path.clone(), data: self.data.with_kind("reader").encode() },
-        ];
+    ) -> Vec<Op> {
+        let create = Op::Create {
+            path: directory.child(&reader_name(writer)),
+            data: self.data.with_kind("reader").encode(),
+        };
+        let mut ops = vec![Op::Delete(directory.child(&writer.name())), create];
         ops.extend(marker.map(|(marker, version)| write_record_op(directory, &marker, version)));
-        let (session, id) = (self.session.id(), self.id);
-        let (answer, read) = (zk.commit(ops), zk.read(&path));
-        let own = self.session.clone();
-        Box::pin(async move {
-            let (answer, read) = (answer.await, read.await);
-            match (&answer, read) {
-                (Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }), Ok((data, stat)))
-                    if stat.owner == session
-                        // Accepts data without a UUID, because a client that asked for a release may have
-                        // overwritten the data. The sequence number still shows whose znode it is.
-                        && NodeData::parse(&data).is_none_or(|data| data.is_written_by(id)) =>
-                {
-                    own.register_node(stat.czxid, lock_index, id);
-                    let reader = Node { prefix, sequence, czxid: stat.czxid };
-                    Ok(Reply::Joined(reader))
-                }
-                // The create succeeded, and another client deleted the znode.
-                (Ok(_), Err(error)) if error.failure == RequestFailure::NoNode => Err(error),
-                (Ok(_), Ok(_)) => Err(ZkError { failure: RequestFailure::NoNode, message: String::new() }),
-                (Ok(_), Err(error)) => Err(ZkError { failure: RequestFailure::Unknown, ..error }),
-                // Leaves the result unknown without the read, because `NoNode` may mean that an earlier attempt
-                // has succeeded.
-                (Err(error), Err(read)) if !read.failure.is_answer() => {
-                    Err(ZkError { failure: RequestFailure::Unknown, ..error.clone() })
-                }
-                (Err(error), _) => Err(error.clone()),
+        ops
+    }
+
+    /// Returns the reader's znode that was read, if it is ours. Accepts data without a UUID, because a client that asked for a
+    /// release may have overwritten the data. The sequence number still shows whose znode it is.
+    fn own_reader(&self, writer: Node, data: &[u8], stat: &ZnodeStat) -> Result<Reply, ZkError> {
+        let is_ours = stat.owner == self.session.id()
+            && NodeData::parse(data).is_none_or(|data| data.is_written_by(self.id));
+        match is_ours {
+            true => {
+                let (prefix, sequence) = (reader_prefix(writer), writer.sequence);
+                Ok(Reply::Joined(Node { prefix, sequence, czxid: stat.czxid }))
             }
-        })
+            false => Err(zk_error(RequestFailure::NoNode, "another contender has the reader's name")),
+        }
     }
 
     /// Finds every znode of this acquisition, after creates whose replies were lost.
@@ -510,6 +499,14 @@ impl Acquisition {
         let mut others = self.session.acquisitions().into_iter().filter(|other| other.id() != self.id);
         others.any(|other| other.may_learn_of_znode_in(directory))
     }
+}
+
+fn reader_prefix(writer: Node) -> Prefix {
+    writer.prefix.as_reader().unwrap_or(Prefix::Read)
+}
+
+fn reader_name(writer: Node) -> String {
+    reader_prefix(writer).name(writer.sequence)
 }
 
 fn node_reply(stat: ZnodeStat, flags: NodeFlags) -> Reply {

@@ -67,7 +67,7 @@ fn lost_downgrade_is_not_resent_over_replaced_znode() {
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
     assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
-    drive.answer(Request::Downgrade { node: me, marker: None }, Err(RequestFailure::Unknown));
+    drive.answer_downgrade(me, Err(RequestFailure::Unknown));
     drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Ok(Reply::Done));
@@ -86,13 +86,13 @@ fn lost_downgrade_is_resent_unless_znode_was_replaced() {
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
         drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
         drive.feed(Event::Downgrade);
-        drive.answer(Request::Downgrade { node: me, marker: None }, Err(RequestFailure::Unknown));
+        drive.answer_downgrade(me, Err(RequestFailure::Unknown));
         drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
         drive.wake();
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), if look { Ok(mine(me)) } else { Err(RequestFailure::NoNode) });
         let reader = node_with_prefix(Prefix::Read, 4, 22);
-        drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+        drive.answer_downgrade(me, Ok(reader));
         drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
         assert_eq!(drive.take_reported().last(), Some(&Action::Downgraded(reader)));
     }

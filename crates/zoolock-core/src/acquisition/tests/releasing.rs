@@ -33,7 +33,7 @@ fn release_during_downgrade_deletes_reader() {
     let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.feed(Event::Release(HolderState::Released));
-    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer_downgrade(me, Ok(reader));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
     assert_eq!(drive.pending(), [Request::Delete(reader)]);
@@ -61,7 +61,7 @@ fn lease_lost_during_downgrade_sets_no_new_watch() {
     let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.feed(Event::LeaseLost);
-    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer_downgrade(me, Ok(reader));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     assert_eq!(drive.take_reported().last(), Some(&Action::Lost(Loss::Unreachable)));
     assert_eq!(drive.pending(), []);
@@ -72,7 +72,7 @@ fn downgraded_holder_watches_its_new_znode() {
     let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
     let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
-    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer_downgrade(me, Ok(reader));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     drive.answer(Request::Watch { name: reader.name(), watch: WatchId(0) }, Ok(mine(reader)));
     drive.feed(fired(0, true));
@@ -84,7 +84,7 @@ fn read_after_failed_sync_causes_no_downgrade() {
     let me = node_with_prefix(Prefix::Write, 4, 20);
     let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
-    drive.answer(Request::Downgrade { node: me, marker: None }, Err(RequestFailure::Unknown));
+    drive.answer_downgrade(me, Err(RequestFailure::Unknown));
     drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Err(RequestFailure::Throttled));
@@ -92,6 +92,48 @@ fn read_after_failed_sync_causes_no_downgrade() {
     assert!(matches!(drive.pending()[..], [Request::Sleep(_)]), "{:?}", drive.pending());
     drive.wake();
     assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
+}
+
+/// The transaction alone does not name the reader's znode. A read that finds none proves nothing if it was lost.
+#[test]
+fn downgrade_needs_the_read_of_the_reader() {
+    use RequestFailure::{NoNode, NodeExists, Throttled, Unknown};
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let (done, denied) = (Ok(Reply::Done), RequestFailure::Refused(Refusal::Denied));
+    let becomes_reader = vec![Action::Downgraded(reader)];
+    let stays_writer = vec![Action::Downgraded(me)];
+    let loses = vec![Action::Lost(Loss::Broken)];
+    let tries_again = vec![];
+    let rows = [
+        (done.clone(), Ok(reader), &becomes_reader),
+        (done.clone(), Err(NoNode), &loses),
+        (done.clone(), Err(Unknown), &tries_again),
+        (done.clone(), Err(Throttled), &tries_again),
+        (done, Err(denied), &tries_again),
+        // An earlier downgrade has succeeded.
+        (Err(NoNode), Ok(reader), &becomes_reader),
+        (Err(NoNode), Err(NoNode), &loses),
+        (Err(NoNode), Err(Unknown), &tries_again),
+        (Err(NoNode), Err(denied), &loses),
+        (Err(Unknown), Ok(reader), &tries_again),
+        (Err(Unknown), Err(NoNode), &tries_again),
+        (Err(Throttled), Err(NoNode), &tries_again),
+        (Err(denied), Err(NoNode), &stays_writer),
+        (Err(denied), Err(Unknown), &tries_again),
+        (Err(NodeExists), Err(NoNode), &stays_writer),
+    ];
+    for (transaction, read, reported) in rows {
+        let case = format!("{transaction:?}, {read:?}");
+        let mut drive = sole_holder(Kind::Write, me);
+        drive.feed(Event::Downgrade);
+        drive.take_reported();
+        drive.answer(Request::Downgrade { node: me, marker: None }, transaction);
+        drive.answer(Request::FindReader(me), read.map(Reply::Joined));
+        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+        assert_eq!(drive.take_reported(), *reported, "{case}");
+        let sleeps = matches!(drive.pending()[..], [Request::Sleep(_)]);
+        assert_eq!(sleeps, reported.is_empty(), "{case}: {:?}", drive.pending());
+    }
 }
 
 /// The directory may have been recreated, with another writer as number 4. The downgrade would then
@@ -104,13 +146,14 @@ fn refused_downgrade_is_resent_only_after_check() {
         drive.feed(Event::Downgrade);
         drive.take_reported();
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(RequestFailure::BadVersion));
+        drive.answer(Request::FindReader(me), Err(RequestFailure::NoNode));
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
         assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), Ok(found));
         if is_mine {
             let again = Request::Downgrade { node: me, marker: None };
-            assert_eq!(drive.pending(), [again, Request::ReadDirectory]);
+            assert_eq!(drive.pending(), [again, Request::FindReader(me), Request::ReadDirectory]);
         } else {
             assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Lost(Loss::Broken)], vec![]));
         }
@@ -133,7 +176,7 @@ fn downgrade_in_recreated_directory_loses_lock() {
         let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
         drive.take_reported();
-        drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+        drive.answer_downgrade(me, Ok(reader));
         assert_eq!(drive.take_reported(), [], "downgrade waits for the directory read");
         drive.answer(Request::ReadDirectory, found);
         if departs {
@@ -164,12 +207,12 @@ fn downgrade_is_retried_if_directory_read_failed() {
     let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.take_reported();
-    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer_downgrade(me, Ok(reader));
     drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Err(RequestFailure::NoNode));
-    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer_downgrade(me, Ok(reader));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     assert_eq!(drive.take_reported(), [Action::Downgraded(reader)]);
 }
@@ -309,7 +352,7 @@ fn another_znode_may_exist_until_answers_exclude_it() {
     assert!(!may_exist(&drive));
     drive.feed(Event::Downgrade);
     assert!(may_exist(&drive), "a downgrade makes another");
-    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer_downgrade(me, Ok(reader));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     assert!(!may_exist(&drive));
 

@@ -451,11 +451,7 @@ impl World {
         let sequence = if moved { directory.counter } else { writer.sequence.0 };
         let name = Name { prefix: writer.prefix.as_reader().expect("prefix is a writer's"), sequence };
         let found = self.leader.child(at, name);
-        let Some(child) = self.leader.child(at, Name::of(writer)) else {
-            let ours = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
-            let ours = found.filter(ours).ok_or(RequestFailure::NoNode)?;
-            return Ok(Reply::Joined(ours.name.node(ours.czxid)));
-        };
+        let child = self.existing(at, writer)?;
         if found.is_some() {
             return Err(RequestFailure::NodeExists);
         }
@@ -467,7 +463,8 @@ impl World {
             self.check_version(at, version)?;
             ops.push((at, Op::Write(Record::Marker(marker))));
         }
-        Ok(Reply::Joined(self.create(i, sent, ops, scenario)[0]))
+        self.create(i, sent, ops, scenario);
+        Ok(Reply::Done)
     }
 
     fn read(&mut self, i: usize, sent: &Sent, scenario: &Scenario) -> Outcome {
@@ -516,6 +513,15 @@ impl World {
                 let mine = |child: &&Child| own(child) && child.name.prefix == prefix;
                 let mine = view.children(at).iter().filter(mine);
                 return Ok(Reply::Mine(mine.map(|child| child.name.node(child.czxid)).collect()));
+            }
+            Request::FindReader(writer) => {
+                let prefix = writer.prefix.as_reader().expect("prefix is a writer's");
+                let of_writer =
+                    |child: &&Child| child.name.prefix == prefix && child.name.sequence == writer.sequence.0;
+                let moved = scenario.has(Bug::DowngradesToTheEnd);
+                let found = view.children(at).iter().find(|child| own(child) && (moved || of_writer(child)));
+                let child = found.ok_or(RequestFailure::NoNode)?;
+                return Ok(Reply::Joined(child.name.node(child.czxid)));
             }
             Request::Exists(node) => {
                 let child = view.child(at, Name::of(node)).ok_or(RequestFailure::NoNode)?;
