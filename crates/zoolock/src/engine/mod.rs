@@ -14,12 +14,13 @@
 //! The machine relies on the order of the server's messages. Replies and watch events of a session
 //! are in one queue (`zk/session/inbox.rs`), and are handled in the order of the queue. The answers
 //! of one acquisition also keep the order of its requests. So if one request of the machine needs
-//! several ZooKeeper requests, the answers to later requests are delayed.
+//! several rounds of ZooKeeper requests, the answers to later requests wait.
 //!
 //! * `crashes.rs`: the crashes of previous holders that the machine has found.
 //! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
 //! * `replies.rs`: handles the replies and watch events of one acquisition.
 //! * `requests.rs`: translates the machine's requests into requests of the ZooKeeper session.
+//! * `routines.rs`: the machine's requests that take several rounds of requests to the server.
 //! * `watches.rs`: the watches of an acquisition.
 
 pub(crate) mod crashes;
@@ -29,6 +30,7 @@ pub(crate) mod gather;
 pub(crate) mod reader;
 mod replies;
 mod requests;
+mod routines;
 mod watches;
 
 use std::collections::VecDeque;
@@ -54,7 +56,7 @@ use crate::engine::crashes::FoundCrashes;
 use crate::engine::data::NodeData;
 use crate::session::LockSession;
 
-use requests::{Arrived, ExpectedReply};
+use requests::{ArrivedReply, ExpectedReply};
 use watches::{KnownWatches, SetWatch};
 
 /// One acquisition, from the first request to the last clean-up.
@@ -121,8 +123,10 @@ struct SentRequest {
     /// The time at which the request was written to the connection. Known only after the answer has
     /// arrived.
     sent: Option<zoolock_client::Instant>,
-    /// The answer, if it has arrived before the answers to earlier requests.
-    arrived: Option<Arrived>,
+    /// The number of replies that the request needs before it is handled.
+    awaited: usize,
+    /// The replies that have arrived.
+    replies: Vec<ArrivedReply>,
 }
 
 /// The progress of an acquisition.

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use zoolock_core::acquisition::{self, Node, Reply, RequestId};
 use zoolock_core::{ContenderId, Event};
+use zoolock_wire as wire;
 
-use super::requests::{Arrived, ExpectedReply, InterpretedReply};
+use super::requests::{ArrivedReply, ExpectedReply, Interpreted};
 use super::{Acquisition, AcquisitionState, Progress, SentRequest};
 use crate::base::events::LockEvent;
 use crate::base::metrics;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
-use crate::session::Connection;
 use crate::session::member::SessionAcquisition;
-use crate::zk::session::{Answer, Arrival, WatchNumber, ZkError};
+use crate::zk::session::{Arrival, ReplyAddress, TransactionPart, WatchNumber, ZkError};
 
 impl SessionAcquisition for Acquisition {
     fn id(&self) -> ContenderId {
@@ -54,9 +54,8 @@ impl SessionAcquisition for Acquisition {
     fn receive(self: Arc<Self>, arrival: Arrival) {
         match arrival {
             Arrival::Reply { to, sent, outcome } => {
-                self.record_answer(to.request, Arrived::Reply { part: to.part, sent, outcome });
+                self.record_reply(to.request, ArrivedReply { part: to.part, sent, outcome });
             }
-            Arrival::Result { request, result, .. } => self.record_answer(request, Arrived::Result(result)),
             Arrival::Fired { watch, is_deleted, .. } => self.handle_watch_event(watch, is_deleted),
             Arrival::Disconnected => self.handle_event(Event::Disconnected),
             Arrival::Reconnected => self.handle_event(Event::Reconnected),
@@ -83,51 +82,42 @@ impl Acquisition {
         self.session.session_task().fire_timers_now(self);
     }
 
-    /// Records the answer to a request. Then handles the recorded answers in the order of their
-    /// requests, up to the first request without an answer.
-    fn record_answer(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
-        let mut arrived = Some(arrived);
-        loop {
-            let (id, interpreted) = {
-                let state = &mut *lock(&self.state);
-                let mut waiting = state.in_flight.iter_mut().filter(|sent| sent.arrived.is_none());
-                if let Some(sent) = waiting.find(|sent| arrived.is_some() && sent.id == request) {
-                    sent.arrived = arrived.take();
-                }
-                // The request stays in flight until its answer is handled.
-                let Some(first) = state.in_flight.front_mut() else { return };
-                match first.arrived.take() {
-                    Some(Arrived::Reply { part, sent, outcome }) => {
-                        first.sent = Some(sent);
-                        let expected = std::mem::replace(&mut first.expected, ExpectedReply::Result);
-                        (first.id, self.interpret(first.id, expected, part, outcome))
-                    }
-                    Some(Arrived::Result(result)) => (first.id, InterpretedReply::Now(result)),
-                    None => return,
-                }
-            };
-            match interpreted {
-                InterpretedReply::Now(result) => self.handle_result(id, result),
-                InterpretedReply::Later(answer) => return self.spawn_result(id, answer),
+    /// Records a reply. Then handles the requests that have all their replies, in the order in which they were sent.
+    fn record_reply(self: &Arc<Self>, request: RequestId, reply: ArrivedReply) {
+        {
+            let in_flight = &mut lock(&self.state).in_flight;
+            let awaits = |sent: &&mut SentRequest| sent.id == request && sent.replies.len() < sent.awaited;
+            let Some(sent) = in_flight.iter_mut().find(awaits) else { return };
+            sent.replies.push(reply);
+        }
+        while let Some((id, expected, replies)) = self.take_answered() {
+            match self.interpret(id, expected, replies) {
+                Ok(Interpreted::Send(requests, expected)) => self.send_next_round(id, &requests, expected),
+                Ok(Interpreted::Answer(reply)) => self.handle_result(id, Ok(reply)),
+                Err(error) => self.handle_result(id, Err(error)),
             }
         }
     }
 
-    /// Starts a task that awaits the combined result of several ZooKeeper requests, which one
-    /// request of the machine needs. The task continues after the end of the acquisition, because
-    /// these requests may create a directory that other acquisitions need.
-    pub(super) fn spawn_result(&self, request: RequestId, result: Answer<Reply>) {
-        let (session, contender) = (self.session.clone(), self.id);
-        self.session.tasks().spawn(async move {
-            let mut connection = session.connection();
-            tokio::select! {
-                biased;
-                _ = connection.wait_for(|now| *now == Connection::Ended) => {}
-                result = result => {
-                    session.session_task().push(Arrival::Result { contender, request, result });
-                }
-            }
-        });
+    /// Takes the replies to the oldest request in flight, if all have arrived. The request stays in flight until its answer
+    /// is handled.
+    fn take_answered(&self) -> Option<(RequestId, ExpectedReply, Vec<ArrivedReply>)> {
+        let state = &mut *lock(&self.state);
+        let first = state.in_flight.front_mut().filter(|first| first.replies.len() == first.awaited)?;
+        let replies = std::mem::take(&mut first.replies);
+        first.sent = first.sent.or(replies.first().map(|reply| reply.sent));
+        Some((first.id, std::mem::replace(&mut first.expected, ExpectedReply::Taken), replies))
+    }
+
+    /// Sends the next round of requests that a request of the machine needs.
+    fn send_next_round(&self, id: RequestId, requests: &[wire::Request], expected: ExpectedReply) {
+        let state = &mut *lock(&self.state);
+        // The machine gets no answers after the end of the session.
+        let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none()) else { return };
+        let Some(first) = state.in_flight.front_mut().filter(|first| first.id == id) else { return };
+        (first.expected, first.awaited) = (expected, requests.len());
+        let to = ReplyAddress { contender: self.id, request: id, part: TransactionPart::All };
+        requests.iter().for_each(|request| zk.send(request, to, None));
     }
 
     fn handle_result(self: &Arc<Self>, id: RequestId, result: Result<Reply, ZkError>) {

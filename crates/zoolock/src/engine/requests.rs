@@ -3,23 +3,22 @@
 
 use std::sync::Arc;
 
+use zoolock_core::Sequence;
 use zoolock_core::acquisition::{
     Directory, HoldOp, Node, NodeFlags, ReleaseOp, Reply, Request, RequestFailure, RequestId, lock_index,
 };
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{self, HolderState, Marker, Record};
-use zoolock_core::{ContenderId, Sequence};
 use zoolock_wire as wire;
 
+use super::routines::{NewZnodes, Routine};
 use super::watches::SetWatch;
-use super::{Acquisition, AcquisitionState, SentRequest};
+use super::{Acquisition, AcquisitionState, SentRequest, routines};
 use crate::base::path::LockPath;
 use crate::engine::data::{self, NodeData};
-use crate::session::znode_owner::{ZnodeOwner, find_znode_owner};
-use crate::zk::directory;
 use crate::zk::session::{
-    self, Answer, Created, JoinResult, Op, PendingJoin, ReplyAddress, ReplyOutcome, TransactionPart,
-    WatchKey, WatchNumber, ZkError, ZkSession, ZnodeStat, zk_error,
+    self, Created, NewZnode, Op, PendingJoin, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey,
+    WatchNumber, ZkError, ZkSession, ZnodeStat, zk_error,
 };
 
 /// The kind of reply that a request expects.
@@ -40,22 +39,25 @@ pub(super) enum ExpectedReply {
     Transaction(usize),
     /// Success without a value.
     Done,
-    /// The combined result of several ZooKeeper requests, which one request of the machine needs.
-    Result,
+    /// The replies to one of several rounds of requests.
+    Routine(Routine),
+    /// All replies have arrived, and are being handled.
+    Taken,
 }
 
-/// An answer that has arrived: the server's reply to one ZooKeeper request, or the combined result
-/// of several ZooKeeper requests.
-pub(super) enum Arrived {
-    Reply { part: TransactionPart, sent: zoolock_client::Instant, outcome: ReplyOutcome },
-    Result(Result<Reply, ZkError>),
+/// A server's reply to one ZooKeeper request.
+pub(super) struct ArrivedReply {
+    pub(super) part: TransactionPart,
+    pub(super) sent: zoolock_client::Instant,
+    pub(super) outcome: ReplyOutcome,
 }
 
-/// The answer for the machine, translated from the server's reply.
-pub(super) enum InterpretedReply {
-    Now(Result<Reply, ZkError>),
-    /// The answer needs another request to the server.
-    Later(Answer<Reply>),
+/// What follows from the replies to a request.
+pub(super) enum Interpreted {
+    /// The answer for the machine.
+    Answer(Reply),
+    /// The answer needs these requests to the server.
+    Send(Vec<wire::Request>, ExpectedReply),
 }
 
 /// Returns whether the request deletes a znode of the acquisition.
@@ -73,7 +75,7 @@ fn creates_own_znode(request: &Request) -> bool {
 
 /// Returns whether a success proves that a quorum has confirmed a write of the session. Such a
 /// success extends the lease from the time at which the request was sent. If the answer needs
-/// another request ([`InterpretedReply::Later`]), the time of the first request counts, which
+/// another request ([`Interpreted::Send`]), the time of the first request counts, which
 /// extends the lease by less.
 fn is_write(request: &Request) -> bool {
     match request {
@@ -114,7 +116,11 @@ impl Acquisition {
         let deletes_own_znode = deletes_own_znode(&request);
         let number = state.watches.new_number();
         let (expected, watch) = self.send_request(&zk, id, request, number, state.in_background);
-        let (sent, arrived) = (None, None);
+        let awaited = match &expected {
+            ExpectedReply::Joined(joining) => joining.replies(),
+            _ => 1,
+        };
+        let (sent, replies) = (None, Vec::new());
         state.in_flight.push_back(SentRequest {
             id,
             expected,
@@ -123,14 +129,15 @@ impl Acquisition {
             deletes_own_znode,
             watch,
             sent,
-            arrived,
+            awaited,
+            replies,
         });
     }
 
     /// Sends a request to the server. Returns the expected reply, and the watch that the request sets. `number`: the
     /// number of that watch.
     fn send_request(
-        self: &Arc<Self>,
+        &self,
         zk: &Arc<ZkSession>,
         id: RequestId,
         request: Request,
@@ -153,6 +160,14 @@ impl Acquisition {
             let expected = ExpectedReply::Transaction(ops.len());
             send(zk.multi(ops), expected)
         };
+        // The first round of a routine is always one request.
+        let begin = |interpreted| match interpreted {
+            Interpreted::Send(requests, expected) => {
+                requests.iter().for_each(|request| zk.send(request, to, None));
+                (expected, None)
+            }
+            Interpreted::Answer(_) => unreachable!("a routine begins with a request"),
+        };
         let release_soon = |ops: Vec<Op>| {
             let expected = ExpectedReply::Transaction(ops.len());
             zk.defer_release(ops, to);
@@ -169,27 +184,14 @@ impl Acquisition {
                     |directory: &LockPath| Op::Join { prefix: directory.child(&prefix), data: data.clone() };
                 send(zk.multi(self.directories.iter().map(join).collect()), ExpectedReply::AllJoined)
             }
-            Request::MakeDirectory => {
-                let lasting =
-                    self.config.tracks_crashes || self.config.delay > 0 || self.needs_persistent_directory();
-                let made = directory::create_with_parents(zk.clone(), path.to_owned(), lasting);
-                self.spawn_result(id, Box::pin(async move { made.await.map(|()| Reply::Done) }));
-                (ExpectedReply::Result, None)
-            }
+            Request::MakeDirectory => begin(self.create_directory(zk, directory)),
             Request::ReadDirectory => send(session::read_request(path), ExpectedReply::Directory),
             Request::List => send(session::list_request(path), ExpectedReply::Children),
             Request::WatchChildren(id) => {
                 watch(ZkSession::watch_children_request(path), id, ExpectedReply::Children)
             }
             Request::Barrier => commit(vec![Op::Check(path.to_owned())]),
-            Request::FindMine => {
-                let (acquisition, zk) = (self.clone(), zk.clone());
-                self.spawn_result(
-                    id,
-                    Box::pin(async move { acquisition.find_mine(zk, lock_index).await.map(Reply::Mine) }),
-                );
-                (ExpectedReply::Result, None)
-            }
+            Request::FindMine => begin(self.find_mine(lock_index)),
             Request::Watch { name, watch: id } => {
                 watch(ZkSession::watch_request(&directory.child(&name)), id, ExpectedReply::Node)
             }
@@ -258,119 +260,123 @@ impl Acquisition {
         Op::Write { path: directory.as_str().to_owned(), data, version: Some(version) }
     }
 
-    /// Translates the reply to the request `id` into an answer for the machine.
+    /// Translates the replies to the request `id`.
+    ///
+    /// # Errors
+    /// The request has failed, or its outcome is unknown.
     pub(super) fn interpret(
         &self,
         id: RequestId,
         expected: ExpectedReply,
-        part: TransactionPart,
-        outcome: ReplyOutcome,
-    ) -> InterpretedReply {
-        let other = || zk_error(RequestFailure::Unknown, "unexpected reply type");
-        let joining = match expected {
-            ExpectedReply::Joined(joining) => joining,
-            expected => {
-                let reply = match session::reply_or_error(outcome) {
-                    Ok(reply) => reply,
-                    Err(error) => return InterpretedReply::Now(Err(error)),
-                };
-                return InterpretedReply::Now(match expected {
-                    ExpectedReply::AllJoined => return self.all_joined(reply),
-                    ExpectedReply::Directory => {
-                        session::into_data(reply).ok_or_else(other).map(|(data, stat)| {
-                            if let Some(holder) = record::holder_in(&data) {
-                                self.crashes.remember_holder(lock_index(id), holder);
-                            }
-                            Reply::Directory(Directory {
-                                czxid: stat.czxid,
-                                pzxid: stat.pzxid,
-                                version: stat.version,
-                                children: stat.children,
-                                record: Record::parse(&data),
-                            })
-                        })
+        replies: Vec<ArrivedReply>,
+    ) -> Result<Interpreted, ZkError> {
+        let zk = self.session.zk().ok_or_else(unexpected)?;
+        let mut replies = replies.into_iter();
+        let ArrivedReply { part, outcome, .. } = replies.next().ok_or_else(unexpected)?;
+        let mut rest = replies.map(|reply| reply.outcome);
+        match expected {
+            ExpectedReply::Joined(joining) => {
+                match zk.interpret_join_reply(joining, part, outcome, rest.next())? {
+                    NewZnode::Known(sequence, czxid) => {
+                        let created = NewZnodes::Joined(sequence);
+                        Ok(Interpreted::Answer(created.with_czxid(self.config.prefix(), czxid)))
                     }
-                    ExpectedReply::Children => session::into_children(reply)
-                        .ok_or_else(other)
-                        .map(|(names, stat)| Reply::Children { names, pzxid: stat.pzxid }),
-                    ExpectedReply::Node => session::into_data(reply)
-                        .ok_or_else(other)
-                        .map(|(data, stat)| node_reply(stat, data::parse_flags(&data))),
-                    ExpectedReply::Own => match reply {
-                        wire::Reply::Stat(stat) => Ok(node_reply(stat.into(), NodeFlags::default())),
-                        _ => Err(other()),
-                    },
-                    ExpectedReply::Reader(writer) => session::into_data(reply)
-                        .ok_or_else(other)
-                        .and_then(|(data, stat)| self.own_reader(writer, &data, &stat)),
-                    ExpectedReply::Transaction(parts) => match reply {
-                        wire::Reply::Multi(results) => {
-                            // Counts one more operation if the create of another acquisition has
-                            // joined the transaction of this release.
-                            let parts = if let TransactionPart::Before(at) = part { at + 1 } else { parts };
-                            let done = session::created_znodes(results, parts);
-                            done.map(|_| Reply::Done)
-                                .map_err(|failed_transaction| failed_transaction.error_for(part))
-                        }
-                        // A transaction of one delete is sent as a plain delete.
-                        _ => Ok(Reply::Done),
-                    },
-                    ExpectedReply::Done => Ok(Reply::Done),
-                    ExpectedReply::Joined(_) | ExpectedReply::Result => Err(other()),
-                });
+                    NewZnode::Unread(sequence, path) => {
+                        Ok(routines::read_czxid(&path, NewZnodes::Joined(sequence)))
+                    }
+                }
             }
-        };
-        let Some(zk) = self.session.zk() else { return InterpretedReply::Now(Err(other())) };
-        let prefix = self.config.prefix();
-        let joined = move |(sequence, czxid)| Reply::Joined(Node { prefix, sequence, czxid });
-        match zk.interpret_join_reply(joining, part, outcome) {
-            JoinResult::Now(result) => InterpretedReply::Now(result.map(joined)),
-            JoinResult::Later(answer) => {
-                InterpretedReply::Later(Box::pin(async move { answer.await.map(joined) }))
+            ExpectedReply::AllJoined => self.all_joined(session::reply_or_error(outcome)?),
+            ExpectedReply::Routine(routine) => {
+                let outcomes = std::iter::once(outcome).chain(rest).collect();
+                self.continue_routine(&zk, lock_index(id), routine, outcomes)
             }
+            expected => {
+                let reply = session::reply_or_error(outcome)?;
+                self.interpret_one(id, expected, part, reply).map(Interpreted::Answer)
+            }
+        }
+    }
+
+    /// Translates the reply to a request that gets one reply.
+    fn interpret_one(
+        &self,
+        id: RequestId,
+        expected: ExpectedReply,
+        part: TransactionPart,
+        reply: wire::Reply,
+    ) -> Result<Reply, ZkError> {
+        match expected {
+            ExpectedReply::Directory => {
+                let (data, stat) = session::into_data(reply).ok_or_else(unexpected)?;
+                if let Some(holder) = record::holder_in(&data) {
+                    self.crashes.remember_holder(lock_index(id), holder);
+                }
+                Ok(Reply::Directory(Directory {
+                    czxid: stat.czxid,
+                    pzxid: stat.pzxid,
+                    version: stat.version,
+                    children: stat.children,
+                    record: Record::parse(&data),
+                }))
+            }
+            ExpectedReply::Children => {
+                let (names, stat) = session::into_children(reply).ok_or_else(unexpected)?;
+                Ok(Reply::Children { names, pzxid: stat.pzxid })
+            }
+            ExpectedReply::Node => {
+                let (data, stat) = session::into_data(reply).ok_or_else(unexpected)?;
+                Ok(node_reply(stat, data::parse_flags(&data)))
+            }
+            ExpectedReply::Own => match reply {
+                wire::Reply::Stat(stat) => Ok(node_reply(stat.into(), NodeFlags::default())),
+                _ => Err(unexpected()),
+            },
+            ExpectedReply::Reader(writer) => {
+                let (data, stat) = session::into_data(reply).ok_or_else(unexpected)?;
+                self.own_reader(writer, &data, &stat)
+            }
+            ExpectedReply::Transaction(parts) => match reply {
+                wire::Reply::Multi(results) => {
+                    // Counts one more operation if the create of another acquisition has joined the
+                    // transaction of this release.
+                    let parts = if let TransactionPart::Before(at) = part { at + 1 } else { parts };
+                    let done = session::created_znodes(results, parts);
+                    done.map(|_| Reply::Done).map_err(|failed_transaction| failed_transaction.error_for(part))
+                }
+                // A transaction of one delete is sent as a plain delete.
+                _ => Ok(Reply::Done),
+            },
+            ExpectedReply::Done => Ok(Reply::Done),
+            ExpectedReply::Joined(_)
+            | ExpectedReply::AllJoined
+            | ExpectedReply::Routine(_)
+            | ExpectedReply::Taken => Err(unexpected()),
         }
     }
 
     /// Translates the reply to the creates of a multi-lock. All creates are one transaction, so all
     /// znodes have the same czxid. Servers before 3.7.2 and 3.8.2 do not return the czxid
     /// (ZOOKEEPER-4026). If the czxid is missing, one of the znodes is read.
-    fn all_joined(&self, reply: wire::Reply) -> InterpretedReply {
+    fn all_joined(&self, reply: wire::Reply) -> Result<Interpreted, ZkError> {
         let prefix = self.config.prefix();
-        let unknown = |message: &str| zk_error(RequestFailure::Unknown, message);
-        let wire::Reply::Multi(results) = reply else {
-            return InterpretedReply::Now(Err(unknown("unexpected reply type")));
+        let wire::Reply::Multi(results) = reply else { return Err(unexpected()) };
+        let created = session::created_znodes(results, self.directories.len())
+            .map_err(|failed_transaction| failed_transaction.error_for(TransactionPart::All))?;
+        let sequence = |created: &Created| {
+            let name = created.path.rsplit('/').next().unwrap_or_default();
+            name.strip_prefix(&prefix.to_string()).and_then(Sequence::parse)
         };
-        let created = match session::created_znodes(results, self.directories.len()) {
-            Ok(created) => created,
-            Err(failed_transaction) => {
-                return InterpretedReply::Now(Err(failed_transaction.error_for(TransactionPart::All)));
+        let sequences: Option<Vec<Sequence>> = created.iter().map(sequence).collect();
+        match (sequences.map(NewZnodes::AllJoined), created.first()) {
+            (Some(znodes), Some(Created { czxid: Some(czxid), .. })) => {
+                Ok(Interpreted::Answer(znodes.with_czxid(prefix, *czxid)))
             }
-        };
-        let nodes = move |created: &[Created], czxid| {
-            let node = |created: &Created| {
-                let name = created.path.rsplit('/').next().unwrap_or_default();
-                let sequence = name.strip_prefix(&prefix.to_string()).and_then(Sequence::parse);
-                sequence.map(|sequence| Node { prefix, sequence, czxid })
-            };
-            let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
-            let other =
-                || zk_error(RequestFailure::Unknown, "the server created znodes with unexpected names");
-            nodes.map(Reply::AllJoined).ok_or_else(other)
-        };
-        let (Some(first), Some(zk)) = (created.first(), self.session.zk()) else {
-            return InterpretedReply::Now(Err(unknown("the server created nothing")));
-        };
-        if let Some(czxid) = first.czxid {
-            return InterpretedReply::Now(nodes(&created, czxid));
+            (Some(znodes), Some(first)) => Ok(routines::read_czxid(&first.path, znodes)),
+            _ => {
+                Err(zk_error(RequestFailure::Unknown, "the server created znodes with other names, or none"))
+            }
         }
-        let (read, session) = (zk.exists(&first.path), zk.session());
-        InterpretedReply::Later(Box::pin(async move {
-            // A failure of this read leaves the result unknown, because the create has succeeded.
-            let stat = read.await.map_err(|error| zk_error(RequestFailure::Unknown, &error.message))?;
-            let stat = stat.filter(|stat| stat.owner == session);
-            let gone = || zk_error(RequestFailure::Unknown, "the new znode was deleted at once");
-            nodes(&created, stat.ok_or_else(gone)?.czxid)
-        }))
     }
 
     /// Returns the operations of a release: the deletion of the znode, and the marker if there is
@@ -426,79 +432,17 @@ impl Acquisition {
         }
     }
 
-    /// Finds every znode of this acquisition, after creates whose replies were lost.
-    ///
-    /// Such a znode belongs to the session, belongs to no other acquisition, and contains the UUID
-    /// of this acquisition, in its name or in its data. The UUID is missing if another client has
-    /// overwritten the data: to ask for a release, or by a late write of `break` or `revoke`, which
-    /// was meant for an earlier znode with the same name. Such a late write leaves the UUID of an
-    /// acquisition that has ended. A znode without the UUID of a pending acquisition counts only if
-    /// no other acquisition of this session may still learn of a znode of its own in the directory.
-    async fn find_mine(&self, zk: Arc<ZkSession>, lock_index: usize) -> Result<Vec<Node>, ZkError> {
-        let directory = &self.directories[lock_index];
-        let prefix = self.config.prefix();
-        let start = directory.child(&prefix.to_string());
-        let below = directory.child("");
-        let listing = self.session.list_znodes(&zk, &start);
-        // Records the ids of the pending acquisitions now, because an acquisition may end before its znode
-        // is looked at below. A later acquisition is not needed, because its create is sent after the
-        // listing, which does not show its znode.
-        let mut pending = self.session.acquisition_ids();
-        let names: Vec<Sequence> = match listing.await? {
-            Some(paths) => {
-                paths.iter().filter_map(|p| prefix.parse_sequence(p.strip_prefix(&below)?)).collect()
-            }
-            None => {
-                let listing = zk.children(directory.as_str());
-                pending.extend(self.session.acquisition_ids());
-                let (names, _) = listing.await?;
-                names.iter().filter_map(|name| prefix.parse_sequence(name)).collect()
-            }
-        };
-        let reads: Vec<_> = names
-            .into_iter()
-            .map(|sequence| (sequence, zk.read(&directory.child(&prefix.name(sequence)))))
-            .collect();
-        let mut mine = Vec::new();
-        for (sequence, read) in reads {
-            let (data, stat) = match read.await {
-                Ok(read) => read,
-                Err(ZkError { failure: RequestFailure::NoNode, .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            if stat.owner != self.session.id() {
-                continue;
-            }
-            let data = NodeData::parse(&data);
-            let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_written_by(id));
-            let known = || self.session.acquisition_of_node(stat.czxid, directory);
-            let others_may_learn = || self.other_acquisition_may_learn_of_znode(directory);
-            let is_mine = match find_znode_owner(known, others_may_learn) {
-                ZnodeOwner::Acquisition(owner) => owner == self.id,
-                _ if prefix.has_id() || is_of(self.id) => true,
-                _ if pending.iter().any(|id| is_of(*id)) => false,
-                // The transaction of a znode that is ours in another directory has created this one.
-                owner => owner == ZnodeOwner::Nobody || self.session.has_node(self.id, stat.czxid),
-            };
-            if is_mine {
-                mine.push(Node { prefix, sequence, czxid: stat.czxid });
-            }
-        }
-        Ok(mine)
-    }
-
     /// Returns whether the directory must be persistent. kazoo creates a directory once for each of
     /// its objects, and fails if the directory is deleted later. With `kazoo_pattern`, kazoo's
     /// clients share the queue of zoolock's native names, too.
-    fn needs_persistent_directory(&self) -> bool {
+    pub(super) fn needs_persistent_directory(&self) -> bool {
         let names = self.config.names;
         names.naming == Naming::Kazoo || names.kazoo_pattern
     }
+}
 
-    fn other_acquisition_may_learn_of_znode(&self, directory: &LockPath) -> bool {
-        let mut others = self.session.acquisitions().into_iter().filter(|other| other.id() != self.id);
-        others.any(|other| other.may_learn_of_znode_in(directory))
-    }
+pub(super) fn unexpected() -> ZkError {
+    zk_error(RequestFailure::Unknown, "unexpected reply type")
 }
 
 fn reader_prefix(writer: Node) -> Prefix {

@@ -116,7 +116,7 @@ impl LockSession {
     fn handle_arrival(&self, arrival: Arrival) {
         let contender = match &arrival {
             Arrival::Reply { to, .. } => to.contender,
-            Arrival::Result { contender, .. } | Arrival::Fired { contender, .. } => *contender,
+            Arrival::Fired { contender, .. } => *contender,
             Arrival::Disconnected => return self.tell_all(&Event::Disconnected),
             Arrival::Reconnected => return self.tell_all(&Event::Reconnected),
         };

@@ -89,7 +89,17 @@ impl LockSession {
         }
         let directories = lock(&self.strays.directories).clone();
         let mut paths = Vec::new();
-        match self.list_znodes(zk, "/").await? {
+        let own = match self.can_list_znodes().then(|| zk.ephemerals("/")) {
+            Some(listing) => match listing.await {
+                Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
+                    self.record_refused_listing();
+                    None
+                }
+                listing => Some(listing?),
+            },
+            None => None,
+        };
+        match own {
             Some(own) => paths.extend(own.into_iter().filter_map(|path| {
                 let directory = directories.get(path.rsplit_once('/')?.0)?;
                 Some((directory.clone(), path))
@@ -142,25 +152,15 @@ impl LockSession {
         Ok(is_complete)
     }
 
-    /// Returns the paths of the session's ephemeral znodes below a prefix; `None` if the server has no such request. Then
-    /// the caller must list a directory, and look for the znodes of this session there. The request is sent before this
-    /// method returns.
-    pub(crate) fn list_znodes(
-        &self,
-        zk: &ZkSession,
-        prefix: &str,
-    ) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> + use<'_> {
-        let listing = (!self.strays.cannot_list.load(Ordering::Acquire)).then(|| zk.ephemerals(prefix));
-        async move {
-            let Some(listing) = listing else { return Ok(None) };
-            match listing.await {
-                Ok(paths) => Ok(Some(paths)),
-                Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
-                    self.strays.cannot_list.store(true, Ordering::Release);
-                    Ok(None)
-                }
-                Err(error) => Err(error),
-            }
-        }
+    /// Returns whether the server may know the request for the session's ephemeral znodes
+    /// ([`ephemerals_request`](crate::zk::session::ephemerals_request)). Otherwise list a directory, and look for the znodes
+    /// of this session there.
+    pub(crate) fn can_list_znodes(&self) -> bool {
+        !self.strays.cannot_list.load(Ordering::Acquire)
+    }
+
+    /// Records that the server has refused that request.
+    pub(crate) fn record_refused_listing(&self) {
+        self.strays.cannot_list.store(true, Ordering::Release);
     }
 }

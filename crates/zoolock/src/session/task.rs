@@ -11,7 +11,7 @@ use zoolock_core::acquisition::RequestId;
 
 use super::member::SessionAcquisition;
 use crate::base::sync::lock;
-use crate::zk::session::{Arrival, Arrivals};
+use crate::zk::session::Arrivals;
 
 /// Maximum number of events that the session task handles before it yields. Other tasks of the
 /// session then run, for example the task that renews the lease.
@@ -102,12 +102,6 @@ impl SessionTask {
             due.extend(member.upgrade().map(|member| (member, request)));
         }
         due
-    }
-
-    /// Queues the combined result of several ZooKeeper requests, which one request of an
-    /// acquisition needed.
-    pub(crate) fn push(&self, result: Arrival) {
-        self.arrivals.push(result);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {

@@ -1,4 +1,4 @@
-//! Looks for the acquisition that has a znode of the session, while replies are handled on other threads.
+//! Finds out which acquisition has a znode of the session, while replies are handled on other threads.
 
 use zoolock_core::ContenderId;
 
@@ -11,6 +11,39 @@ pub(crate) enum ZnodeOwner {
     InDoubt,
     /// No acquisition but the one that searches can have the znode.
     Nobody,
+}
+
+/// The acquisition that has created a znode, by its name or its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Creator {
+    /// The acquisition that searches.
+    Searching,
+    /// Another acquisition that had not ended at the time of the listing.
+    Pending,
+    /// Unknown, because another client has overwritten the data: to ask for a release, or by a late write of `break` or
+    /// `revoke`, which was meant for an earlier znode with the same name. Such a late write leaves the UUID of an
+    /// acquisition that has ended.
+    Unknown,
+}
+
+/// Returns whether a znode of the session belongs to the acquisition `own`, which searches for its znodes.
+///
+/// A znode of an unknown creator belongs to `own` only if no other acquisition of this session may still learn of a znode of
+/// its own in the directory, or if the transaction that created it has created a znode of `own` in another directory
+/// (`is_of_own_transaction`).
+pub(crate) fn is_mine(
+    owner: ZnodeOwner,
+    own: ContenderId,
+    creator: Creator,
+    is_of_own_transaction: impl FnOnce() -> bool,
+) -> bool {
+    match (owner, creator) {
+        (ZnodeOwner::Acquisition(owner), _) => owner == own,
+        (_, Creator::Searching) => true,
+        (_, Creator::Pending) => false,
+        (ZnodeOwner::Nobody, Creator::Unknown) => true,
+        (ZnodeOwner::InDoubt, Creator::Unknown) => is_of_own_transaction(),
+    }
 }
 
 /// Looks for the owner of a znode.
@@ -35,5 +68,58 @@ pub(crate) fn find_znode_owner(
         Some(owner) => ZnodeOwner::Acquisition(owner),
         None if is_in_doubt => ZnodeOwner::InDoubt,
         None => ZnodeOwner::Nobody,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: ContenderId = ContenderId(1);
+    const OTHER: ContenderId = ContenderId(2);
+
+    #[test]
+    fn znode_is_mine_by_owner_then_creator_then_transaction() {
+        use Creator::{Pending, Searching, Unknown};
+        use ZnodeOwner::{Acquisition, InDoubt, Nobody};
+        // Owner, creator, whether it is mine without and with a znode of the same transaction.
+        let rows = [
+            (Acquisition(OWN), Searching, [true, true]),
+            (Acquisition(OWN), Pending, [true, true]),
+            (Acquisition(OWN), Unknown, [true, true]),
+            (Acquisition(OTHER), Searching, [false, false]),
+            (Acquisition(OTHER), Pending, [false, false]),
+            (Acquisition(OTHER), Unknown, [false, false]),
+            (InDoubt, Searching, [true, true]),
+            (InDoubt, Pending, [false, false]),
+            (InDoubt, Unknown, [false, true]),
+            (Nobody, Searching, [true, true]),
+            (Nobody, Pending, [false, false]),
+            (Nobody, Unknown, [true, true]),
+        ];
+        for (owner, creator, expected) in rows {
+            let found = [false, true].map(|of_own| is_mine(owner, OWN, creator, || of_own));
+            assert_eq!(found, expected, "{owner:?}, {creator:?}");
+        }
+    }
+
+    #[test]
+    fn owner_is_asked_for_before_and_after_the_doubt() {
+        // Registered at the first and at the second question, in doubt, owner.
+        let rows = [
+            ([None, None], false, ZnodeOwner::Nobody),
+            ([None, None], true, ZnodeOwner::InDoubt),
+            ([None, Some(OTHER)], false, ZnodeOwner::Acquisition(OTHER)),
+            ([None, Some(OTHER)], true, ZnodeOwner::Acquisition(OTHER)),
+            ([Some(OTHER), None], false, ZnodeOwner::Acquisition(OTHER)),
+            ([Some(OTHER), None], true, ZnodeOwner::Acquisition(OTHER)),
+            ([Some(OTHER), Some(OTHER)], false, ZnodeOwner::Acquisition(OTHER)),
+            ([Some(OTHER), Some(OTHER)], true, ZnodeOwner::Acquisition(OTHER)),
+        ];
+        for (registered, in_doubt, owner) in rows {
+            let questions = std::cell::Cell::new(0);
+            let known = || registered[questions.replace(questions.get() + 1).min(1)];
+            assert_eq!(find_znode_owner(known, || in_doubt), owner, "{registered:?} {in_doubt}");
+        }
     }
 }

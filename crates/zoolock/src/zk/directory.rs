@@ -3,55 +3,148 @@
 use std::sync::Arc;
 
 use zoolock_core::acquisition::{Refusal, RequestFailure};
+use zoolock_wire::Request;
 
-use crate::zk::session::{ZkError, ZkSession};
+use crate::zk::session::{ZkError, ZkSession, zk_error};
 
 /// Maximum number of creates, besides two for each part of the path. If the directory is removed again after each
 /// create, this limit ends the attempt.
 const MAX_CREATES: usize = 100;
 
-/// Creates `path` and its missing parents as containers, so that the server removes them after they have been empty for
-/// a while. Creates persistent znodes if the server does not support containers (before 3.5.3). With `lasting`, the
-/// znode at `path` is persistent in any case, because a removed directory loses the record of how its last holder left.
+/// The creation of a directory and its missing parents, one request after the other.
+///
+/// Creates containers, so that the server removes them after they have been empty for a while. Creates persistent znodes
+/// if the server does not support containers (before 3.5.3). With `lasting`, the directory itself is persistent in any
+/// case, because a removed directory loses the record of how its last holder left.
+pub(crate) struct DirectoryCreation {
+    /// The znodes that are missing. The last one is created first.
+    missing: Vec<String>,
+    lasting: bool,
+    /// Set if the server has refused to create a container.
+    refused_container: bool,
+    /// Number of creates that are left.
+    creates: usize,
+}
+
+impl DirectoryCreation {
+    pub(crate) fn new(path: String, lasting: bool) -> DirectoryCreation {
+        let creates = MAX_CREATES + 2 * path.matches('/').count();
+        DirectoryCreation { missing: vec![path], lasting, refused_container: false, creates }
+    }
+
+    /// Returns the next request; `None` if the directory exists.
+    pub(crate) fn next_request(&self, zk: &ZkSession) -> Option<Request> {
+        let path = self.missing.last()?;
+        Some(if self.creates_container() {
+            zk.create_container_request(path)
+        } else {
+            zk.create_persistent_request(path)
+        })
+    }
+
+    fn creates_container(&self) -> bool {
+        let is_last = self.missing.len() == 1;
+        !(self.refused_container || self.lasting && is_last)
+    }
+
+    /// Handles the outcome of the last request.
+    ///
+    /// # Errors
+    /// The server refuses a create, or its outcome is unknown, or the directory is deleted again and again.
+    pub(crate) fn handle_outcome(&mut self, outcome: Result<(), ZkError>) -> Result<(), ZkError> {
+        self.creates = self.creates.saturating_sub(1);
+        match outcome {
+            Ok(()) | Err(ZkError { failure: RequestFailure::NodeExists, .. }) => drop(self.missing.pop()),
+            Err(ZkError { failure: RequestFailure::Refused(Refusal::Other), .. })
+                if self.creates_container() =>
+            {
+                self.refused_container = true;
+            }
+            Err(error) if error.failure == RequestFailure::NoNode => {
+                let parent = self.missing.last().and_then(|path| path.rsplit_once('/'));
+                match parent {
+                    Some((parent, _)) if !parent.is_empty() => self.missing.push(parent.to_owned()),
+                    _ => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        if self.creates == 0 && !self.missing.is_empty() {
+            let message = "the directory is deleted again after each create";
+            return Err(zk_error(RequestFailure::Refused(Refusal::Other), message));
+        }
+        Ok(())
+    }
+}
+
+/// Creates `path` and its missing parents. See [`DirectoryCreation`].
 pub(crate) async fn create_with_parents(
     zk: Arc<ZkSession>,
     path: String,
     lasting: bool,
 ) -> Result<(), ZkError> {
-    let parts = path.matches('/').count();
-    let mut missing = vec![path];
-    for _ in 0..MAX_CREATES + 2 * parts {
-        let Some(top) = missing.last() else { return Ok(()) };
-        let container = if lasting && missing.len() == 1 {
-            zk.create_persistent(top).await
-        } else {
-            zk.create_container(top).await
-        };
-        let outcome = match container {
-            Err(ZkError { failure: RequestFailure::Refused(Refusal::Other), .. }) => {
-                zk.create_persistent(top).await
-            }
-            outcome => outcome,
-        };
-        match outcome {
-            Ok(()) | Err(ZkError { failure: RequestFailure::NodeExists, .. }) => {
-                missing.pop();
-            }
-            Err(error) if error.failure == RequestFailure::NoNode => match top.rfind('/') {
-                Some(at) if at > 0 => {
-                    let parent = top[..at].to_owned();
-                    missing.push(parent);
-                }
-                _ => return Err(error),
-            },
-            Err(error) => return Err(error),
+    let mut creation = DirectoryCreation::new(path, lasting);
+    while let Some(request) = creation.next_request(&zk) {
+        creation.handle_outcome(zk.create(&request).await)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Outcome = Result<(), RequestFailure>;
+
+    fn handle(creation: &mut DirectoryCreation, outcome: Outcome) -> Outcome {
+        let outcome = outcome.map_err(|failure| zk_error(failure, ""));
+        creation.handle_outcome(outcome).map_err(|error| error.failure)
+    }
+
+    #[test]
+    fn parents_are_created_first() {
+        let no_node = Err(RequestFailure::NoNode);
+        let other = Err(RequestFailure::Refused(Refusal::Other));
+        // Outcome of a create, what is missing then, and whether the next znode is a container.
+        let rows: [(Outcome, &[&str], bool); 6] = [
+            (no_node, &["/a/b", "/a"], true),
+            (other, &["/a/b", "/a"], false),
+            (Ok(()), &["/a/b"], false),
+            (no_node, &["/a/b", "/a"], false),
+            (Err(RequestFailure::NodeExists), &["/a/b"], false),
+            (Ok(()), &[], false),
+        ];
+        let mut creation = DirectoryCreation::new("/a/b".to_owned(), false);
+        assert!(creation.creates_container());
+        for (outcome, missing, is_container) in rows {
+            assert_eq!(handle(&mut creation, outcome), Ok(()));
+            assert_eq!(creation.missing, missing);
+            assert_eq!(creation.creates_container(), is_container);
         }
     }
-    if missing.is_empty() {
-        return Ok(());
+
+    #[test]
+    fn lasting_directory_is_persistent_and_its_parents_are_containers() {
+        let mut creation = DirectoryCreation::new("/a/b".to_owned(), true);
+        assert!(!creation.creates_container());
+        assert_eq!(handle(&mut creation, Err(RequestFailure::NoNode)), Ok(()));
+        assert!(creation.creates_container());
     }
-    Err(ZkError {
-        failure: RequestFailure::Refused(Refusal::Other),
-        message: "the directory is deleted again after each create".to_owned(),
-    })
+
+    #[test]
+    fn creation_ends_with_an_error() {
+        let refused = Err(RequestFailure::Refused(Refusal::Other));
+        let denied = Err(RequestFailure::Refused(Refusal::Denied));
+        let mut root = DirectoryCreation::new("/a".to_owned(), false);
+        assert_eq!(handle(&mut root, Err(RequestFailure::NoNode)), Err(RequestFailure::NoNode));
+        let mut lasting = DirectoryCreation::new("/a".to_owned(), true);
+        assert_eq!(handle(&mut lasting, refused), refused);
+        assert_eq!(handle(&mut lasting, denied), denied);
+        let mut deleted_again = DirectoryCreation::new("/a/b".to_owned(), false);
+        let outcomes = [Err(RequestFailure::NoNode), Ok(())].into_iter().cycle().take(MAX_CREATES + 3);
+        for outcome in outcomes {
+            assert_eq!(handle(&mut deleted_again, outcome), Ok(()));
+        }
+        assert_eq!(handle(&mut deleted_again, Ok(())), refused, "the parent exists, and no create is left");
+    }
 }

@@ -14,11 +14,11 @@ use futures_channel::oneshot;
 use tokio::sync::{Notify, watch};
 use zoolock_client::{DialError, End, Endpoint, Handler, Instant, RequestError, SessionState};
 use zoolock_core::ContenderId;
-use zoolock_core::acquisition::{self, RequestId, SessionEnd};
+use zoolock_core::acquisition::{RequestId, SessionEnd};
 use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
 
 use super::connection_log::ConnectionLog;
-use super::{ConnectionState, OnGrant, Watch, ZkError};
+use super::{ConnectionState, OnGrant, Watch};
 use crate::base::sync::lock;
 
 /// The request of an acquisition that a reply answers.
@@ -48,9 +48,6 @@ pub(crate) type ReplyOutcome = Option<Result<Reply, Code>>;
 pub(crate) enum Arrival {
     /// The reply to a request that was written at `sent`.
     Reply { to: ReplyAddress, sent: Instant, outcome: ReplyOutcome },
-    /// The combined result of several ZooKeeper requests, which one request of an acquisition
-    /// needed.
-    Result { contender: ContenderId, request: RequestId, result: Result<acquisition::Reply, ZkError> },
     /// A watch fired.
     Fired { contender: ContenderId, watch: WatchNumber, is_deleted: bool },
     /// The connection was lost. This message is for all acquisitions.
@@ -420,7 +417,6 @@ mod tests {
     fn arrived(inbox: &Inbox) -> Vec<String> {
         let description = |arrival| match arrival {
             Arrival::Reply { to, outcome, .. } => format!("reply {} {}", to.request.0, outcome.is_some()),
-            Arrival::Result { request, .. } => format!("result {}", request.0),
             Arrival::Fired { watch, is_deleted, .. } => format!("fired {} {is_deleted}", watch.0),
             Arrival::Disconnected => "disconnected".to_owned(),
             Arrival::Reconnected => "reconnected".to_owned(),

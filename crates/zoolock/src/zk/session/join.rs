@@ -10,12 +10,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zoolock_core::acquisition::RequestFailure;
-use zoolock_core::{Sequence, Zxid};
+use zoolock_core::{Sequence, SessionId, Zxid};
 use zoolock_wire::Reply;
 
 use super::codes::{created_znodes, error_of_code, zk_error};
 use super::inbox::{ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart};
-use super::{Answer, Op, ZkError, ZkSession, ZnodeStat};
+use super::requests::exists_request;
+use super::{Op, ZkError, ZkSession};
 use crate::base::sync::lock;
 
 /// The number of digits in the number of a sequential znode.
@@ -83,15 +84,22 @@ pub(crate) struct PendingJoin {
     prefix: String,
     /// The guessed path, if a release in the same directory was deferred.
     next: Option<String>,
-    /// The answer to a read of the guessed path, which was sent right after the create.
-    guess_read: Option<Answer<Option<ZnodeStat>>>,
+    /// Set if a read of the guessed path was sent right after the create.
+    reads_guess: bool,
 }
 
-/// The result of a create.
-pub(crate) enum JoinResult {
-    Now(Result<(Sequence, Zxid), ZkError>),
-    /// The result needs another request to the server.
-    Later(Answer<(Sequence, Zxid)>),
+impl PendingJoin {
+    /// Returns the number of replies that the create gets.
+    pub(crate) fn replies(&self) -> usize {
+        if self.reads_guess { 2 } else { 1 }
+    }
+}
+
+/// A znode that was created.
+pub(crate) enum NewZnode {
+    Known(Sequence, Zxid),
+    /// The server has not returned the czxid. A read of this path shows it.
+    Unread(Sequence, String),
 }
 
 impl ZkSession {
@@ -131,7 +139,7 @@ impl ZkSession {
     pub(crate) fn join(&self, prefix: &str, data: &[u8], to: ReplyAddress) -> PendingJoin {
         let Deferral { deferred, returns_zxids, guesses_names } = &self.deferral;
         let mut deferred = lock(deferred);
-        let mut joining = PendingJoin { prefix: prefix.to_owned(), next: None, guess_read: None };
+        let mut joining = PendingJoin { prefix: prefix.to_owned(), next: None, reads_guess: false };
         if let Some(before) = deferred.as_ref().filter(|before| before.is_beside(prefix)) {
             joining.next = before.next_path(prefix);
             let returns_zxids = returns_zxids.load(Ordering::Relaxed);
@@ -145,8 +153,10 @@ impl ZkSession {
                 self.send_now(&self.multi(ops), ReplyTo::Both(release, create));
                 // If the server does not return the czxid, reads the znode at the guessed path right after
                 // the transaction. The guess is right unless another contender has queued in between.
-                let guess = joining.next.as_ref().filter(|_| !returns_zxids);
-                joining.guess_read = guess.map(|path| self.exists_now(path));
+                if let Some(path) = joining.next.as_ref().filter(|_| !returns_zxids) {
+                    self.send_now(&exists_request(path), ReplyTo::Acquisition(to, None));
+                    joining.reads_guess = true;
+                }
                 return joining;
             }
         }
@@ -155,14 +165,19 @@ impl ZkSession {
         joining
     }
 
-    /// Evaluates the reply to the create of a contender's znode.
+    /// Evaluates the reply to the create of a contender's znode. `guess_read`: the reply to the read of the guessed path, if
+    /// it was sent.
+    ///
+    /// # Errors
+    /// The create has failed, or its outcome is unknown.
     pub(crate) fn interpret_join_reply(
-        self: &Arc<Self>,
+        &self,
         joining: PendingJoin,
         part: TransactionPart,
         outcome: ReplyOutcome,
-    ) -> JoinResult {
-        let PendingJoin { prefix, next, guess_read } = joining;
+        guess_read: Option<ReplyOutcome>,
+    ) -> Result<NewZnode, ZkError> {
+        let PendingJoin { prefix, next, .. } = joining;
         let unknown = |message: &str| zk_error(RequestFailure::Unknown, message);
         let number = |path: &str| {
             let number = path.strip_prefix(&prefix).and_then(Sequence::parse);
@@ -173,51 +188,46 @@ impl ZkSession {
             self.deferral.guesses_names.store(is_right, Ordering::Relaxed);
             is_right
         };
-        match reply_or_error(outcome) {
-            Err(error) => JoinResult::Now(Err(error)),
-            Ok(Reply::PathStat { path, stat }) => {
+        match reply_or_error(outcome)? {
+            Reply::PathStat { path, stat } => {
                 if next.is_some() {
                     guesses(&path);
                 }
-                JoinResult::Now(number(&path).map(|number| (number, Zxid(stat.czxid))))
+                Ok(NewZnode::Known(number(&path)?, Zxid(stat.czxid)))
             }
-            Ok(Reply::Multi(results)) => {
+            Reply::Multi(results) => {
                 let parts = if let TransactionPart::Only(at) = part { at + 1 } else { 1 };
-                let created = match created_znodes(results, parts) {
-                    Ok(created) => created.into_iter().next(),
-                    Err(failed_transaction) => {
-                        return JoinResult::Now(Err(failed_transaction.error_for(part)));
-                    }
-                };
-                let Some(created) = created else {
-                    return JoinResult::Now(Err(unknown("the server created nothing")));
-                };
-                let number = match number(&created.path) {
-                    Ok(number) => number,
-                    Err(error) => return JoinResult::Now(Err(error)),
-                };
+                let created = created_znodes(results, parts)
+                    .map_err(|failed_transaction| failed_transaction.error_for(part))?;
+                let created = created.into_iter().next();
+                let created = created.ok_or_else(|| unknown("the server created nothing"))?;
+                let number = number(&created.path)?;
                 if let Some(czxid) = created.czxid {
-                    return JoinResult::Now(Ok((number, czxid)));
+                    return Ok(NewZnode::Known(number, czxid));
                 }
                 self.deferral.returns_zxids.store(false, Ordering::Relaxed);
-                let guess_read = match guess_read {
-                    Some(guess_read) if guesses(&created.path) => guess_read,
-                    _ => self.exists(&created.path),
-                };
-                let session = self.session();
-                JoinResult::Later(Box::pin(async move {
-                    // The create has succeeded, so a failure of this read must not count as a
-                    // failure of the create. The result is unknown instead.
-                    let stat = guess_read
-                        .await
-                        .map_err(|error| zk_error(RequestFailure::Unknown, &error.message))?;
-                    let stat = stat.filter(|stat| stat.owner == session);
-                    let gone = || zk_error(RequestFailure::Unknown, "the new znode was deleted at once");
-                    Ok((number, stat.ok_or_else(gone)?.czxid))
-                }))
+                match guess_read {
+                    Some(read) if guesses(&created.path) => {
+                        Ok(NewZnode::Known(number, czxid_of_new_znode(read, self.session())?))
+                    }
+                    _ => Ok(NewZnode::Unread(number, created.path)),
+                }
             }
-            Ok(_) => JoinResult::Now(Err(unknown("unexpected reply type"))),
+            _ => Err(unknown("unexpected reply type")),
         }
+    }
+}
+
+/// Returns the czxid in the reply to a read of a znode that this session has just created. Any failure leaves the outcome of
+/// the create unknown, because the create itself has succeeded.
+pub(crate) fn czxid_of_new_znode(read: ReplyOutcome, session: SessionId) -> Result<Zxid, ZkError> {
+    let unknown = |message: &str| zk_error(RequestFailure::Unknown, message);
+    match reply_or_error(read) {
+        Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session.0 => Ok(Zxid(stat.czxid)),
+        Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
+            Err(unknown("the new znode was deleted at once"))
+        }
+        Err(error) => Err(unknown(&error.message)),
     }
 }
 

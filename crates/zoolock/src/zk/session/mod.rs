@@ -26,10 +26,11 @@ pub(crate) use inbox::WatchKind;
 pub(crate) use inbox::{
     Arrival, Arrivals, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey, WatchNumber,
 };
-pub(crate) use join::{JoinResult, PendingJoin, reply_or_error};
+pub(crate) use join::{NewZnode, PendingJoin, czxid_of_new_znode, reply_or_error};
 pub(crate) use open::{open, open_requests};
 pub(crate) use requests::{
-    delete_request, exists_request, into_children, into_data, list_request, read_request, write_request,
+    delete_request, ephemerals_request, exists_request, into_children, into_data, into_paths, list_request,
+    read_request, write_request,
 };
 
 use std::sync::Arc;

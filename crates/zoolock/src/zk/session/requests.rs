@@ -118,6 +118,17 @@ impl ZkSession {
         self.create_request(op::CREATE2, prefix, data, EPHEMERAL_SEQUENTIAL)
     }
 
+    /// Returns the request that creates a container. The server removes the container some time after its last child was
+    /// deleted.
+    pub(crate) fn create_container_request(&self, path: &str) -> Request {
+        self.create_request(op::CREATE_CONTAINER, path, b"", CONTAINER)
+    }
+
+    /// Returns the request that creates a persistent znode.
+    pub(crate) fn create_persistent_request(&self, path: &str) -> Request {
+        self.create_request(op::CREATE2, path, b"", 0)
+    }
+
     fn create_request(&self, op: i32, path: &str, data: &[u8], flags: i32) -> Request {
         let (acl, data) = (self.acls.to_vec(), Some(data.to_vec().into()));
         Request::Create(CreateRequest { op, path: path.to_owned(), data, acl, flags, ttl: 0 })
@@ -140,14 +151,6 @@ impl ZkSession {
         read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
         let _deferral_lock = self.flush_deferred_release();
-        self.call_now(request, read)
-    }
-
-    fn call_now<T: Send + 'static>(
-        &self,
-        request: &Request,
-        read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
-    ) -> Answer<T> {
         let (sender, answer) = oneshot::channel();
         self.send_now(request, ReplyTo::Caller(sender));
         self.answer(answer, read)
@@ -193,27 +196,17 @@ impl ZkSession {
         })
     }
 
-    /// Creates a container. The server removes the container some time after its last child was deleted.
-    pub(crate) fn create_container(&self, path: &str) -> Answer<()> {
-        self.call(&self.create_request(op::CREATE_CONTAINER, path, b"", CONTAINER), |_| Some(()))
-    }
-
-    /// Creates a persistent znode.
-    pub(crate) fn create_persistent(&self, path: &str) -> Answer<()> {
-        self.call(&self.create_request(op::CREATE2, path, b"", 0), |_| Some(()))
+    /// Sends a request that creates a znode.
+    pub(crate) fn create(&self, request: &Request) -> Answer<()> {
+        self.call(request, |_| Some(()))
     }
 
     pub(crate) fn create_ephemeral(&self, path: &str) -> Answer<()> {
-        self.call(&self.create_request(op::CREATE2, path, b"", EPHEMERAL), |_| Some(()))
+        self.create(&self.create_request(op::CREATE2, path, b"", EPHEMERAL))
     }
 
     pub(crate) fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>> {
-        let _deferral_lock = self.flush_deferred_release();
-        self.exists_now(path)
-    }
-
-    pub(super) fn exists_now(&self, path: &str) -> Answer<Option<ZnodeStat>> {
-        let answer = self.call_now(&exists_request(path), into_stat);
+        let answer = self.call(&exists_request(path), into_stat);
         Box::pin(async move {
             match answer.await {
                 Err(ZkError { failure: RequestFailure::NoNode, .. }) => Ok(None),
@@ -257,10 +250,7 @@ impl ZkSession {
 
     /// Returns the paths of this session's ephemeral znodes under a prefix.
     pub(crate) fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>> {
-        self.call(&Request::GetEphemerals { prefix: prefix.to_owned() }, |(reply, _)| match reply {
-            Reply::Children(paths) => Some(paths),
-            _ => None,
-        })
+        self.call(&ephemerals_request(prefix), |(reply, _)| into_paths(reply))
     }
 
     /// Commits one transaction. Returns the created znodes, in order.
@@ -287,6 +277,11 @@ pub(crate) fn read_request(path: &str) -> Request {
 /// Returns the request that lists the children of a znode.
 pub(crate) fn list_request(path: &str) -> Request {
     Request::GetChildren2 { path: path.to_owned(), watch: false }
+}
+
+/// Returns the request that lists the paths of this session's ephemeral znodes under a prefix. ZooKeeper has it from 3.6 on.
+pub(crate) fn ephemerals_request(prefix: &str) -> Request {
+    Request::GetEphemerals { prefix: prefix.to_owned() }
 }
 
 /// Returns the request that reads the state of a znode.
@@ -318,6 +313,14 @@ pub(crate) fn into_data(reply: Reply) -> Option<(Vec<u8>, ZnodeStat)> {
 pub(crate) fn into_children(reply: Reply) -> Option<(Vec<String>, ZnodeStat)> {
     match reply {
         Reply::ChildrenStat { children, stat } => Some((children, stat.into())),
+        _ => None,
+    }
+}
+
+/// Returns the paths in a reply.
+pub(crate) fn into_paths(reply: Reply) -> Option<Vec<String>> {
+    match reply {
+        Reply::Children(paths) => Some(paths),
         _ => None,
     }
 }
