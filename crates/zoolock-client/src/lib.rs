@@ -40,7 +40,7 @@ mod sync {
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use driver::{Client, Handler, RequestBatch, Servers};
+pub use driver::{Client, Handler, RequestBatch, Servers, Work};
 pub use host::{DialFailure, Endpoint, Host};
 pub use hosts::DialError;
 pub use platform::{

@@ -28,6 +28,9 @@ use handoff::{Driven, Handoff};
 use link::SocketLink;
 use zoolock_wire::{Reply, Request, WatchEvent};
 
+/// A part of the work of a [`Handler`]. The driver runs it without the mutex, so it may call the client.
+pub type Work = Box<dyn FnOnce() + Send>;
+
 /// The receiver of a session's replies, watch events and state changes, in order.
 pub trait Handler: Send + 'static {
     /// Handles the result of a request. `sent` is the time at which the request was written, or
@@ -49,6 +52,20 @@ pub trait Handler: Send + 'static {
     /// Handles a dial that reached no server. Another dial follows.
     fn handle_failed_dial(&mut self, errors: &[DialError]) {
         let _ = errors;
+    }
+    /// Returns whether the handler has work for the driver.
+    fn has_work(&self) -> bool {
+        false
+    }
+    /// Returns the time at which the handler will have work, if that is known.
+    fn next_timer(&self) -> Option<Instant> {
+        None
+    }
+    /// Takes the next part of the handler's work, if there is any now. Between two parts the other tasks of the driver's
+    /// runtime run, so a part must be short.
+    fn take_work(&mut self, now: Instant) -> Option<Work> {
+        let _ = now;
+        None
     }
 }
 
@@ -76,15 +93,15 @@ impl From<Vec<Host>> for Servers {
 ///
 /// After a fork, the child process sends nothing on the connection. In the child, the session has
 /// ended ([`End::Abandoned`](crate::End::Abandoned)).
-pub struct Client<H> {
+pub struct Client<H: Handler> {
     inner: Arc<CloseOnDrop<H>>,
 }
 
-struct CloseOnDrop<H> {
+struct CloseOnDrop<H: Handler> {
     shared: Arc<SharedDriver<H>>,
 }
 
-struct SharedDriver<H> {
+struct SharedDriver<H: Handler> {
     core: Handoff<DriverCore<H>>,
     platform: Arc<dyn Platform>,
     /// The id of the process that started the session. A fork copies this struct, but the threads and the connection
@@ -115,13 +132,13 @@ enum DriverAction {
     Challenge(ConnectionId, Option<Bytes>),
 }
 
-impl<H> Clone for Client<H> {
+impl<H: Handler> Clone for Client<H> {
     fn clone(&self) -> Self {
         Client { inner: self.inner.clone() }
     }
 }
 
-impl<H> Drop for CloseOnDrop<H> {
+impl<H: Handler> Drop for CloseOnDrop<H> {
     fn drop(&mut self) {
         if self.shared.is_forked() {
             return;
@@ -265,7 +282,7 @@ impl<H: Handler> SharedDriver<H> {
     }
 }
 
-impl<H> SharedDriver<H> {
+impl<H: Handler> SharedDriver<H> {
     /// Returns whether this process was forked from the process that started the session. A forked
     /// process must not write to the connection.
     fn is_forked(&self) -> bool {
@@ -273,15 +290,18 @@ impl<H> SharedDriver<H> {
     }
 }
 
-impl<H> Driven for DriverCore<H> {
+impl<H: Handler> Driven for DriverCore<H> {
     type Time = Instant;
 
     fn next_timer(&self) -> Option<Instant> {
-        self.session.next_timer()
+        self.session.next_timer().into_iter().chain(self.handler.next_timer()).min()
     }
 
     fn has_work(&self) -> bool {
-        self.driver_writes || !self.actions.is_empty() || self.session.end().is_some()
+        self.driver_writes
+            || !self.actions.is_empty()
+            || self.handler.has_work()
+            || self.session.end().is_some()
     }
 }
 
@@ -425,7 +445,24 @@ impl<H: Handler> Driver<H> {
                     self.with_session(Session::run_due_timers);
                 }
             }
+            self.run_work().await;
         }
+    }
+
+    /// Runs the handler's work, and lets the other tasks of the runtime run between two parts.
+    async fn run_work(&mut self) {
+        let mut next = self.take_work();
+        while let Some(work) = next {
+            work();
+            next = self.take_work();
+            if next.is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn take_work(&mut self) -> Option<Work> {
+        self.shared.core.lock().state.handler.take_work(self.shared.platform.now())
     }
 
     /// Calls the session with the time and a random number, and dispatches its outputs.
@@ -507,7 +544,7 @@ impl<H: Handler> Driver<H> {
                     Poll::Pending => {}
                 }
             }
-            if wake.as_mut().poll(cx).is_ready() {
+            if core.handler.has_work() || wake.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(DriverWake::Called);
             }
             sleep.as_mut().poll(cx).map(|()| DriverWake::Timer)

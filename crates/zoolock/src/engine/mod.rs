@@ -2,7 +2,7 @@
 //! to the machine, once and in order.
 //!
 //! The machine is behind a mutex. Steps of the machine are run by the caller (start, cancel,
-//! release), by the session task (answers, watch events and timers), and by the session (the end of
+//! release), by the driver of the session (answers, watch events and timers), and by the session (the end of
 //! the lease or of the session). Requests are sent inside the step, under that mutex, so their
 //! order on the wire is the machine's order.
 //!
@@ -368,7 +368,9 @@ impl Acquisition {
             return;
         }
         // All timers may fire, because after the grant the only ones are those of this read and of retries.
-        self.fire_timers_now();
+        if let Some(zk) = self.session.zk() {
+            zk.fire_timers_now(self.id);
+        }
         self.wait(|state| knows(state).then_some(())).await;
     }
 
@@ -446,7 +448,11 @@ impl Acquisition {
         let _flight = self.session.zk().filter(|_| sends > 1).map(|zk| zk.begin_flight());
         for action in actions.drain(..) {
             match action {
-                Action::Send(id, Request::Sleep(ms)) => self.start_timer(id, ms),
+                Action::Send(id, Request::Sleep(ms)) => {
+                    if let Some(zk) = self.session.zk() {
+                        zk.start_timer(Duration::from_millis(ms.into()), self.id, id);
+                    }
+                }
                 Action::Send(id, request) => self.send(state, id, request),
                 Action::Unwatch(watch) => {
                     if let Some(watch) = state.watches.forget(watch) {

@@ -3,7 +3,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use zoolock_core::acquisition::{self, Node, Reply, RequestId};
 use zoolock_core::{ContenderId, Event};
@@ -57,6 +56,7 @@ impl SessionAcquisition for Acquisition {
                 self.record_reply(to.request, ArrivedReply { part: to.part, sent, outcome });
             }
             Arrival::Fired { watch, is_deleted, .. } => self.handle_watch_event(watch, is_deleted),
+            Arrival::Timer { request, .. } => self.handle_event(Event::Answer(request, Ok(Reply::Done))),
             Arrival::Disconnected => self.handle_event(Event::Disconnected),
             Arrival::Reconnected => self.handle_event(Event::Reconnected),
         }
@@ -71,17 +71,6 @@ impl SessionAcquisition for Acquisition {
 }
 
 impl Acquisition {
-    /// Starts a timer. When the timer fires, the session task tells the machine.
-    pub(super) fn start_timer(self: &Arc<Self>, request: RequestId, ms: u32) {
-        let wait = Duration::from_millis(ms.into());
-        self.session.session_task().start_timer(wait, request, Arc::<Acquisition>::downgrade(self));
-    }
-
-    /// Makes all timers of this acquisition due now.
-    pub(super) fn fire_timers_now(&self) {
-        self.session.session_task().fire_timers_now(self);
-    }
-
     /// Records a reply. Then handles the requests that have all their replies, in the order in which they were sent.
     fn record_reply(self: &Arc<Self>, request: RequestId, reply: ArrivedReply) {
         {

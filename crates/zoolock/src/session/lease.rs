@@ -42,7 +42,7 @@ impl LockSession {
     /// Records that a server attached the session. `timeout` is the shortest timeout that was
     /// granted so far. If it is shorter than before, the lease is cut. The caller has locked the
     /// session client, so this method must not send requests.
-    pub(super) fn record_attach(&self, sent: Instant, timeout: Duration) {
+    pub(super) fn record_granted_timeout(&self, sent: Instant, timeout: Duration) {
         let mut lease = lock(&self.lease);
         lease.record_attach(sent, timeout);
         self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);

@@ -32,7 +32,7 @@ pub(crate) trait SessionAcquisition: Send + Sync + 'static {
     /// Handles an event of the session.
     fn tell(self: Arc<Self>, event: Event);
 
-    /// Handles a reply or a watch event for this acquisition.
+    /// Handles a reply, a watch event or a due timer of this acquisition.
     fn receive(self: Arc<Self>, arrival: Arrival);
 
     /// Reports to the listeners that the lock is suspect (`is_suspect`), or that the server has

@@ -7,7 +7,6 @@ mod renewal;
 mod run;
 mod strays;
 pub(crate) mod subscription;
-mod task;
 pub(crate) mod tick;
 pub(crate) mod znode_owner;
 
@@ -29,7 +28,6 @@ use crate::base::telemetry::log_event;
 use crate::zk::session::{ConnectionState, ZkSession};
 use member::SessionAcquisition;
 use strays::StraySearch;
-use task::SessionTask;
 use tick::ServerTick;
 
 /// The state of the session of a lock.
@@ -72,7 +70,6 @@ pub(crate) struct LockSession {
     /// The znodes of the acquisitions: the czxid, the acquisition, and the index of the directory in the acquisition.
     nodes: Mutex<BTreeSet<(Zxid, ContenderId, usize)>>,
     strays: StraySearch,
-    session_task: SessionTask,
     watched: AtomicUsize,
     /// Set if the session was opened because the other sessions had too little capacity left for
     /// watches. Such a session is closed after it has been idle for a while.
@@ -118,10 +115,6 @@ impl Drop for WatchReservation {
 impl LockSession {
     pub(crate) fn id(&self) -> SessionId {
         self.id
-    }
-
-    pub(crate) fn session_task(&self) -> &SessionTask {
-        &self.session_task
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
@@ -322,7 +315,6 @@ impl LockSession {
         // session closes it. The server then deletes the session's znodes, and other clients can
         // acquire the locks.
         self.tell_all(&Event::SessionOver(end));
-        self.session_task.stop();
         self.zk.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }

@@ -1,24 +1,25 @@
 //! The inbox of a session: passes each reply and each watch event on, in the order in which the
 //! server sent them.
 //!
-//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all
-//! acquisitions from one queue. So each acquisition handles replies, events and changes of the
-//! connection in the order in which they happened. The grant of a lock depends on that order.
+//! A message to an acquisition becomes an [`Arrival`]. The driver of the session hands the arrivals of all acquisitions over
+//! to the [`Receiver`], after it has unlocked the session client. So each acquisition handles replies, events and changes of
+//! the connection in the order in which they happened. The grant of a lock depends on that order.
 //! Callers other than acquisitions await a future for their reply.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use tokio::sync::{Notify, watch};
-use zoolock_client::{DialError, End, Endpoint, Handler, Instant, RequestError, SessionState};
+use tokio::sync::watch;
+use zoolock_client::{DialError, End, Endpoint, Handler, Instant, RequestError, SessionState, Work};
 use zoolock_core::ContenderId;
 use zoolock_core::acquisition::{RequestId, SessionEnd};
 use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
 
 use super::connection_log::ConnectionLog;
-use super::{ConnectionState, OnGrant, Watch};
+use super::{ConnectionState, Watch};
 use crate::base::sync::lock;
 
 /// The request of an acquisition that a reply answers.
@@ -54,36 +55,23 @@ pub(crate) enum Arrival {
     Disconnected,
     /// There is a connection again. This message is for all acquisitions.
     Reconnected,
+    /// The timer of a request is due.
+    Timer { contender: ContenderId, request: RequestId },
 }
 
-/// The arrivals that were not handled yet.
-#[derive(Default)]
-pub(crate) struct Arrivals {
-    queue: Mutex<VecDeque<Arrival>>,
-    wake: Notify,
+/// The receiver of the messages of a session.
+pub(crate) trait Receiver: Send + Sync {
+    /// Handles an attach of the session. `sent`: the time at which it was requested. `timeout`: the shortest session timeout
+    /// that was granted so far. Called under the mutex of the session client, so this method must not send requests.
+    fn record_attach(&self, sent: Instant, timeout: Duration);
+
+    /// Handles messages to acquisitions, on the task of the driver.
+    fn receive(self: Arc<Self>, arrivals: Vec<Arrival>);
 }
 
-impl Arrivals {
-    pub(crate) fn push(&self, arrival: Arrival) {
-        lock(&self.queue).push_back(arrival);
-        self.wake.notify_one();
-    }
-
-    /// Takes all arrivals.
-    pub(crate) fn take(&self) -> VecDeque<Arrival> {
-        std::mem::take(&mut *lock(&self.queue))
-    }
-
-    /// Wakes the session task.
-    pub(crate) fn wake(&self) {
-        self.wake.notify_one();
-    }
-
-    /// Waits for an arrival, or for [`Arrivals::wake`].
-    pub(crate) async fn wait_for_arrival(&self) {
-        self.wake.notified().await;
-    }
-}
+/// Maximum number of arrivals that the receiver gets at once. Between two calls other tasks of the runtime run, for example
+/// the task that renews the lease.
+const MAX_ARRIVALS: usize = 64;
 
 /// The receiver of a reply.
 pub(super) enum ReplyTo {
@@ -145,11 +133,14 @@ pub(crate) struct Inbox {
     /// The dropped watches. They have a mutex of their own, because a watch may be dropped while the session client is
     /// locked.
     pub(super) dropped: Arc<DroppedWatches>,
-    pub(super) arrivals: Arc<Arrivals>,
+    arrivals: VecDeque<Arrival>,
+    /// The timers of requests: when, which acquisition, and which of its requests.
+    timers: BinaryHeap<Reverse<(Instant, ContenderId, u16)>>,
+    /// The receiver of the arrivals. Arrivals without a receiver are dropped.
+    receiver: Option<Weak<dyn Receiver>>,
     connection_states: watch::Sender<ConnectionState>,
     /// The time at which the last attach was requested.
     pub(super) attached: Instant,
-    pub(super) on_grant: Option<OnGrant>,
     /// The server of the newest connection.
     pub(super) server: Option<Endpoint>,
     /// The last session timeout that a server granted.
@@ -164,14 +155,40 @@ impl Inbox {
             watches: BTreeMap::new(),
             last_watch: 0,
             dropped: Arc::default(),
-            arrivals: Arc::default(),
+            arrivals: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            receiver: None,
             connection_states,
             attached: Instant::default(),
-            on_grant: None,
             server: None,
             granted: None,
             log,
         }
+    }
+
+    fn receiver(&self) -> Option<Arc<dyn Receiver>> {
+        self.receiver.as_ref()?.upgrade()
+    }
+
+    /// Sets the receiver of the arrivals from now on.
+    pub(super) fn set_receiver(&mut self, receiver: Weak<dyn Receiver>) {
+        self.arrivals.clear();
+        self.receiver = Some(receiver);
+    }
+
+    /// Starts the timer of a request.
+    pub(super) fn start_timer(&mut self, due: Instant, contender: ContenderId, request: RequestId) {
+        self.timers.push(Reverse((due, contender, request.0)));
+    }
+
+    /// Makes all timers of an acquisition due at `now`.
+    pub(super) fn fire_timers(&mut self, of: ContenderId, now: Instant) {
+        let timers = std::mem::take(&mut self.timers).into_iter();
+        let earlier = timers.map(|Reverse((due, contender, request))| {
+            let due = if contender == of { due.min(now) } else { due };
+            Reverse((due, contender, request))
+        });
+        self.timers = earlier.collect();
     }
 
     /// Registers the receiver of the reply to a request. If `accepted` is an error, no reply will
@@ -208,11 +225,11 @@ impl Inbox {
                     let watching = (Watcher::Acquisition(to.contender, watch), None);
                     self.watches.entry(key).or_default().push(watching);
                 }
-                self.arrivals.push(reply(to, outcome));
+                self.arrivals.push_back(reply(to, outcome));
             }
             ReplyTo::Both(release, create) => {
-                self.arrivals.push(reply(release, outcome.clone()));
-                self.arrivals.push(reply(create, outcome));
+                self.arrivals.push_back(reply(release, outcome.clone()));
+                self.arrivals.push_back(reply(create, outcome));
             }
         }
     }
@@ -248,7 +265,7 @@ impl Inbox {
         for (watcher, caller) in self.watches.remove(key).into_iter().flatten() {
             match (watcher, caller) {
                 (Watcher::Acquisition(contender, watch), _) => {
-                    self.arrivals.push(Arrival::Fired { contender, watch, is_deleted });
+                    self.arrivals.push_back(Arrival::Fired { contender, watch, is_deleted });
                 }
                 (Watcher::Caller(_), Some(caller)) => drop(caller.send(is_deleted)),
                 (Watcher::Caller(_), None) => {}
@@ -285,8 +302,8 @@ impl Handler for Inbox {
         if let Some(server) = self.server.as_ref().filter(|_| before.is_some_and(|before| timeout < before)) {
             self.log.record_shorter_timeout(server, timeout);
         }
-        if let Some(on_grant) = &self.on_grant {
-            on_grant(sent, timeout);
+        if let Some(receiver) = self.receiver() {
+            receiver.record_attach(sent, timeout);
         }
     }
 
@@ -315,7 +332,7 @@ impl Handler for Inbox {
         }
         let connection_state = match state {
             SessionState::Connected { .. } => {
-                self.arrivals.push(Arrival::Reconnected);
+                self.arrivals.push_back(Arrival::Reconnected);
                 // Fires all watches of the last connection, because the server has forgotten them, and every
                 // watched znode may have changed.
                 let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
@@ -323,7 +340,7 @@ impl Handler for Inbox {
                 ConnectionState::Up
             }
             SessionState::Disconnected(_) => {
-                self.arrivals.push(Arrival::Disconnected);
+                self.arrivals.push_back(Arrival::Disconnected);
                 ConnectionState::Down
             }
             SessionState::Ended(end) => {
@@ -336,6 +353,29 @@ impl Handler for Inbox {
             }
         };
         self.connection_states.send_replace(connection_state);
+    }
+
+    fn has_work(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((due, ..))| *due)
+    }
+
+    fn take_work(&mut self, now: Instant) -> Option<Work> {
+        while let Some(Reverse((due, contender, request))) = self.timers.peek().copied()
+            && due <= now
+        {
+            self.timers.pop();
+            self.arrivals.push_back(Arrival::Timer { contender, request: RequestId(request) });
+        }
+        let Some(receiver) = self.receiver() else {
+            self.arrivals.clear();
+            return None;
+        };
+        let part: Vec<Arrival> = self.arrivals.drain(..self.arrivals.len().min(MAX_ARRIVALS)).collect();
+        (!part.is_empty()).then(|| Box::new(move || receiver.receive(part)) as Work)
     }
 }
 
@@ -414,14 +454,15 @@ mod tests {
         );
     }
 
-    fn arrived(inbox: &Inbox) -> Vec<String> {
+    fn arrived(inbox: &mut Inbox) -> Vec<String> {
         let description = |arrival| match arrival {
             Arrival::Reply { to, outcome, .. } => format!("reply {} {}", to.request.0, outcome.is_some()),
             Arrival::Fired { watch, is_deleted, .. } => format!("fired {} {is_deleted}", watch.0),
             Arrival::Disconnected => "disconnected".to_owned(),
             Arrival::Reconnected => "reconnected".to_owned(),
+            Arrival::Timer { request, .. } => format!("timer {}", request.0),
         };
-        inbox.arrivals.take().into_iter().map(description).collect()
+        inbox.arrivals.drain(..).map(description).collect()
     }
 
     #[tokio::test]
@@ -433,7 +474,7 @@ mod tests {
         inbox.handle_state_change(SessionState::Disconnected(DisconnectReason::Closed));
         inbox.deliver(ReplyTo::Acquisition(address(3), None), None, Instant::default(), None);
         assert_eq!(
-            arrived(&inbox),
+            arrived(&mut inbox),
             ["reply 1 true", "fired 7 true", "reply 2 true", "disconnected", "reply 3 false"]
         );
     }
@@ -445,9 +486,9 @@ mod tests {
         inbox.handle_state_change(SessionState::Disconnected(DisconnectReason::Closed));
         let (session, timeout, sent) = (1, Duration::from_secs(30), Instant::default());
         inbox.handle_state_change(SessionState::Connected { session, timeout, sent });
-        assert_eq!(arrived(&inbox), ["reply 1 true", "disconnected", "reconnected", "fired 7 false"]);
+        assert_eq!(arrived(&mut inbox), ["reply 1 true", "disconnected", "reconnected", "fired 7 false"]);
         inbox.handle_event(deleted());
-        assert!(arrived(&inbox).is_empty(), "a watch fires once");
+        assert!(arrived(&mut inbox).is_empty(), "a watch fires once");
     }
 
     #[tokio::test]
@@ -455,19 +496,19 @@ mod tests {
         let mut inbox = inbox();
         watching(&mut inbox, 1, Some(Err(Code::NoNode)));
         inbox.handle_event(deleted());
-        assert_eq!(arrived(&inbox), ["reply 1 true"]);
+        assert_eq!(arrived(&mut inbox), ["reply 1 true"]);
         watching(&mut inbox, 2, done());
         lock(&inbox.dropped).push((key(), Watcher::Acquisition(ContenderId(1), WATCH)));
         inbox.forget_dropped();
         inbox.handle_event(deleted());
-        assert_eq!(arrived(&inbox), ["reply 2 true"]);
+        assert_eq!(arrived(&mut inbox), ["reply 2 true"]);
     }
 
     #[tokio::test]
     async fn shared_transaction_answers_the_release_before_the_create() {
         let mut inbox = inbox();
         inbox.deliver(ReplyTo::Both(address(1), address(2)), None, Instant::default(), done());
-        assert_eq!(arrived(&inbox), ["reply 1 true", "reply 2 true"]);
+        assert_eq!(arrived(&mut inbox), ["reply 1 true", "reply 2 true"]);
     }
 
     #[tokio::test]
@@ -480,6 +521,6 @@ mod tests {
         assert_eq!((&mut watch).now_or_never(), None);
         inbox.handle_event(deleted());
         assert_eq!(watch.now_or_never(), Some(true));
-        assert!(arrived(&inbox).is_empty());
+        assert!(arrived(&mut inbox).is_empty());
     }
 }

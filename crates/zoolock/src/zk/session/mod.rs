@@ -24,7 +24,7 @@ pub(crate) use connection_log::ConnectionLog;
 #[cfg(test)]
 pub(crate) use inbox::WatchKind;
 pub(crate) use inbox::{
-    Arrival, Arrivals, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey, WatchNumber,
+    Arrival, Receiver, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey, WatchNumber,
 };
 pub(crate) use join::{NewZnode, PendingJoin, czxid_of_new_znode, reply_or_error};
 pub(crate) use open::{open, open_requests};
@@ -72,7 +72,6 @@ pub(crate) struct SessionParameters {
 /// A session that was opened.
 pub(crate) struct Opened {
     pub(crate) zk: Arc<ZkSession>,
-    pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) connection_state: watch::Receiver<ConnectionState>,
     /// The time at which the session was requested. The session did not exist before that time.
     pub(crate) requested: Instant,
@@ -172,10 +171,6 @@ pub(crate) enum ConnectionState {
     Down,
     Ended(SessionEnd),
 }
-
-/// A callback for each attach of the session. Its arguments are the time at which the attach was
-/// requested, and the shortest session timeout that was granted so far.
-pub(crate) type OnGrant = Box<dyn Fn(Instant, Duration) + Send + Sync>;
 
 /// One ZooKeeper session. Dropping it closes the session.
 pub(crate) struct ZkSession {

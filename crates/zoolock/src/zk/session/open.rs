@@ -24,7 +24,7 @@ pub(crate) async fn open(
     fetch_credentials(parameters, deadline).await?;
     let (connection_states, mut connection_state) = watch::channel(ConnectionState::Down);
     let inbox = Inbox::new(connection_states, log.clone());
-    let (arrivals, dropped) = (inbox.arrivals.clone(), inbox.dropped.clone());
+    let dropped = inbox.dropped.clone();
     let servers = parameters.transport.servers(&parameters.hosts);
     let client = Client::start(config(parameters), servers, inbox, parameters.tasks.platform());
     let opened =
@@ -54,7 +54,7 @@ pub(crate) async fn open(
         let known = timeout_at(deadline, zk.who_am_i()).await.map_err(|_| SessionOpenError::NotInTime)?;
         check_sasl_identity(known.ok_or(SessionOpenError::NotInTime)?.map_err(Some))?;
     }
-    Ok(Opened { zk: Arc::new(zk), arrivals, connection_state, requested })
+    Ok(Opened { zk: Arc::new(zk), connection_state, requested })
 }
 
 /// Opens a session for single requests, without locks. Tries each server once.

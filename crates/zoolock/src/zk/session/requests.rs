@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use zoolock_client::{Endpoint, Instant, RequestError, RequestNumber, Session};
-use zoolock_core::acquisition::RequestFailure;
+use zoolock_core::acquisition::{RequestFailure, RequestId};
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::codes::{created_znodes, error_of, zk_error};
 use super::inbox::{
-    CallerReply, Inbox, ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart, WatchKey, WatchNumber, Watcher,
-    watch_key,
+    CallerReply, Inbox, Receiver, ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart, WatchKey,
+    WatchNumber, Watcher, watch_key,
 };
 use super::join::reply_or_error;
-use super::{Answer, Created, Flight, OnGrant, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
+use super::{Answer, Created, Flight, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
 use crate::base::sync::lock;
 
 const EPHEMERAL: i32 = 1;
@@ -44,14 +44,23 @@ impl ZkSession {
         self.client.with(|session, _, _| session.timeout())
     }
 
-    /// Calls `callback` now, and whenever a server has attached the session again. The callback runs under the mutex of
-    /// the session client, so it must not send requests.
-    pub(crate) fn on_grant(&self, callback: OnGrant) {
+    /// Sets the receiver of the messages to acquisitions and of attaches, from now on. Tells it of the last attach.
+    pub(crate) fn set_receiver(&self, receiver: &Arc<dyn Receiver>) {
         self.client.with(|session, inbox, _| {
-            // Calls it now, because a server may have attached the session again since it was opened.
-            callback(inbox.attached, session.timeout());
-            inbox.on_grant = Some(callback);
+            // A server may have attached the session again since it was opened.
+            receiver.record_attach(inbox.attached, session.timeout());
+            inbox.set_receiver(Arc::downgrade(receiver));
         });
+    }
+
+    /// Starts the timer of a request. The receiver gets it as [`Arrival::Timer`].
+    pub(crate) fn start_timer(&self, wait: Duration, contender: ContenderId, request: RequestId) {
+        self.client.with_batched(|_, inbox, now| inbox.start_timer(now.after(wait), contender, request));
+    }
+
+    /// Makes all timers of an acquisition due now.
+    pub(crate) fn fire_timers_now(&self, contender: ContenderId) {
+        self.client.with(|_, inbox, now| inbox.fire_timers(contender, now));
     }
 
     /// Returns whether a request would be sent now.
