@@ -5,6 +5,7 @@
 //! of [`Client::with`]. Such a call usually writes its requests to the stream itself. If the stream is full or many
 //! requests are in flight, the driver's task writes them together.
 
+mod handler;
 mod handoff;
 mod link;
 
@@ -18,56 +19,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Sleep;
 
-use crate::host::{Endpoint, Host};
+use crate::host::Host;
 use crate::hosts::{self, DialError, Dialed, Hosts, Security};
 use crate::platform::Platform;
 use crate::sasl::{SaslClient, SaslExchange};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, SessionState};
 use crate::{Instant, RequestError, RequestNumber};
+pub use handler::{Handler, Work};
 use handoff::{Driven, Handoff};
 use link::SocketLink;
-use zoolock_wire::{Reply, Request, WatchEvent};
-
-/// A part of the work of a [`Handler`]. The driver runs it without the mutex, so it may call the client.
-pub type Work = Box<dyn FnOnce() + Send>;
-
-/// The receiver of a session's replies, watch events and state changes, in order.
-pub trait Handler: Send + 'static {
-    /// Handles the result of a request. `sent` is the time at which the request was written, or
-    /// zero if it was never written.
-    fn handle_reply(&mut self, request: RequestNumber, sent: Instant, result: Result<Reply, RequestError>);
-    /// Handles a watch event.
-    fn handle_event(&mut self, event: WatchEvent);
-    /// Handles a change of the session's state.
-    fn handle_state_change(&mut self, state: SessionState);
-    /// Handles a granted session timeout. `timeout` is the shortest timeout granted so far, and
-    /// `sent` is the time at which the connect request was written.
-    fn handle_granted_timeout(&mut self, timeout: Duration, sent: Instant) {
-        let _ = (timeout, sent);
-    }
-    /// Handles a new connection to a server. The session is not attached yet.
-    fn handle_dial(&mut self, endpoint: &Endpoint) {
-        let _ = endpoint;
-    }
-    /// Handles a dial that reached no server. Another dial follows.
-    fn handle_failed_dial(&mut self, errors: &[DialError]) {
-        let _ = errors;
-    }
-    /// Returns whether the handler has work for the driver.
-    fn has_work(&self) -> bool {
-        false
-    }
-    /// Returns the time at which the handler will have work, if that is known.
-    fn next_timer(&self) -> Option<Instant> {
-        None
-    }
-    /// Takes the next part of the handler's work, if there is any now. Between two parts the other tasks of the driver's
-    /// runtime run, so a part must be short.
-    fn take_work(&mut self, now: Instant) -> Option<Work> {
-        let _ = now;
-        None
-    }
-}
+use zoolock_wire::Request;
 
 /// The servers of a session, and the security settings of its connections.
 #[derive(Clone, Default)]
@@ -191,7 +152,7 @@ impl<H: Handler> Client<H> {
             dial: None,
             sasl: None,
             input: vec![0; READ_BYTES],
-            reads: 0,
+            turns: 0,
         };
         platform.spawn(Box::pin(driver.run()));
         Client { inner: Arc::new(CloseOnDrop { shared }) }
@@ -362,9 +323,12 @@ const MAX_CALLER_WRITES: usize = 8;
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The number of reads in a row after which the driver calls the session's timer, because a server that sends without a pause
-/// must not delay the session's timers.
-const MAX_READS: u32 = 64;
+/// The number of turns in a row after which the driver calls the session's timer, because a server that sends without a pause
+/// must not delay the session's timers. A turn is a read, or a part of the handler's work.
+const MAX_TURNS: u32 = 64;
+
+/// The number of turns after which other tasks run, also if the handler has no more work.
+const TURNS_PER_YIELD: u32 = 8;
 
 type DialResult = Result<Dialed, Vec<DialError>>;
 
@@ -390,8 +354,8 @@ struct Driver<H: Handler> {
     /// The SASL exchange that is not complete yet, and its connection.
     sasl: Option<(ConnectionId, SaslProgress)>,
     input: Vec<u8>,
-    /// The number of reads since the session's timer was last called.
-    reads: u32,
+    /// The number of reads and of parts of the handler's work since the session's timer was last called.
+    turns: u32,
 }
 
 /// The reason why the driver woke up.
@@ -404,7 +368,7 @@ enum DriverWake {
     /// The next step of the SASL exchange is known.
     Stepped(Box<dyn SaslExchange>, SaslStep),
     Timer,
-    /// A caller has changed the session.
+    /// A caller has changed the session, or the handler has work.
     Called,
 }
 
@@ -426,43 +390,38 @@ impl<H: Handler> Driver<H> {
         while self.run_actions(sleep.as_mut()) {
             match self.next_wake(sleep.as_mut()).await {
                 DriverWake::Called => {}
-                DriverWake::Read(id, bytes) => {
-                    self.receive(id, bytes);
-                    self.reads += 1;
-                    if self.reads >= MAX_READS {
-                        self.reads = 0;
-                        self.with_session(Session::run_due_timers);
-                    }
-                }
+                DriverWake::Read(id, bytes) => self.receive(id, bytes),
                 DriverWake::Closed(id) => {
                     self.with_session(|session, now, random| session.handle_connection_end(id, now, random));
                 }
                 DriverWake::Dialed(result) => self.handle_dial_result(result),
                 DriverWake::Stepped(exchange, step) => self.continue_sasl(exchange, step),
                 DriverWake::Timer => {
-                    self.reads = 0;
+                    self.turns = 0;
                     self.shared.core.lock().clear_alarm();
                     self.with_session(Session::run_due_timers);
                 }
             }
             self.run_work().await;
-        }
-    }
-
-    /// Runs the handler's work, and lets the other tasks of the runtime run between two parts.
-    async fn run_work(&mut self) {
-        let mut next = self.take_work();
-        while let Some(work) = next {
-            work();
-            next = self.take_work();
-            if next.is_some() {
-                tokio::task::yield_now().await;
+            if self.turns >= MAX_TURNS {
+                self.turns = 0;
+                self.with_session(Session::run_due_timers);
             }
         }
     }
 
-    fn take_work(&mut self) -> Option<Work> {
-        self.shared.core.lock().state.handler.take_work(self.shared.platform.now())
+    /// Runs one part of the handler's work. Then lets the other tasks of the runtime run if there is more, and at some turns in
+    /// any case, because the next read may bring more at once.
+    async fn run_work(&mut self) {
+        let shared = self.shared.clone();
+        let work = shared.core.lock().state.handler.take_work(shared.platform.now());
+        self.turns += 1;
+        if let Some(work) = work {
+            work();
+            if shared.core.lock().state.handler.has_work() || self.turns.is_multiple_of(TURNS_PER_YIELD) {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     /// Calls the session with the time and a random number, and dispatches its outputs.
@@ -537,6 +496,10 @@ impl<H: Handler> Driver<H> {
             // The driver reads even if the stream accepts no bytes, because the server may read no requests until the
             // driver has read the replies. Otherwise both sides would wait for ever.
             let _ = core.poll_write(cx);
+            // The handler's work comes before the next read, so that the server's replies cannot pile up.
+            if core.handler.has_work() {
+                return Poll::Ready(DriverWake::Called);
+            }
             if let Some(link) = &mut core.link {
                 match link.poll_read(cx, input) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(DriverWake::Closed(link.id)),
@@ -544,7 +507,7 @@ impl<H: Handler> Driver<H> {
                     Poll::Pending => {}
                 }
             }
-            if core.handler.has_work() || wake.as_mut().poll(cx).is_ready() {
+            if wake.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(DriverWake::Called);
             }
             sleep.as_mut().poll(cx).map(|()| DriverWake::Timer)

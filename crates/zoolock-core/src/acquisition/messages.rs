@@ -140,7 +140,7 @@ pub enum Request {
         revoked: bool,
     },
     /// Delete the writer's znode and create a reader's znode with the same number, in one
-    /// transaction.
+    /// transaction. Answer: [`Reply::Done`]; `NoNode` if the writer's znode does not exist.
     Downgrade {
         /// The writer's znode.
         node: Node,

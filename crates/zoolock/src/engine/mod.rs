@@ -17,6 +17,7 @@
 //! several rounds of ZooKeeper requests, the answers to later requests wait.
 //!
 //! * `crashes.rs`: the crashes of previous holders that the machine has found.
+//! * `expected.rs`: the replies that a request expects.
 //! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
 //! * `replies.rs`: handles the replies and watch events of one acquisition.
 //! * `requests.rs`: translates the machine's requests into requests of the ZooKeeper session.
@@ -25,6 +26,7 @@
 
 pub(crate) mod crashes;
 pub(crate) mod data;
+mod expected;
 mod foreign_contender_monitor;
 pub(crate) mod gather;
 pub(crate) mod reader;
@@ -55,8 +57,9 @@ use crate::base::ticket::Ticket;
 use crate::engine::crashes::FoundCrashes;
 use crate::engine::data::NodeData;
 use crate::session::LockSession;
+use crate::zk::session::ZkError;
 
-use requests::{ArrivedReply, ExpectedReply};
+use expected::{ArrivedReply, ExpectedReply, Routine};
 use watches::{KnownWatches, SetWatch};
 
 /// One acquisition, from the first request to the last clean-up.
@@ -120,13 +123,23 @@ struct SentRequest {
     deletes_own_znode: bool,
     /// The watch that the request sets.
     watch: Option<SetWatch>,
-    /// The time at which the request was written to the connection. Known only after the answer has
-    /// arrived.
+    /// The time at which the request was written to the connection, or the first of its requests. Known only after the
+    /// reply has arrived.
     sent: Option<zoolock_client::Instant>,
-    /// The number of replies that the request needs before it is handled.
-    awaited: usize,
-    /// The replies that have arrived.
+    /// The replies that have arrived and are not translated yet.
     replies: Vec<ArrivedReply>,
+    /// The answer for the machine, while the answers to earlier requests are missing.
+    answer: Option<Result<Reply, ZkError>>,
+}
+
+impl SentRequest {
+    /// Takes the replies, if all that the request expects have arrived.
+    fn take_replies(&mut self) -> Option<(ExpectedReply, Vec<ArrivedReply>)> {
+        let is_complete = self.replies.len() == self.expected.replies();
+        is_complete.then(|| {
+            (std::mem::replace(&mut self.expected, ExpectedReply::Taken), std::mem::take(&mut self.replies))
+        })
+    }
 }
 
 /// The progress of an acquisition.
@@ -547,7 +560,15 @@ impl Acquisition {
     }
 
     fn drop_in_flight(&self, state: &mut AcquisitionState) {
-        state.in_flight.clear();
+        for sent in state.in_flight.drain(..) {
+            if let (ExpectedReply::Routine(Routine::Directory(creation)), Some(zk)) =
+                (sent.expected, self.session.zk())
+            {
+                // Goes on without the acquisition. Otherwise callers with a short deadline would never get a directory with
+                // several missing parents.
+                self.session.tasks().spawn(async move { drop(creation.run(&zk).await) });
+            }
+        }
         self.settled.notify_waiters();
     }
 

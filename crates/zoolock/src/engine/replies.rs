@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use zoolock_core::acquisition::{self, Node, Reply, RequestId};
 use zoolock_core::{ContenderId, Event};
-use zoolock_wire as wire;
 
-use super::requests::{ArrivedReply, ExpectedReply, Interpreted};
+use super::expected::{ArrivedReply, Interpreted};
 use super::{Acquisition, AcquisitionState, Progress, SentRequest};
 use crate::base::events::LockEvent;
 use crate::base::metrics;
@@ -71,42 +70,48 @@ impl SessionAcquisition for Acquisition {
 }
 
 impl Acquisition {
-    /// Records a reply. Then handles the requests that have all their replies, in the order in which they were sent.
+    /// Records a reply. If its request has all its replies, translates them at once. Handles the answers in the order in which
+    /// their requests were sent.
     fn record_reply(self: &Arc<Self>, request: RequestId, reply: ArrivedReply) {
-        {
+        let complete = {
             let in_flight = &mut lock(&self.state).in_flight;
-            let awaits = |sent: &&mut SentRequest| sent.id == request && sent.replies.len() < sent.awaited;
-            let Some(sent) = in_flight.iter_mut().find(awaits) else { return };
+            let Some(sent) = in_flight.iter_mut().find(|sent| sent.id == request) else { return };
+            sent.sent = sent.sent.or(Some(reply.sent));
             sent.replies.push(reply);
+            sent.take_replies()
+        };
+        if let Some((expected, replies)) = complete {
+            let interpreted = self.interpret(request, expected, replies);
+            self.continue_request(request, interpreted);
         }
-        while let Some((id, expected, replies)) = self.take_answered() {
-            match self.interpret(id, expected, replies) {
-                Ok(Interpreted::Send(requests, expected)) => self.send_next_round(id, &requests, expected),
-                Ok(Interpreted::Answer(reply)) => self.handle_result(id, Ok(reply)),
-                Err(error) => self.handle_result(id, Err(error)),
+        while let Some((id, result)) = self.take_answer() {
+            self.handle_result(id, result);
+        }
+    }
+
+    /// Records the answer to a request, or sends the next round of requests that it needs.
+    fn continue_request(&self, id: RequestId, interpreted: Result<Interpreted, ZkError>) {
+        let in_flight = &mut lock(&self.state).in_flight;
+        let Some(sent) = in_flight.iter_mut().find(|sent| sent.id == id) else { return };
+        match interpreted {
+            Ok(Interpreted::Answer(reply)) => sent.answer = Some(Ok(reply)),
+            Err(error) => sent.answer = Some(Err(error)),
+            Ok(Interpreted::Send(requests, expected)) => {
+                sent.expected = expected;
+                let Some(zk) = self.session.zk() else { return };
+                let to = ReplyAddress { contender: self.id, request: id, part: TransactionPart::All };
+                let _flight = (requests.len() > 1).then(|| zk.begin_flight());
+                requests.iter().for_each(|request| zk.send(request, to, None));
             }
         }
     }
 
-    /// Takes the replies to the oldest request in flight, if all have arrived. The request stays in flight until its answer
-    /// is handled.
-    fn take_answered(&self) -> Option<(RequestId, ExpectedReply, Vec<ArrivedReply>)> {
+    /// Takes the answer to the oldest request in flight, if it is known. The request stays in flight until its answer is
+    /// handled.
+    fn take_answer(&self) -> Option<(RequestId, Result<Reply, ZkError>)> {
         let state = &mut *lock(&self.state);
-        let first = state.in_flight.front_mut().filter(|first| first.replies.len() == first.awaited)?;
-        let replies = std::mem::take(&mut first.replies);
-        first.sent = first.sent.or(replies.first().map(|reply| reply.sent));
-        Some((first.id, std::mem::replace(&mut first.expected, ExpectedReply::Taken), replies))
-    }
-
-    /// Sends the next round of requests that a request of the machine needs.
-    fn send_next_round(&self, id: RequestId, requests: &[wire::Request], expected: ExpectedReply) {
-        let state = &mut *lock(&self.state);
-        // The machine gets no answers after the end of the session.
-        let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none()) else { return };
-        let Some(first) = state.in_flight.front_mut().filter(|first| first.id == id) else { return };
-        (first.expected, first.awaited) = (expected, requests.len());
-        let to = ReplyAddress { contender: self.id, request: id, part: TransactionPart::All };
-        requests.iter().for_each(|request| zk.send(request, to, None));
+        let first = state.in_flight.front_mut()?;
+        Some((first.id, first.answer.take()?))
     }
 
     fn handle_result(self: &Arc<Self>, id: RequestId, result: Result<Reply, ZkError>) {

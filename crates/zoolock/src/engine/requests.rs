@@ -11,54 +11,15 @@ use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{self, HolderState, Marker, Record};
 use zoolock_wire as wire;
 
-use super::routines::{NewZnodes, Routine};
+use super::expected::{ArrivedReply, ExpectedReply, Interpreted, NewZnodes, read_czxid, unexpected};
 use super::watches::SetWatch;
-use super::{Acquisition, AcquisitionState, SentRequest, routines};
+use super::{Acquisition, AcquisitionState, SentRequest};
 use crate::base::path::LockPath;
 use crate::engine::data::{self, NodeData};
 use crate::zk::session::{
-    self, Created, NewZnode, Op, PendingJoin, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey,
-    WatchNumber, ZkError, ZkSession, ZnodeStat, zk_error,
+    self, Created, NewZnode, Op, ReplyAddress, TransactionPart, WatchKey, WatchNumber, ZkError, ZkSession,
+    ZnodeStat, zk_error,
 };
-
-/// The kind of reply that a request expects.
-pub(super) enum ExpectedReply {
-    /// The new znode of a contender.
-    Joined(PendingJoin),
-    /// The new znodes of a multi-lock.
-    AllJoined,
-    Directory,
-    Children,
-    /// A contender's znode, with its data.
-    Node,
-    /// The Stat of the acquisition's own znode, without its data.
-    Own,
-    /// The reader's znode after a downgrade of this writer's znode.
-    Reader(Node),
-    /// The results of a transaction of this many operations.
-    Transaction(usize),
-    /// Success without a value.
-    Done,
-    /// The replies to one of several rounds of requests.
-    Routine(Routine),
-    /// All replies have arrived, and are being handled.
-    Taken,
-}
-
-/// A server's reply to one ZooKeeper request.
-pub(super) struct ArrivedReply {
-    pub(super) part: TransactionPart,
-    pub(super) sent: zoolock_client::Instant,
-    pub(super) outcome: ReplyOutcome,
-}
-
-/// What follows from the replies to a request.
-pub(super) enum Interpreted {
-    /// The answer for the machine.
-    Answer(Reply),
-    /// The answer needs these requests to the server.
-    Send(Vec<wire::Request>, ExpectedReply),
-}
 
 /// Returns whether the request deletes a znode of the acquisition.
 fn deletes_own_znode(request: &Request) -> bool {
@@ -116,11 +77,7 @@ impl Acquisition {
         let deletes_own_znode = deletes_own_znode(&request);
         let number = state.watches.new_number();
         let (expected, watch) = self.send_request(&zk, id, request, number, state.in_background);
-        let awaited = match &expected {
-            ExpectedReply::Joined(joining) => joining.replies(),
-            _ => 1,
-        };
-        let (sent, replies) = (None, Vec::new());
+        let (sent, replies, answer) = (None, Vec::new(), None);
         state.in_flight.push_back(SentRequest {
             id,
             expected,
@@ -129,8 +86,8 @@ impl Acquisition {
             deletes_own_znode,
             watch,
             sent,
-            awaited,
             replies,
+            answer,
         });
     }
 
@@ -160,7 +117,7 @@ impl Acquisition {
             let expected = ExpectedReply::Transaction(ops.len());
             send(zk.multi(ops), expected)
         };
-        // The first round of a routine is always one request.
+        // The first round is always one request.
         let begin = |interpreted| match interpreted {
             Interpreted::Send(requests, expected) => {
                 requests.iter().for_each(|request| zk.send(request, to, None));
@@ -281,16 +238,11 @@ impl Acquisition {
                         let created = NewZnodes::Joined(sequence);
                         Ok(Interpreted::Answer(created.with_czxid(self.config.prefix(), czxid)))
                     }
-                    NewZnode::Unread(sequence, path) => {
-                        Ok(routines::read_czxid(&path, NewZnodes::Joined(sequence)))
-                    }
+                    NewZnode::Unread(sequence, path) => Ok(read_czxid(&path, NewZnodes::Joined(sequence))),
                 }
             }
             ExpectedReply::AllJoined => self.all_joined(session::reply_or_error(outcome)?),
-            ExpectedReply::Routine(routine) => {
-                let outcomes = std::iter::once(outcome).chain(rest).collect();
-                self.continue_routine(&zk, lock_index(id), routine, outcomes)
-            }
+            ExpectedReply::Routine(routine) => self.continue_routine(&zk, lock_index(id), routine, outcome),
             expected => {
                 let reply = session::reply_or_error(outcome)?;
                 self.interpret_one(id, expected, part, reply).map(Interpreted::Answer)
@@ -372,7 +324,7 @@ impl Acquisition {
             (Some(znodes), Some(Created { czxid: Some(czxid), .. })) => {
                 Ok(Interpreted::Answer(znodes.with_czxid(prefix, *czxid)))
             }
-            (Some(znodes), Some(first)) => Ok(routines::read_czxid(&first.path, znodes)),
+            (Some(znodes), Some(first)) => Ok(read_czxid(&first.path, znodes)),
             _ => {
                 Err(zk_error(RequestFailure::Unknown, "the server created znodes with other names, or none"))
             }
@@ -439,10 +391,6 @@ impl Acquisition {
         let names = self.config.names;
         names.naming == Naming::Kazoo || names.kazoo_pattern
     }
-}
-
-pub(super) fn unexpected() -> ZkError {
-    zk_error(RequestFailure::Unknown, "unexpected reply type")
 }
 
 fn reader_prefix(writer: Node) -> Prefix {

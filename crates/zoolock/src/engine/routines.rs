@@ -1,52 +1,22 @@
 //! Requests of the machine that take several rounds of requests to the server: the directories of a new lock, the search for
 //! own znodes, and the czxid of a new znode.
 //!
-//! A request of the machine stays at its place in the order of answers until its last round is answered
-//! (`replies.rs`). So the answers to later requests wait, too.
+//! The rounds of several such requests run side by side. The answer of each keeps its place in the order of the machine's
+//! requests (`replies.rs`).
+
+use std::collections::VecDeque;
 
 use zoolock_core::acquisition::{Node, Reply, RequestFailure};
-use zoolock_core::names::Prefix;
-use zoolock_core::{ContenderId, Sequence, Zxid};
+use zoolock_core::{ContenderId, Sequence};
 use zoolock_wire as wire;
 
 use super::Acquisition;
 use super::data::NodeData;
-use super::requests::{ExpectedReply, Interpreted, unexpected};
+use super::expected::{ExpectedReply, Interpreted, Routine, Search, send_one, unexpected};
 use crate::base::path::LockPath;
 use crate::session::znode_owner::{Creator, find_znode_owner, is_mine};
 use crate::zk::directory::DirectoryCreation;
 use crate::zk::session::{self, ReplyOutcome, ZkError, ZkSession, ZnodeStat};
-
-/// The meaning of the replies to the last round, and what the next rounds need.
-pub(super) enum Routine {
-    /// The outcome of a create.
-    Directory(DirectoryCreation),
-    /// The paths of the session's znodes that may belong to the acquisition.
-    OwnPaths,
-    /// The names of all children of the directory, if the server cannot list the znodes of a session.
-    Children,
-    /// The znodes that may belong to the acquisition, one reply for each number.
-    OwnZnodes { numbers: Vec<Sequence>, pending: Vec<ContenderId> },
-    /// The Stat of the first of these new znodes.
-    Czxid(NewZnodes),
-}
-
-/// The numbers of the znodes that one transaction has created.
-pub(super) enum NewZnodes {
-    Joined(Sequence),
-    /// One znode for each lock.
-    AllJoined(Vec<Sequence>),
-}
-
-impl NewZnodes {
-    pub(super) fn with_czxid(self, prefix: Prefix, czxid: Zxid) -> Reply {
-        let node = |sequence| Node { prefix, sequence, czxid };
-        match self {
-            NewZnodes::Joined(sequence) => Reply::Joined(node(sequence)),
-            NewZnodes::AllJoined(sequences) => Reply::AllJoined(sequences.into_iter().map(node).collect()),
-        }
-    }
-}
 
 impl Acquisition {
     /// Begins the creation of the lock directory and its parents.
@@ -66,23 +36,22 @@ impl Acquisition {
         send_one(session::ephemerals_request(&prefix), Routine::OwnPaths)
     }
 
-    /// Continues with the replies to the last round.
+    /// Continues with the next reply.
     pub(super) fn continue_routine(
         &self,
         zk: &ZkSession,
         lock_index: usize,
         routine: Routine,
-        outcomes: Vec<ReplyOutcome>,
+        outcome: ReplyOutcome,
     ) -> Result<Interpreted, ZkError> {
         let directory = &self.directories[lock_index];
-        let mut outcomes = outcomes.into_iter();
-        let mut reply = || session::reply_or_error(outcomes.next().flatten());
+        let reply = session::reply_or_error(outcome);
         match routine {
             Routine::Directory(mut creation) => {
-                creation.handle_outcome(reply().map(drop))?;
+                creation.handle_outcome(reply.map(drop))?;
                 Ok(next_create(zk, creation))
             }
-            Routine::OwnPaths => match reply() {
+            Routine::OwnPaths => match reply {
                 Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
                     self.session.record_refused_listing();
                     Ok(list_children(directory))
@@ -95,26 +64,28 @@ impl Acquisition {
                 }
             },
             Routine::Children => {
-                let (names, _) = session::into_children(reply()?).ok_or_else(unexpected)?;
+                let (names, _) = session::into_children(reply?).ok_or_else(unexpected)?;
                 Ok(self.read_znodes(directory, names.iter().map(String::as_str)))
             }
-            Routine::OwnZnodes { numbers, pending } => {
-                let prefix = self.config.prefix();
-                let mut mine = Vec::new();
-                for sequence in numbers {
-                    let read = match reply() {
-                        Err(ZkError { failure: RequestFailure::NoNode, .. }) => continue,
-                        read => read?,
-                    };
-                    let (data, stat) = session::into_data(read).ok_or_else(unexpected)?;
-                    if self.is_own_znode(directory, &data, &stat, &pending) {
-                        mine.push(Node { prefix, sequence, czxid: stat.czxid });
+            Routine::OwnZnodes(mut search) => {
+                // Asks for the owner of each znode as soon as its reply is here, because the owner may end later.
+                let found = self.own_znode(directory, &mut search, reply);
+                if let Ok(mine) = &mut search.mine {
+                    match found {
+                        Ok(node) => mine.extend(node),
+                        Err(error) => search.mine = Err(error),
                     }
                 }
-                Ok(Interpreted::Answer(Reply::Mine(mine)))
+                // Waits for all replies also after a failure, because the machine uses the id of this request again.
+                match search.numbers.is_empty() {
+                    true => Ok(Interpreted::Answer(Reply::Mine(search.mine?))),
+                    false => {
+                        Ok(Interpreted::Send(Vec::new(), ExpectedReply::Routine(Routine::OwnZnodes(search))))
+                    }
+                }
             }
             Routine::Czxid(created) => {
-                let czxid = session::czxid_of_new_znode(outcomes.next().flatten(), self.session.id())?;
+                let czxid = session::czxid_of_new_znode(reply, self.session.id())?;
                 Ok(Interpreted::Answer(created.with_czxid(self.config.prefix(), czxid)))
             }
         }
@@ -123,17 +94,35 @@ impl Acquisition {
     /// Reads the znodes whose names have the prefix of this acquisition.
     fn read_znodes<'a>(&self, directory: &LockPath, names: impl Iterator<Item = &'a str>) -> Interpreted {
         let prefix = self.config.prefix();
-        let numbers: Vec<Sequence> = names.filter_map(|name| prefix.parse_sequence(name)).collect();
+        let numbers: VecDeque<Sequence> = names.filter_map(|name| prefix.parse_sequence(name)).collect();
         if numbers.is_empty() {
             return Interpreted::Answer(Reply::Mine(Vec::new()));
         }
         let read = |number: &Sequence| session::read_request(&directory.child(&prefix.name(*number)));
         let reads = numbers.iter().map(read).collect();
-        // Keeps the acquisitions of now, because one may end before its znode is read. Each acquisition with a znode in the
-        // listing is among them: the server has not answered the delete of that znode yet, and a later acquisition has sent
-        // its create after the listing.
+        // Keeps the acquisitions of now, because one may end before its znode is read. No other acquisition can have a znode
+        // that the reads find: one that has ended has seen its znode deleted, before the reads are sent, and a later one has
+        // sent its create after the listing.
         let pending = self.session.acquisition_ids();
-        Interpreted::Send(reads, ExpectedReply::Routine(Routine::OwnZnodes { numbers, pending }))
+        let search = Search { numbers, pending, mine: Ok(Vec::new()) };
+        Interpreted::Send(reads, ExpectedReply::Routine(Routine::OwnZnodes(search)))
+    }
+
+    /// Returns the next znode of a search from the reply to its read, if it is an own one.
+    fn own_znode(
+        &self,
+        directory: &LockPath,
+        search: &mut Search,
+        reply: Result<wire::Reply, ZkError>,
+    ) -> Result<Option<Node>, ZkError> {
+        let Some(sequence) = search.numbers.pop_front() else { return Err(unexpected()) };
+        let read = match reply {
+            Err(ZkError { failure: RequestFailure::NoNode, .. }) => return Ok(None),
+            read => read?,
+        };
+        let (data, stat) = session::into_data(read).ok_or_else(unexpected)?;
+        let node = Node { prefix: self.config.prefix(), sequence, czxid: stat.czxid };
+        Ok(self.is_own_znode(directory, &data, &stat, &search.pending).then_some(node))
     }
 
     /// Returns whether a znode with the prefix of this acquisition belongs to it: a znode of the session that belongs to no
@@ -178,13 +167,4 @@ fn next_create(zk: &ZkSession, creation: DirectoryCreation) -> Interpreted {
 
 fn list_children(directory: &LockPath) -> Interpreted {
     send_one(session::list_request(directory.as_str()), Routine::Children)
-}
-
-/// Reads a new znode, because the server has not returned its czxid.
-pub(super) fn read_czxid(path: &str, created: NewZnodes) -> Interpreted {
-    send_one(session::exists_request(path), Routine::Czxid(created))
-}
-
-fn send_one(request: wire::Request, routine: Routine) -> Interpreted {
-    Interpreted::Send(vec![request], ExpectedReply::Routine(routine))
 }

@@ -72,10 +72,8 @@ impl Receiver for LockSession {
     fn receive(self: Arc<Self>, arrivals: Vec<Arrival>) {
         let steps = || arrivals.into_iter().for_each(|arrival| self.handle_arrival(arrival));
         if panic::catch_unwind(AssertUnwindSafe(steps)).is_err() {
-            // Closes the session, because the acquisition whose step has panicked would get no more replies. Closes it on
-            // another task, because the driver must go on to send the close.
-            let session = self.clone();
-            self.tasks.spawn(async move { session.end_session(SessionEnd::Closed) });
+            // Ends the session, because the acquisition whose step has panicked would get no more replies.
+            self.end_session(SessionEnd::Closed);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) enum ZnodeOwner {
 pub(crate) enum Creator {
     /// The acquisition that searches.
     Searching,
-    /// Another acquisition that had not ended at the time of the listing.
+    /// Another acquisition that had not ended when the listing was handled.
     Pending,
     /// Unknown, because another client has overwritten the data: to ask for a release, or by a late write of `break` or
     /// `revoke`, which was meant for an earlier znode with the same name. Such a late write leaves the UUID of an

@@ -42,6 +42,17 @@ impl DirectoryCreation {
         })
     }
 
+    /// Sends the requests that are left.
+    ///
+    /// # Errors
+    /// As [`DirectoryCreation::handle_outcome`].
+    pub(crate) async fn run(mut self, zk: &ZkSession) -> Result<(), ZkError> {
+        while let Some(request) = self.next_request(zk) {
+            self.handle_outcome(zk.create(&request).await)?;
+        }
+        Ok(())
+    }
+
     fn creates_container(&self) -> bool {
         let is_last = self.missing.len() == 1;
         !(self.refused_container || self.lasting && is_last)
@@ -83,11 +94,7 @@ pub(crate) async fn create_with_parents(
     path: String,
     lasting: bool,
 ) -> Result<(), ZkError> {
-    let mut creation = DirectoryCreation::new(path, lasting);
-    while let Some(request) = creation.next_request(&zk) {
-        creation.handle_outcome(zk.create(&request).await)?;
-    }
-    Ok(())
+    DirectoryCreation::new(path, lasting).run(&zk).await
 }
 
 #[cfg(test)]

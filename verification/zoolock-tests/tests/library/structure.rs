@@ -194,7 +194,7 @@ fn imports_are_found() {
     assert_eq!(paths, ["super::a::B", "super::a::c", "super::d", "super::f::*", "crate::g::h::*"]);
     let files = file_imports("zoolock");
     let run: Vec<&str> = files["session/run"].keys().map(String::as_str).collect();
-    let expected = ["session/task", "zk/session", "zk/session/inbox"];
+    let expected = ["session/renewal", "zk/session", "zk/session/inbox"];
     assert!(expected.iter().all(|file| run.contains(file)), "{run:?}");
     let names = |pairs: &[(&str, &str)]| {
         let mut all: BTreeMap<String, BTreeMap<String, ()>> = BTreeMap::new();

@@ -370,12 +370,15 @@ impl Handler for Inbox {
             self.timers.pop();
             self.arrivals.push_back(Arrival::Timer { contender, request: RequestId(request) });
         }
+        if self.arrivals.is_empty() {
+            return None;
+        }
         let Some(receiver) = self.receiver() else {
             self.arrivals.clear();
             return None;
         };
         let part: Vec<Arrival> = self.arrivals.drain(..self.arrivals.len().min(MAX_ARRIVALS)).collect();
-        (!part.is_empty()).then(|| Box::new(move || receiver.receive(part)) as Work)
+        Some(Box::new(move || receiver.receive(part)))
     }
 }
 

@@ -208,7 +208,7 @@ impl ZkSession {
                 self.deferral.returns_zxids.store(false, Ordering::Relaxed);
                 match guess_read {
                     Some(read) if guesses(&created.path) => {
-                        Ok(NewZnode::Known(number, czxid_of_new_znode(read, self.session())?))
+                        Ok(NewZnode::Known(number, czxid_of_new_znode(reply_or_error(read), self.session())?))
                     }
                     _ => Ok(NewZnode::Unread(number, created.path)),
                 }
@@ -220,9 +220,9 @@ impl ZkSession {
 
 /// Returns the czxid in the reply to a read of a znode that this session has just created. Any failure leaves the outcome of
 /// the create unknown, because the create itself has succeeded.
-pub(crate) fn czxid_of_new_znode(read: ReplyOutcome, session: SessionId) -> Result<Zxid, ZkError> {
+pub(crate) fn czxid_of_new_znode(read: Result<Reply, ZkError>, session: SessionId) -> Result<Zxid, ZkError> {
     let unknown = |message: &str| zk_error(RequestFailure::Unknown, message);
-    match reply_or_error(read) {
+    match read {
         Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session.0 => Ok(Zxid(stat.czxid)),
         Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
             Err(unknown("the new znode was deleted at once"))
