@@ -5,7 +5,7 @@
 //! look-ahead the successor makes its reads while the predecessor still holds.
 //!
 //! 1. A waiter watches only its second predecessor (two positions ahead).
-//! 2. When that znode is deleted, the waiter sends three requests together, as one flight: a watch
+//! 2. When that znode is deleted, the waiter sends three requests together, as one round trip: a watch
 //!    on the predecessor, a read of the record, and a watch on our own znode. If our znode is
 //!    deleted before the predecessor's, the driver must report the deletion of ours first.
 //! 3. If the record proves that the predecessor is the head of the queue, the deletion of the
@@ -29,10 +29,10 @@ pub(super) enum LookAhead {
     /// Look-ahead is not in use.
     #[default]
     Off,
-    /// The look-ahead flight is under way. The field `directory` of the seat is already set if the
-    /// directory was read in the flight of our create.
+    /// The look-ahead round trip is under way. The field `directory` of the position is already set if the
+    /// directory was read in the round trip of our create.
     Arming { proof: HeadProof, own: WatchId },
-    /// The deletion of the predecessor grants the lock. The field `directory` of the seat is the
+    /// The deletion of the predecessor grants the lock. The field `directory` of the position is the
     /// directory as the predecessor's release will leave it.
     Armed { own: WatchId, previous: Previous },
 }
@@ -72,7 +72,7 @@ impl LookAhead {
 
 impl Machine {
     /// Starts to wait for the predecessor, with look-ahead if it applies. `directory` was read in
-    /// the flight of our create.
+    /// the round trip of our create.
     pub(super) fn wait_for_predecessor(
         &mut self,
         lock_index: usize,
@@ -80,7 +80,7 @@ impl Machine {
         directory: Directory,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         let is_ours = directory.czxid < me.czxid;
         let is_tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         if self.looks_ahead(me) && is_ours && !is_tracked {
@@ -100,14 +100,14 @@ impl Machine {
     /// nothing, so it is off.
     fn looks_ahead(&self, me: Node) -> bool {
         let Config { looks_ahead, delay, tracks_crashes, mode, .. } = self.config;
-        let waits = mode == Mode::Wait && self.seats.len() == 1;
+        let waits = mode == Mode::Wait && self.positions.len() == 1;
         looks_ahead && delay == 0 && !tracks_crashes && waits && me.prefix.is_computable()
     }
 
-    /// Sends the look-ahead flight and returns `true` if `gone` is the name of the predecessor's
+    /// Sends the look-ahead round trip and returns `true` if `gone` is the name of the predecessor's
     /// predecessor. Otherwise returns `false`.
     fn start_look_ahead_if_near(&mut self, lock_index: usize, gone: &str, step: &mut Step) -> bool {
-        let Some(me) = self.seats[lock_index].node else { return false };
+        let Some(me) = self.positions[lock_index].node else { return false };
         let Some(predecessor) = me.sequence.before() else { return false };
         let Some(second_predecessor) = predecessor.before() else { return false };
         let is_near = self.looks_ahead(me) && gone == me.prefix.name(second_predecessor);
@@ -126,7 +126,7 @@ impl Machine {
         directory: Option<Directory>,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         self.watch_contender(lock_index, me.prefix.name(predecessor), step);
         if directory.is_none() {
             self.add_request(lock_index, RequestKind::Directory, Request::ReadDirectory, step);
@@ -142,11 +142,11 @@ impl Machine {
         } else {
             self.add_request(lock_index, RequestKind::Own(None), Request::Exists(me), step);
         }
-        let seat = &mut self.seats[lock_index];
-        (seat.ahead, seat.directory) = (LookAhead::Arming { proof, own }, directory);
+        let position = &mut self.positions[lock_index];
+        (position.ahead, position.directory) = (LookAhead::Arming { proof, own }, directory);
     }
 
-    /// Handles the look-ahead in a flight that watches the predecessor. `predecessor`: the read of
+    /// Handles the look-ahead in a round trip that watches the predecessor. `predecessor`: the read of
     /// its znode; `None` if the read failed or the znode is younger than ours. Arms the look-ahead
     /// if everything is proven. Otherwise removes the watch on our own znode.
     pub(super) fn finish_arming(
@@ -157,25 +157,25 @@ impl Machine {
         predecessor: Option<NodeRead>,
         step: &mut Step,
     ) {
-        let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
+        let ahead = std::mem::take(&mut self.positions[lock_index].ahead);
         // Does not look ahead behind a predecessor that tracks crashes, because it writes a `held`
         // marker, and then we must write one before our grant, too.
         let predecessor = predecessor.filter(|read| self.config.rules.is_untracked(read.flags.untracked));
         if let (LookAhead::Arming { proof, own }, Some(_)) = (ahead, predecessor)
             && let Some(directory) =
-                self.seats[lock_index].directory.or_else(|| answers.directory.and_then(Result::ok))
+                self.positions[lock_index].directory.or_else(|| answers.directory.and_then(Result::ok))
             && self.is_ours_and_not_revoked(lock_index, answers)
             && let Some((directory, previous)) =
                 self.directory_after_predecessor(lock_index, Some(proof), directory)
         {
-            let seat = &mut self.seats[lock_index];
-            (seat.ahead, seat.directory) = (LookAhead::Armed { own, previous }, Some(directory));
+            let position = &mut self.positions[lock_index];
+            (position.ahead, position.directory) = (LookAhead::Armed { own, previous }, Some(directory));
             return;
         }
         self.unwatch_own(own, answers, step);
     }
 
-    /// Handles the flight if the predecessor's znode did not exist: it was deleted before the watch
+    /// Handles the round trip if the predecessor's znode did not exist: it was deleted before the watch
     /// was set, or never existed.
     pub(super) fn handle_missing_predecessor(
         &mut self,
@@ -188,7 +188,7 @@ impl Machine {
         // A round trip has passed since our znode was created or last read, so that create or read
         // counts as old.
         self.mark_reads_stale();
-        let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
+        let ahead = std::mem::take(&mut self.positions[lock_index].ahead);
         let LookAhead::Arming { proof: proof @ HeadProof::ReleasedBefore(_), own: watch, .. } = ahead else {
             self.unwatch_own(own, answers, step);
             let is_arming = matches!(ahead, LookAhead::Arming { .. });
@@ -229,15 +229,15 @@ impl Machine {
     /// ends the look-ahead, because only a read after the grant reports it.
     fn is_ours_and_not_revoked(&self, lock_index: usize, answers: &Answers) -> bool {
         let is_revoked = matches!(answers.own, Some(Ok(read)) if read.flags.revoked);
-        let me = self.seats[lock_index].node;
+        let me = self.positions[lock_index].node;
         !is_revoked && me.is_some_and(|me| self.is_znode_ours(me, answers.own.as_ref()) == Some(true))
     }
 
     /// Handles the deletion of the predecessor.
     pub(super) fn handle_predecessor_deletion(&mut self, lock_index: usize, before: &str, step: &mut Step) {
-        let ahead = self.seats[lock_index].ahead;
+        let ahead = self.positions[lock_index].ahead;
         if let (LookAhead::Armed { own, previous }, Some(directory)) =
-            (ahead, self.seats[lock_index].directory)
+            (ahead, self.positions[lock_index].directory)
             && self.may_hold(step)
         {
             return self.grant_ahead(lock_index, directory, own, previous, step);
@@ -259,7 +259,7 @@ impl Machine {
         proof: Option<HeadProof>,
         directory: Directory,
     ) -> Option<(Directory, Previous)> {
-        let me = self.seats[lock_index].node?;
+        let me = self.positions[lock_index].node?;
         let marker = directory.record.marker_of(directory.czxid);
         // Look-ahead needs a record that our release may overwrite, and a directory that is older than
         // our znode. It does not apply if crashes are tracked, because then a `held` marker must be
@@ -294,10 +294,10 @@ impl Machine {
         step: &mut Step,
     ) {
         let watch = self.config.rules.watches_own_node_ahead().then_some(own);
-        let seat = &mut self.seats[lock_index];
-        let Some(node) = seat.node else { return };
-        (seat.ahead, seat.state, seat.own_watch) = (LookAhead::Off, SeatState::First, watch);
-        (seat.directory, seat.previous) = (Some(directory), Some(previous));
+        let position = &mut self.positions[lock_index];
+        let Some(node) = position.node else { return };
+        (position.ahead, position.state, position.own_watch) = (LookAhead::Off, PositionState::First, watch);
+        (position.directory, position.previous) = (Some(directory), Some(previous));
         self.phase = Phase::Held;
         step.actions.push(Action::Granted(Grant { node, previous }));
         if watch.is_none() {
@@ -315,7 +315,7 @@ impl Machine {
     }
 
     /// Reads the record after the grant. If the lock is lost or released before the answer, the
-    /// flight is void.
+    /// round trip is void.
     pub(super) fn read_record(&mut self, lock_index: usize, step: &mut Step) {
         self.send_one(lock_index, Purpose::ReadRecord, RequestKind::Directory, Request::ReadDirectory, step);
     }
@@ -323,12 +323,12 @@ impl Machine {
     /// Handles the record that was read after the grant. It says how the previous holder left, and
     /// which version our release may overwrite.
     pub(super) fn handle_record_answer(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
         // Forgets the directory if its record could not be read, because our release must not
         // overwrite that record.
         let directory = read.ok().filter(|directory| directory.czxid < me.czxid);
-        self.seats[lock_index].directory = directory;
+        self.positions[lock_index].directory = directory;
         if let Err(RequestFailure::Unknown | RequestFailure::Throttled) = read {
             return self.back_off(lock_index, Purpose::RecordPause, step);
         }
@@ -352,9 +352,9 @@ impl Machine {
     }
 
     /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead
-    /// flight is open, its end removes the watch.
+    /// round trip is open, its end removes the watch.
     pub(super) fn forget_ahead(&mut self, lock_index: usize, step: &mut Step) {
-        let ahead = std::mem::take(&mut self.seats[lock_index].ahead);
+        let ahead = std::mem::take(&mut self.positions[lock_index].ahead);
         step.actions.extend(ahead.own_watch().map(Action::Unwatch));
     }
 }

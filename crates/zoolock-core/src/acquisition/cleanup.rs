@@ -201,7 +201,7 @@ impl Machine {
         let record = undo.map(|_| (RequestKind::Directory, Request::ReadDirectory));
         let requests = barrier.into_iter().chain([(RequestKind::Sync, Request::Sync)]);
         let requests = requests.chain(record).chain([(RequestKind::Own(None), Request::Exists(node))]);
-        self.send_flight(lock_index, Purpose::Check(czxid), requests, step);
+        self.send_round_trip(lock_index, Purpose::Check(czxid), requests, step);
     }
 
     pub(super) fn handle_cleanup_check(

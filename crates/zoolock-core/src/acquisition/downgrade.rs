@@ -4,15 +4,15 @@ use super::*;
 
 impl Machine {
     pub(super) fn downgrade(&mut self, step: &mut Step) {
-        if self.phase != Phase::Held || self.lost.is_some() || self.seats.len() > 1 {
+        if self.phase != Phase::Held || self.lost.is_some() || self.positions.len() > 1 {
             return;
         }
-        let Some(me) = self.seats[0].node else { return };
+        let Some(me) = self.positions[0].node else { return };
         if !self.config.kind.properties().becomes_reader || me.prefix.as_reader().is_none() {
             return step.actions.push(Action::Downgraded(me));
         }
         // Remove the watch on our own znode, because it would fire for our own transaction.
-        step.actions.extend(self.seats[0].own_watch.take().map(Action::Unwatch));
+        step.actions.extend(self.positions[0].own_watch.take().map(Action::Unwatch));
         self.void_all(step);
         self.phase = Phase::Downgrading(None);
         // Checks first without a connection, because the request then arrives late, and another
@@ -21,20 +21,20 @@ impl Machine {
     }
 
     fn send_downgrade(&mut self, step: &mut Step) {
-        let seat = &self.seats[0];
-        let Some(me) = seat.node else { return };
+        let position = &self.positions[0];
+        let Some(me) = position.node else { return };
         let is_tracked = |directory: &Directory| {
             directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked)
         };
-        let tracked = seat.directory.as_ref().is_some_and(is_tracked);
-        let marker = if tracked { self.release_marker(seat, me, HolderState::Downgraded) } else { None };
+        let tracked = position.directory.as_ref().is_some_and(is_tracked);
+        let marker = if tracked { self.release_marker(position, me, HolderState::Downgraded) } else { None };
         let directory = (RequestKind::Directory, Request::ReadDirectory);
         let directory = self.config.rules.downgrades_in_place().then_some(directory);
         let requests = [
             (RequestKind::Main, Request::Downgrade { node: me, marker }),
             (RequestKind::Reader, Request::FindReader(me)),
         ];
-        self.send_flight(0, Purpose::Downgrade, requests.into_iter().chain(directory), step);
+        self.send_round_trip(0, Purpose::Downgrade, requests.into_iter().chain(directory), step);
     }
 
     /// Checks our znode before a downgrade is sent again or sent late, because another contender
@@ -42,13 +42,13 @@ impl Machine {
     /// downgrade. If an earlier downgrade succeeded, the repeated downgrade finds the reader's
     /// znode instead of the writer's znode.
     pub(super) fn check_downgrade(&mut self, step: &mut Step) {
-        let Some(me) = self.seats[0].node else { return };
+        let Some(me) = self.positions[0].node else { return };
         let requests = [(RequestKind::Sync, Request::Sync), (RequestKind::Own(None), Request::Exists(me))];
-        self.send_flight(0, Purpose::DowngradeCheck, requests, step);
+        self.send_round_trip(0, Purpose::DowngradeCheck, requests, step);
     }
 
     pub(super) fn handle_downgrade_check(&mut self, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[0].node else { return };
+        let Some(me) = self.positions[0].node else { return };
         if !matches!(answers.sync, Some(Ok(()))) {
             return self.back_off(0, Purpose::DowngradePause, step);
         }
@@ -62,7 +62,7 @@ impl Machine {
     }
 
     pub(super) fn handle_downgrade_answer(&mut self, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[0].node else { return };
+        let Some(me) = self.positions[0].node else { return };
         match downgraded_znode(answers.main, answers.reader) {
             Ok(reader) => match answers.directory {
                 // Holds only in a directory that is older than the writer's znode, because that is the
@@ -86,7 +86,7 @@ impl Machine {
             // Downgrades without a marker, because another client has written the record. Checks
             // first, because the refusal does not prove that the znode of that name is still ours.
             Err(RequestFailure::BadVersion) => {
-                self.seats[0].directory = None;
+                self.positions[0].directory = None;
                 self.check_downgrade(step);
             }
             // Stays a writer, because the server refuses the downgrade, and a writer may also read.
@@ -96,14 +96,14 @@ impl Machine {
 
     /// Reports a loss, because another client deleted our znode.
     fn lose_downgrade(&mut self, step: &mut Step) {
-        self.seats[0].node = None;
+        self.positions[0].node = None;
         self.lose(Loss::Broken, step);
         self.end_downgrade(step);
     }
 
     /// Continues to hold: as a reader, or as a writer if the server refused the downgrade.
     fn hold_as(&mut self, me: Node, step: &mut Step) {
-        self.seats[0].node = Some(me);
+        self.positions[0].node = Some(me);
         if self.lost.is_none() {
             step.actions.push(Action::Downgraded(me));
         }

@@ -19,9 +19,9 @@ impl Machine {
         // Chooses the id before the field is cleared, because the earlier watch may still be set, and
         // must have another id.
         let watch = self.new_watch(lock_index);
-        let seat = &mut self.seats[lock_index];
-        seat.own_watch = None;
-        let Some(me) = seat.node else { return };
+        let position = &mut self.positions[lock_index];
+        position.own_watch = None;
+        let Some(me) = position.node else { return };
         let request = Request::Watch { name: me.name(), watch };
         self.send_one(lock_index, Purpose::WatchOwn, RequestKind::Own(Some(watch)), request, step);
     }
@@ -33,15 +33,15 @@ impl Machine {
         answers: &Answers,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         match (self.is_znode_ours(me, answers.own.as_ref()), answers.own) {
             (Some(true), Some(Ok(read))) => {
-                self.seats[lock_index].own_watch = Some(watch);
+                self.positions[lock_index].own_watch = Some(watch);
                 self.handle_own_flags(lock_index, me, read, step);
             }
             (Some(false), own) => {
                 step.actions.extend(own.filter(|own| own.is_ok()).map(|_| Action::Unwatch(watch)));
-                self.lose_seat(lock_index, step);
+                self.lose_position(lock_index, step);
             }
             _ => self.back_off(lock_index, Purpose::OwnPause, step),
         }
@@ -62,9 +62,9 @@ impl Machine {
 
     /// Handles the deletion of our own znode by another client. Sends no delete, because a znode of
     /// that name would be another contender's.
-    pub(super) fn lose_seat(&mut self, lock_index: usize, step: &mut Step) {
-        self.stop_seat(lock_index, step);
-        self.seats[lock_index].node = None;
+    pub(super) fn lose_position(&mut self, lock_index: usize, step: &mut Step) {
+        self.stop_position(lock_index, step);
+        self.positions[lock_index].node = None;
         match self.phase {
             Phase::Held => self.lose(Loss::Broken, step),
             Phase::Releasing(_) => {}
@@ -78,7 +78,7 @@ impl Machine {
             // the holder still stops its work.
             Phase::Held => {
                 self.is_doubtful = true;
-                (0..self.seats.len()).for_each(|lock_index| self.stop_seat(lock_index, step));
+                (0..self.positions.len()).for_each(|lock_index| self.stop_position(lock_index, step));
                 self.lose(Loss::Unreachable, step);
             }
             Phase::Downgrading(_) => {
@@ -110,7 +110,7 @@ impl Machine {
                 self.wanted = false;
                 // Without a connection, releases each lock by itself, because the request arrives
                 // late, and only a release by itself checks the znode before its delete.
-                if self.seats.len() > 1 && self.lost.is_none() && !self.offline {
+                if self.positions.len() > 1 && self.lost.is_none() && !self.offline {
                     self.release_all(state, step);
                 } else {
                     self.release_each(state, ReleaseMode::Usual, step);
@@ -122,11 +122,11 @@ impl Machine {
 
     /// Releases several locks in one transaction.
     fn release_all(&mut self, state: HolderState, step: &mut Step) {
-        let op = |seat: &Seat| {
-            let node = seat.node?;
-            Some(ReleaseOp { node, marker: self.release_marker(seat, node, state) })
+        let op = |position: &Position| {
+            let node = position.node?;
+            Some(ReleaseOp { node, marker: self.release_marker(position, node, state) })
         };
-        let ops = self.seats.iter().filter_map(op).collect();
+        let ops = self.positions.iter().filter_map(op).collect();
         self.phase = Phase::Releasing(state);
         self.void_holder(step);
         self.open_to_all(Purpose::ReleaseAll);
@@ -156,7 +156,7 @@ impl Machine {
     /// Ignores the answers that only a holder needs. The watches on our own znodes stay, because our
     /// deletes make them fire, which ends them without a request.
     fn void_holder(&mut self, step: &mut Step) {
-        (0..self.seats.len()).for_each(|lock_index| self.void_own_reads(lock_index));
+        (0..self.positions.len()).for_each(|lock_index| self.void_own_reads(lock_index));
         self.void_all(step);
     }
 
@@ -167,12 +167,12 @@ impl Machine {
         // the caller's work to the end.
         let has_lost = self.lost.is_some() && state == HolderState::Released;
         let state = if has_lost { HolderState::Broken } else { state };
-        self.unreported = self.seats.len();
+        self.unreported = self.positions.len();
         self.void_holder(step);
-        for lock_index in 0..self.seats.len() {
-            let seat = &self.seats[lock_index];
-            let marker = seat.node.and_then(|me| self.release_marker(seat, me, state));
-            match (self.clear_seat(lock_index), self.lost, mode) {
+        for lock_index in 0..self.positions.len() {
+            let position = &self.positions[lock_index];
+            let marker = position.node.and_then(|me| self.release_marker(position, me, state));
+            match (self.clear_position(lock_index), self.lost, mode) {
                 (Some(me), Some(loss), _) if self.is_doubtful => {
                     self.report_release(ReleaseOutcome::Lost(loss), step);
                     self.clean_up_lost(lock_index, me, step);
@@ -204,11 +204,11 @@ impl Machine {
     /// if it leaves no marker.
     pub(super) fn release_marker(
         &self,
-        seat: &Seat,
+        position: &Position,
         me: Node,
         state: HolderState,
     ) -> Option<(Marker, Option<i32>)> {
-        let directory = seat.directory?;
+        let directory = position.directory?;
         let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         let state = match self.config.kind {
             _ if self.config.rules.reader_marks(me) => state,
@@ -228,12 +228,12 @@ impl Machine {
         self.wanted = false;
         self.void_all(step);
         self.phase = Phase::Leaving;
-        for lock_index in 0..self.seats.len() {
-            let Some(me) = self.clear_seat(lock_index) else { continue };
-            let seat = &mut self.seats[lock_index];
-            let version = seat.directory.map(|directory| directory.version);
-            let marker = seat.undo.take().map(|undo| (undo.marker, version));
-            let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
+        for lock_index in 0..self.positions.len() {
+            let Some(me) = self.clear_position(lock_index) else { continue };
+            let position = &mut self.positions[lock_index];
+            let version = position.directory.map(|directory| directory.version);
+            let marker = position.undo.take().map(|undo| (undo.marker, version));
+            let is_old = !position.is_fresh && self.config.rules.reads_after_wait();
             self.clean_up(lock_index, me, marker, is_old, step);
         }
     }

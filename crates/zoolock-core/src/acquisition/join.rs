@@ -14,8 +14,8 @@ impl Machine {
     /// because a search follows.
     pub(super) fn join(&mut self, step: &mut Step) {
         self.phase = Phase::Joining;
-        self.seats.iter_mut().for_each(|seat| seat.node = None);
-        let create = if self.seats.len() == 1 { Request::Join } else { Request::JoinAll };
+        self.positions.iter_mut().for_each(|position| position.node = None);
+        let create = if self.positions.len() == 1 { Request::Join } else { Request::JoinAll };
         self.open_to_all(Purpose::Create);
         self.add_request(0, RequestKind::Main, create, step);
         if !self.create_in_doubt {
@@ -37,7 +37,9 @@ impl Machine {
                 self.pause(after, step);
             }
             // One directory is missing. Earlier creates may have left znodes in the others.
-            Err(RequestFailure::NoNode) if self.create_in_doubt && self.seats.len() > 1 => self.search(step),
+            Err(RequestFailure::NoNode) if self.create_in_doubt && self.positions.len() > 1 => {
+                self.search(step)
+            }
             Err(RequestFailure::NoNode) => {
                 // No earlier create has left a znode, because the leader answered this create after all
                 // earlier ones, and the directory does not exist.
@@ -51,7 +53,8 @@ impl Machine {
                 // it without the leader (`enableEagerACLCheck`), and an earlier create may arrive
                 // later. The answer to a `multi` is a barrier, because the connected server passes
                 // every `multi` to the leader.
-                let is_no_barrier = matches!(failure, RequestFailure::Refused(_)) && self.seats.len() == 1;
+                let is_no_barrier =
+                    matches!(failure, RequestFailure::Refused(_)) && self.positions.len() == 1;
                 if is_no_barrier && self.config.rules.barrier_passes_leader() {
                     self.pass_barrier(step);
                 } else {
@@ -65,8 +68,8 @@ impl Machine {
     /// Retires the directory if its sequence numbers have run out. Fails after any other refusal.
     fn retire_or_fail(&mut self, failure: RequestFailure, step: &mut Step) {
         let lock_index = match failure {
-            RequestFailure::NodeExists if self.seats.len() == 1 => Some(0),
-            RequestFailure::NodeExistsAt(lock_index) if lock_index < self.seats.len() => Some(lock_index),
+            RequestFailure::NodeExists if self.positions.len() == 1 => Some(0),
+            RequestFailure::NodeExistsAt(lock_index) if lock_index < self.positions.len() => Some(lock_index),
             _ => None,
         };
         match lock_index {
@@ -81,15 +84,15 @@ impl Machine {
     /// Continues with the znodes that were created. `first`: the answers to the reads of the first
     /// directory, which were sent together with the create.
     fn handle_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
-        if nodes.len() != self.seats.len() {
+        if nodes.len() != self.positions.len() {
             self.phase = Phase::Leaving;
             return self.fail(Reason::Refused(RequestFailure::Unknown), step);
         }
         if self.create_in_doubt {
             // Searches only now, because the confirmed create is a barrier: no earlier create of ours
             // can still arrive, and the search finds the znodes of all creates whose replies were lost.
-            for (seat, node) in self.seats.iter_mut().zip(nodes) {
-                seat.found = vec![*node];
+            for (position, node) in self.positions.iter_mut().zip(nodes) {
+                position.found = vec![*node];
             }
             return self.search(step);
         }
@@ -100,7 +103,7 @@ impl Machine {
             }
             return match ending.filter(|_| self.wanted) {
                 Some(lock_index) => {
-                    let later = self.seats[lock_index].early_answers.as_deref();
+                    let later = self.positions[lock_index].early_answers.as_deref();
                     let read =
                         if lock_index == 0 { first.directory } else { later.and_then(|read| read.directory) };
                     let directory = read.and_then(Result::ok).map(|directory| directory.czxid);
@@ -111,12 +114,12 @@ impl Machine {
         }
         self.phase = Phase::Queued;
         self.waited = false;
-        for (seat, node) in self.seats.iter_mut().zip(nodes) {
-            seat.record_node(*node, true);
+        for (position, node) in self.positions.iter_mut().zip(nodes) {
+            position.record_node(*node, true);
         }
         self.handle_first_reads(0, first, step);
-        for lock_index in 1..self.seats.len() {
-            let read = self.seats[lock_index].early_answers.take();
+        for lock_index in 1..self.positions.len() {
+            let read = self.positions[lock_index].early_answers.take();
             if self.phase == Phase::Queued {
                 self.handle_first_reads(lock_index, read.map_or_else(Answers::default, |read| *read), step);
             }
@@ -203,7 +206,7 @@ impl Machine {
 
     /// Handles the answer to the search in one directory.
     pub(super) fn record_search_answer(&mut self, lock_index: usize, outcome: Result<Reply, RequestFailure>) {
-        let known = std::mem::take(&mut self.seats[lock_index].found);
+        let known = std::mem::take(&mut self.positions[lock_index].found);
         let mut found = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(RequestFailure::NoNode) => Vec::new(),
@@ -219,7 +222,7 @@ impl Machine {
         found.retain(|node| !self.is_cleaning_up(lock_index, *node));
         found.sort_by_key(|node| node.czxid);
         found.dedup();
-        self.seats[lock_index].found = found;
+        self.positions[lock_index].found = found;
     }
 
     /// Keeps the oldest complete set of znodes, and deletes the others. The znodes of one create
@@ -232,16 +235,16 @@ impl Machine {
         let refusal = self.refusal.take();
         self.create_in_doubt = false;
         let is_complete = |czxid: &Zxid| {
-            let has = |seat: &Seat| seat.found.iter().any(|node| node.czxid == *czxid);
-            self.seats.iter().all(has)
+            let has = |position: &Position| position.found.iter().any(|node| node.czxid == *czxid);
+            self.positions.iter().all(has)
         };
-        let candidates = self.seats[0].found.iter().map(|node| node.czxid);
+        let candidates = self.positions[0].found.iter().map(|node| node.czxid);
         let keep = candidates.filter(|_| self.wanted).find(is_complete);
         let mut ending = None;
-        for lock_index in 0..self.seats.len() {
-            for node in std::mem::take(&mut self.seats[lock_index].found) {
+        for lock_index in 0..self.positions.len() {
+            for node in std::mem::take(&mut self.positions[lock_index].found) {
                 if Some(node.czxid) == keep {
-                    self.seats[lock_index].record_node(node, true);
+                    self.positions[lock_index].record_node(node, true);
                     ending = ending.or_else(|| self.is_near_the_end(node).then_some(lock_index));
                 } else {
                     self.clean_up(lock_index, node, None, false, step);
@@ -250,8 +253,8 @@ impl Machine {
         }
         match (keep, ending, refusal) {
             (Some(_), Some(ending), _) => {
-                for lock_index in 0..self.seats.len() {
-                    if let Some(node) = self.seats[lock_index].node.take() {
+                for lock_index in 0..self.positions.len() {
+                    if let Some(node) = self.positions[lock_index].node.take() {
                         self.clean_up(lock_index, node, None, false, step);
                     }
                 }
@@ -259,11 +262,11 @@ impl Machine {
             }
             (Some(_), None, _) => {
                 self.phase = Phase::Queued;
-                (0..self.seats.len()).for_each(|lock_index| self.read_queue(lock_index, step));
+                (0..self.positions.len()).for_each(|lock_index| self.read_queue(lock_index, step));
             }
             (None, ..) if !self.wanted => self.end_all_but_cleanups(step),
             (None, _, Some(failure)) => self.retire_or_fail(failure, step),
-            (None, _, None) if self.seats.len() == 1 => self.join(step),
+            (None, _, None) if self.positions.len() == 1 => self.join(step),
             // Creates the directories, because the create that served as the barrier may have failed for
             // lack of one.
             (None, _, None) => self.make_directories_or_leave(step),

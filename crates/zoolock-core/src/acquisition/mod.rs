@@ -8,7 +8,7 @@
 //! handle. The driver continues until [`Action::Finished`]: then the acquisition has no znode left
 //! on the server, or its session has ended.
 //!
-//! An acquisition has a seat in the queue of each of its locks. A seat is our znode in one queue,
+//! An acquisition has a position in the queue of each of its locks. A position is our znode in one queue,
 //! and what we know of that queue. One transaction creates all znodes of the acquisition. So all
 //! queues have the same order: that of the transactions. A waiter waits only for older contenders.
 //! So no cycle can form, and the caller may name the locks in any order. A release also deletes all
@@ -19,7 +19,7 @@
 //! machine reads all znodes again, after each has become the head.
 //!
 //! ```text
-//!         znodes created         each seat first         lease, verify, begin
+//!         znodes created         each position first         lease, verify, begin
 //! joining ─────────────▶ queued ────────────────▶ settling ───────────────────▶ held
 //!    ▲                     │                         │                           │
 //!    └── search, retire    └──── cancel, time out, fail, release, session over ──┴──▶ leaving
@@ -29,14 +29,14 @@
 //! in [`crate::rules`]. In these files "we" and "our" mean this acquisition.
 //!
 //! * `messages.rs`: events, requests, answers, actions.
-//! * `flight.rs`: flights. A flight is a group of requests that are sent together.
+//! * `round_trip.rs`: round trips. A round trip is a group of requests that are sent together.
 //! * `join.rs`: create the znodes, and find them after a lost reply. `retire.rs`: a directory whose
 //!   numbers run out.
-//! * `seat.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue.
+//! * `position.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue.
 //!   `wait.rs`: wait for the predecessor.
 //! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that the
 //!   deletion of the predecessor's znode grants the lock.
-//! * `grant.rs`: from the head of the queue to the grant: how the last holder left, the delay
+//! * `settle.rs`: from the head of the queue to the grant: how the last holder left, the delay
 //!   after a crash, and the `held` marker, which is written before the grant if crashes are
 //!   tracked.
 //! * `permits.rs`: semaphores.
@@ -48,15 +48,15 @@ mod ahead;
 mod cleanup;
 mod conditions;
 mod downgrade;
-mod flight;
-mod grant;
 mod hold;
 mod join;
 mod messages;
 mod permits;
+mod position;
 mod read;
 mod retire;
-mod seat;
+mod round_trip;
+mod settle;
 mod wait;
 
 #[cfg(test)]
@@ -69,18 +69,18 @@ use crate::queue::Claim;
 use crate::record::{HolderState, Marker, Record};
 use crate::rules::Rules;
 
-pub use flight::lock_index;
 pub use messages::{
     Action, Directory, Event, Grant, HoldOp, Loss, NodeFlags, Previous, Reason, Refusal, ReleaseOp,
     ReleaseOutcome, Reply, Request, RequestFailure, RequestId, SessionEnd, WatchId,
 };
+pub use round_trip::lock_index;
 
 use ahead::LookAhead;
 use cleanup::Cleanup;
-use flight::{Answers, Children, Flight, NodeRead, Purpose, RequestKind, backoff};
-use grant::Undo;
 use hold::ReleaseMode;
-use seat::{Seat, SeatState, Seats};
+use position::{Position, PositionState, Positions};
+use round_trip::{Answers, Children, NodeRead, Purpose, RequestKind, RoundTrip, backoff};
+use settle::Undo;
 
 /// Maximum number of locks in one acquisition.
 pub const MAX_LOCKS: usize = 128;
@@ -153,11 +153,11 @@ pub enum Mode {
 pub struct Machine {
     config: Config,
     phase: Phase,
-    seats: Seats,
+    positions: Positions,
     /// Znodes that must be deleted.
     cleanups: Vec<Cleanup>,
-    /// Flights that wait for answers.
-    flights: Vec<Flight>,
+    /// Round trips that wait for answers.
+    trips: Vec<RoundTrip>,
     /// Set while the caller waits for the lock or holds it.
     wanted: bool,
     /// Set if a create with a lost reply may have succeeded.
@@ -165,7 +165,7 @@ pub struct Machine {
     /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create
     /// a directory, kept until every directory has an answer.
     refusal: Option<RequestFailure>,
-    /// Set if the current flight to all directories must be repeated, for example because an answer
+    /// Set if the current round trip to all directories must be repeated, for example because an answer
     /// was lost.
     unsure: bool,
     /// Set if there is no connection. Requests then wait for a connection, and the queue may change
@@ -173,7 +173,7 @@ pub struct Machine {
     offline: bool,
     /// Number of failures in a row.
     tries: u8,
-    /// Set if a seat has waited, or read its queue again, since the create.
+    /// Set if a position has waited, or read its queue again, since the create.
     waited: bool,
     /// Set if another client asks the holder to release the lock.
     revoked: bool,
@@ -212,7 +212,7 @@ enum Phase {
         directory: Option<Zxid>,
         polls: u8,
     },
-    /// Each seat reads its queue, or waits in it.
+    /// Each position reads its queue, or waits in it.
     Queued,
     /// Head of all queues, but without a valid lease.
     AwaitingLease,
@@ -244,10 +244,10 @@ impl Machine {
         Machine {
             config,
             phase: Phase::New,
-            seats: Seats::new(places.min(MAX_LOCKS)),
+            positions: Positions::new(places.min(MAX_LOCKS)),
             // Room for the fast path, so that its steps allocate nothing.
             cleanups: Vec::with_capacity(1),
-            flights: Vec::with_capacity(2),
+            trips: Vec::with_capacity(2),
             wanted: true,
             create_in_doubt: false,
             refusal: None,
@@ -290,49 +290,55 @@ impl Machine {
     /// Returns our znode for the first lock, while all locks are held and none is lost.
     pub fn held_node(&self) -> Option<Node> {
         match self.phase {
-            Phase::Held | Phase::Downgrading(_) if self.lost.is_none() => self.seats[0].node,
+            Phase::Held | Phase::Downgrading(_) if self.lost.is_none() => self.positions[0].node,
             _ => None,
         }
     }
 
     /// Returns our znode for the lock with this index, if its create is known to have succeeded.
     pub fn node(&self, lock_index: usize) -> Option<Node> {
-        self.seats.get(lock_index).and_then(|seat| seat.node).or_else(|| self.created_node(lock_index))
+        self.positions
+            .get(lock_index)
+            .and_then(|position| position.node)
+            .or_else(|| self.created_node(lock_index))
     }
 
     /// Returns whether an answer may still tell us of another znode of ours for the lock with this index.
     pub fn may_learn_of_node(&self, lock_index: usize) -> bool {
         let tells =
-            |flight: &Flight| matches!(flight.purpose, Purpose::Create | Purpose::Barrier | Purpose::Search);
-        let is_unsure = self.create_in_doubt || self.flights.iter().any(tells);
+            |trip: &RoundTrip| matches!(trip.purpose, Purpose::Create | Purpose::Barrier | Purpose::Search);
+        let is_unsure = self.create_in_doubt || self.trips.iter().any(tells);
         self.is_downgrading() || (is_unsure && self.node(lock_index).is_none())
     }
 
     /// Returns the name of the contender for which we wait in the first queue, if there is one. It
     /// is the predecessor; during look-ahead it can be the second predecessor.
     pub fn waiting_for(&self) -> Option<&str> {
-        match &self.seats[0].state {
-            SeatState::Watching { before } | SeatState::Waiting { before: Some(before), .. } => Some(before),
+        match &self.positions[0].state {
+            PositionState::Watching { before } | PositionState::Waiting { before: Some(before), .. } => {
+                Some(before)
+            }
             _ => None,
         }
     }
 
     /// Returns whether we wait in a queue, with a watch set on a predecessor or on the children.
     pub fn is_waiting(&self) -> bool {
-        let waits = |seat: &Seat| matches!(seat.state, SeatState::Waiting { .. });
-        self.phase == Phase::Queued && self.seats.iter().any(waits)
+        let waits = |position: &Position| matches!(position.state, PositionState::Waiting { .. });
+        self.phase == Phase::Queued && self.positions.iter().any(waits)
     }
 
     /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to
     /// pass.
     pub fn is_delaying(&self) -> bool {
-        self.phase == Phase::Queued && self.seats.iter().any(|seat| seat.state == SeatState::Delaying)
+        self.phase == Phase::Queued
+            && self.positions.iter().any(|position| position.state == PositionState::Delaying)
     }
 
     /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event
     /// for every write to them.
     pub fn watches_own(&self) -> bool {
-        self.phase == Phase::Held && self.seats.iter().all(|seat| seat.own_watch.is_some())
+        self.phase == Phase::Held && self.positions.iter().all(|position| position.own_watch.is_some())
     }
 
     /// Returns whether a downgrade is under way.
@@ -351,11 +357,11 @@ impl Machine {
     }
 
     fn session_over(&mut self, end: SessionEnd, step: &mut Step) {
-        self.flights.clear();
+        self.trips.clear();
         self.cleanups.clear();
         self.create_in_doubt = false;
-        for seat in self.seats.iter_mut() {
-            (seat.node, seat.own_watch, seat.ahead) = (None, None, LookAhead::Off);
+        for position in self.positions.iter_mut() {
+            (position.node, position.own_watch, position.ahead) = (None, None, LookAhead::Off);
         }
         let loss = Loss::SessionOver(end);
         match self.phase {
@@ -414,22 +420,22 @@ impl Machine {
             Phase::Pausing(AfterPause::Join) | Phase::MakingDirectories if self.create_in_doubt => return,
             _ => {}
         }
-        for lock_index in 0..self.seats.len() {
+        for lock_index in 0..self.positions.len() {
             // The watch on our own znode stays, because our delete makes it fire, which ends it without
             // a request.
-            self.seats[lock_index].own_watch = None;
-            self.stop_seat(lock_index, step);
-            self.give_up_seat(lock_index, step);
+            self.positions[lock_index].own_watch = None;
+            self.stop_position(lock_index, step);
+            self.give_up_position(lock_index, step);
         }
         self.end_all_but_cleanups(step);
     }
 
-    /// Deletes the znode of a seat that was not granted.
-    fn give_up_seat(&mut self, lock_index: usize, step: &mut Step) {
-        let seat = &mut self.seats[lock_index];
-        let Some(me) = seat.node.take() else { return };
-        let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
-        if let Some(undo) = self.seats[lock_index].undo.take() {
+    /// Deletes the znode of a position that was not granted.
+    fn give_up_position(&mut self, lock_index: usize, step: &mut Step) {
+        let position = &mut self.positions[lock_index];
+        let Some(me) = position.node.take() else { return };
+        let is_old = !position.is_fresh && self.config.rules.reads_after_wait();
+        if let Some(undo) = self.positions[lock_index].undo.take() {
             // Restores the record, because it may contain our `held` marker, which the next holder would
             // take for a crash.
             self.clean_up_and_restore_record(lock_index, me, undo, step);
@@ -441,14 +447,14 @@ impl Machine {
     /// Ends everything but the clean-ups.
     fn end_all_but_cleanups(&mut self, step: &mut Step) {
         self.void_all(step);
-        for lock_index in 0..self.seats.len() {
-            self.clear_seat(lock_index);
+        for lock_index in 0..self.positions.len() {
+            self.clear_position(lock_index);
         }
         self.phase = Phase::Leaving;
     }
 
     fn clean_up_or_finish(&mut self, step: &mut Step) {
-        if self.phase == Phase::Queued && self.seats.iter().all(Seat::is_first) {
+        if self.phase == Phase::Queued && self.positions.iter().all(Position::is_first) {
             self.verify_or_grant(step);
         }
         if self.phase == Phase::Leaving && self.cleanups.is_empty() {

@@ -36,7 +36,7 @@ impl Machine {
         let Some(directory) = directory else { return SizeCheck::Refused(Reason::ForeignRecord) };
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) => {
-                if !self.seats[lock_index].permits.size_checked && size.permits != ours {
+                if !self.positions[lock_index].permits.size_checked && size.permits != ours {
                     return SizeCheck::Refused(Reason::OtherSize(size.permits));
                 }
                 SizeCheck::Size(size.permits)
@@ -85,7 +85,7 @@ impl Machine {
     }
 
     fn needs_granted_mark(&self, lock_index: usize) -> bool {
-        let has_waited = self.config.kind.is_permits() && self.seats[lock_index].permits.seen_waiting;
+        let has_waited = self.config.kind.is_permits() && self.positions[lock_index].permits.seen_waiting;
         has_waited && self.config.rules.tells_grants()
     }
 
@@ -107,7 +107,7 @@ impl Machine {
         if self.is_open(lock_index, Purpose::WatchOwn) || self.is_open(lock_index, Purpose::OwnPause) {
             return;
         }
-        step.actions.extend(self.seats[lock_index].own_watch.take().map(Action::Unwatch));
+        step.actions.extend(self.positions[lock_index].own_watch.take().map(Action::Unwatch));
         self.back_off(lock_index, Purpose::OwnPause, step);
     }
 

@@ -16,8 +16,8 @@ impl Machine {
     pub(super) fn add_first_reads(&mut self, step: &mut Step) {
         // The predecessor's name can be computed for a native mutex. All other contenders list.
         let lists = !self.config.prefix().is_computable();
-        for lock_index in 0..self.seats.len() {
-            self.seats[lock_index].early_answers = None;
+        for lock_index in 0..self.positions.len() {
+            self.positions[lock_index].early_answers = None;
             if lists {
                 self.add_request(lock_index, RequestKind::Children(None), Request::List, step);
             }
@@ -28,7 +28,7 @@ impl Machine {
     /// Handles the reads that were sent with the create.
     pub(super) fn handle_first_reads(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
         let Answers { children, directory, .. } = answers;
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         let directory = match directory {
             Some(Ok(directory)) => directory,
             None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
@@ -84,16 +84,16 @@ impl Machine {
             return self.send_listing(lock_index, false, step);
         }
         let Some(me) = self.start_reading(lock_index) else { return };
-        self.seats[lock_index].is_fresh = false;
+        self.positions[lock_index].is_fresh = false;
         let own = self.config.rules.reads_own_node().then_some((RequestKind::Own(None), Request::Exists(me)));
         let requests = [(RequestKind::Directory, Request::ReadDirectory)].into_iter().chain(own);
-        self.send_flight(lock_index, Purpose::Look, requests, step);
+        self.send_round_trip(lock_index, Purpose::Look, requests, step);
     }
 
     fn start_reading(&mut self, lock_index: usize) -> Option<Node> {
         self.waited = true;
-        self.seats[lock_index].state = SeatState::Reading;
-        self.seats[lock_index].node
+        self.positions[lock_index].state = PositionState::Reading;
+        self.positions[lock_index].node
     }
 
     /// Reads the queue again after a pause.
@@ -104,7 +104,7 @@ impl Machine {
     }
 
     pub(super) fn handle_queue_read(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         let directory = match answers.directory {
             Some(Ok(directory)) => Some(directory),
             None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
@@ -118,7 +118,7 @@ impl Machine {
             return self.fail(reason, step);
         }
         match self.is_znode_ours(me, answers.own.as_ref()) {
-            Some(true) => self.seats[lock_index].is_fresh = true,
+            Some(true) => self.positions[lock_index].is_fresh = true,
             Some(false) => return self.fail_after_removal(lock_index, step),
             None => return self.read_queue_later(lock_index, step),
         }
@@ -141,7 +141,7 @@ impl Machine {
     /// that the listing no longer shows. Our own znode is read last, because the read proves that it
     /// existed during the other two.
     pub(super) fn send_listing(&mut self, lock_index: usize, is_watching: bool, step: &mut Step) {
-        // Chooses the id before the state changes, because the watch that the seat waits for may
+        // Chooses the id before the state changes, because the watch that the position waits for may
         // still be set, and must have another id.
         let watch = is_watching.then(|| self.new_watch(lock_index));
         let Some(me) = self.start_reading(lock_index) else { return };
@@ -152,7 +152,7 @@ impl Machine {
             true => [children, directory],
             false => [directory, children],
         };
-        self.send_flight(lock_index, Purpose::List, reads.into_iter().chain(own), step);
+        self.send_round_trip(lock_index, Purpose::List, reads.into_iter().chain(own), step);
     }
 
     pub(super) fn handle_listing(
@@ -163,7 +163,7 @@ impl Machine {
         early: &[(WatchId, bool)],
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         let is_set = matches!(answers.children, Some(Ok(_)));
         let has_fired = |watch: &WatchId| early.iter().any(|(fired, _)| fired == watch);
         let watch = watch.filter(|watch| is_set && !has_fired(watch));
@@ -182,7 +182,7 @@ impl Machine {
             }
         };
         match self.is_znode_ours(me, answers.own.as_ref()) {
-            Some(true) => self.seats[lock_index].is_fresh = true,
+            Some(true) => self.positions[lock_index].is_fresh = true,
             Some(false) => {
                 unwatch(step);
                 return self.fail_after_removal(lock_index, step);
@@ -207,7 +207,7 @@ impl Machine {
         watch: Option<WatchId>,
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         if let (Some(reader), Some(directory)) = (self.config.kind.reader(), directory)
             && directory.czxid > reader.czxid
         {
@@ -215,7 +215,7 @@ impl Machine {
             // the reader's name is another contender's.
             return self.fail_without_reader(lock_index, step);
         }
-        let permits = &self.seats[lock_index].permits;
+        let permits = &self.positions[lock_index].permits;
         let decide = |size| {
             let claim = self.config.kind.claim(size);
             match decide(&children.names, me.prefix, me.sequence, claim, self.config.names) {
@@ -248,7 +248,7 @@ impl Machine {
             SizeCheck::Missing(_) => Err(None),
             SizeCheck::Refused(reason) => Err(Some(reason)),
         };
-        let permits = &mut self.seats[lock_index].permits;
+        let permits = &mut self.positions[lock_index].permits;
         if let Ok(QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)) = decision {
             permits.size_checked = true;
         }
@@ -283,8 +283,8 @@ impl Machine {
     /// Fails because another client deleted the reader's znode, or ours. Deletes ours, because it
     /// would still keep all others out after the deletion of the reader's.
     fn fail_without_reader(&mut self, lock_index: usize, step: &mut Step) {
-        let seat = &mut self.seats[lock_index];
-        let (me, undo) = (seat.node, seat.undo.take());
+        let position = &mut self.positions[lock_index];
+        let (me, undo) = (position.node, position.undo.take());
         self.fail_after_removal(lock_index, step);
         match (me, undo) {
             (Some(me), Some(undo)) => self.clean_up_and_restore_record(lock_index, me, undo, step),

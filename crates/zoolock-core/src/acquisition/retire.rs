@@ -40,7 +40,7 @@ impl Machine {
         let ends_wait = self.config.mode == Mode::Try || polls >= POLLS_BEFORE_JOINING_AGAIN;
         let list = ends_wait.then_some((RequestKind::Children(None), Request::List));
         let read = (RequestKind::Directory, Request::ReadDirectory);
-        self.send_flight(lock_index, Purpose::RetireRead, list.into_iter().chain([read]), step);
+        self.send_round_trip(lock_index, Purpose::RetireRead, list.into_iter().chain([read]), step);
     }
 
     pub(super) fn handle_retired_read(&mut self, answers: Answers, step: &mut Step) {

@@ -10,9 +10,9 @@ impl Machine {
         self.waited = true;
         let exclusive = Name::parse(&before).filter(|name| name.role == Role::Exclusive);
         let watch = self.new_watch(lock_index);
-        let seat = &mut self.seats[lock_index];
-        seat.exclusive_predecessor = exclusive.map(|name| name.sequence);
-        seat.state = SeatState::Watching { before: before.clone() };
+        let position = &mut self.positions[lock_index];
+        position.exclusive_predecessor = exclusive.map(|name| name.sequence);
+        position.state = PositionState::Watching { before: before.clone() };
         let request = Request::Watch { name: before, watch };
         self.send_one(lock_index, Purpose::Watch, RequestKind::Predecessor(watch), request, step);
     }
@@ -20,7 +20,7 @@ impl Machine {
     /// Starts to wait for an event of `watch`, which is set.
     pub(super) fn start_waiting(&mut self, lock_index: usize, before: Option<String>, watch: WatchId) {
         self.mark_reads_stale();
-        self.seats[lock_index].state = SeatState::Waiting { before, watch };
+        self.positions[lock_index].state = PositionState::Waiting { before, watch };
     }
 
     /// Handles the answers to the requests that watch the predecessor. `own`: the watch on our own
@@ -33,14 +33,16 @@ impl Machine {
         answers: &Answers,
         step: &mut Step,
     ) {
-        let seat = &mut self.seats[lock_index];
-        let (Some(me), SeatState::Watching { before }) = (seat.node, std::mem::take(&mut seat.state)) else {
+        let position = &mut self.positions[lock_index];
+        let (Some(me), PositionState::Watching { before }) =
+            (position.node, std::mem::take(&mut position.state))
+        else {
             return;
         };
         match answers.predecessor {
             Some(Ok(read)) if read.flags.granted && self.config.kind.is_permits() => {
                 step.actions.push(Action::Unwatch(watch));
-                self.seats[lock_index].permits.granted_before = Some(before);
+                self.positions[lock_index].permits.granted_before = Some(before);
                 self.send_listing(lock_index, false, step);
             }
             Some(Ok(read)) => {
@@ -79,14 +81,14 @@ impl Machine {
     /// Handles a read of our own znode that was sent after the watch on the predecessor was set. If
     /// our znode exists, the directory is still the same as at our create.
     pub(super) fn handle_own_check(&mut self, lock_index: usize, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         match self.is_znode_ours(me, answers.own.as_ref()) {
             Some(true) => {}
-            // Fails in every state of the seat without a delete, because a znode with our name now is
+            // Fails in every state of the position without a delete, because a znode with our name now is
             // another contender's.
             Some(false) => self.fail_after_removal(lock_index, step),
             None => {
-                if let SeatState::Waiting { watch, .. } = self.seats[lock_index].state {
+                if let PositionState::Waiting { watch, .. } = self.positions[lock_index].state {
                     step.actions.push(Action::Unwatch(watch));
                     self.forget_ahead(lock_index, step);
                     self.read_queue_later(lock_index, step);
@@ -98,15 +100,15 @@ impl Machine {
     /// Handles the event of a watch. `deleted`: the znode was deleted; otherwise it changed.
     pub(super) fn handle_watch_event(&mut self, fired: WatchId, deleted: bool, step: &mut Step) {
         let lock_index = usize::from(fired.0 >> 8);
-        if lock_index >= self.seats.len() || self.keep_early_event(fired, deleted) {
+        if lock_index >= self.positions.len() || self.keep_early_event(fired, deleted) {
             return;
         }
-        let seat = &mut self.seats[lock_index];
-        if seat.ahead.own_watch() == Some(fired) {
+        let position = &mut self.positions[lock_index];
+        if position.ahead.own_watch() == Some(fired) {
             return self.handle_own_watch_event_ahead(lock_index, deleted, step);
         }
-        match &mut seat.state {
-            SeatState::Waiting { before, watch } if *watch == fired => match before.take() {
+        match &mut position.state {
+            PositionState::Waiting { before, watch } if *watch == fired => match before.take() {
                 None => self.send_listing(lock_index, true, step),
                 Some(_) if deleted && self.config.rules.end_of_wait_grants() => {
                     self.reach_head(lock_index, None, &[], step);
@@ -117,10 +119,10 @@ impl Machine {
                     self.watch_contender(lock_index, before, step);
                 }
             },
-            _ if seat.own_watch == Some(fired) => {
+            _ if position.own_watch == Some(fired) => {
                 if deleted {
-                    seat.own_watch = None;
-                    self.lose_seat(lock_index, step);
+                    position.own_watch = None;
+                    self.lose_position(lock_index, step);
                 } else {
                     self.watch_own(lock_index, step);
                 }
@@ -134,10 +136,10 @@ impl Machine {
     pub(super) fn set_watches_again(&mut self, step: &mut Step) {
         self.offline = false;
         self.end_look_ahead(step);
-        for lock_index in 0..self.seats.len() {
-            match &self.seats[lock_index].state {
-                SeatState::Waiting { .. } if self.config.rules.watch_survives_reconnect() => {}
-                SeatState::Waiting { before, watch } => {
+        for lock_index in 0..self.positions.len() {
+            match &self.positions[lock_index].state {
+                PositionState::Waiting { .. } if self.config.rules.watch_survives_reconnect() => {}
+                PositionState::Waiting { before, watch } => {
                     let (before, old) = (before.clone(), *watch);
                     match before {
                         Some(before) => self.watch_contender(lock_index, before, step),
@@ -146,13 +148,13 @@ impl Machine {
                     step.actions.push(Action::Unwatch(old));
                 }
                 // Ignores the pending answer, because it may be from before the reconnect.
-                SeatState::Watching { before } => {
+                PositionState::Watching { before } => {
                     let before = before.clone();
-                    self.void_seat(lock_index, step);
+                    self.void_position(lock_index, step);
                     self.watch_contender(lock_index, before, step);
                 }
                 _ => {
-                    if let Some(old) = self.seats[lock_index].own_watch {
+                    if let Some(old) = self.positions[lock_index].own_watch {
                         self.watch_own(lock_index, step);
                         step.actions.push(Action::Unwatch(old));
                     }
@@ -165,7 +167,7 @@ impl Machine {
     /// after a reconnect.
     pub(super) fn end_look_ahead(&mut self, step: &mut Step) {
         if self.config.rules.look_ahead_ends_with_connection() {
-            for lock_index in 0..self.seats.len() {
+            for lock_index in 0..self.positions.len() {
                 self.forget_ahead(lock_index, step);
             }
         }

@@ -1,7 +1,7 @@
 //! Caller events in unusual states.
 
 use super::*;
-use crate::acquisition::flight::backoff;
+use crate::acquisition::round_trip::backoff;
 
 #[test]
 fn backoff_doubles_until_success() {

@@ -1,4 +1,4 @@
-//! The seat of an acquisition in one lock directory: its znode, and what the acquisition knows of
+//! The position of an acquisition in one lock directory: its znode, and what the acquisition knows of
 //! the queue there.
 
 use std::ops::{Deref, DerefMut};
@@ -7,16 +7,16 @@ use super::*;
 
 /// The place of an acquisition in the queue of one lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Seat {
+pub(super) struct Position {
     /// Our znode in this queue. `None` before its create, after its loss, and once a clean-up
     /// deletes it.
     pub(super) node: Option<Node>,
-    pub(super) state: SeatState,
+    pub(super) state: PositionState,
     /// Set if our znode was created or read since the last wait. During a wait another client may
     /// delete our znode, and another contender may then get its name.
     pub(super) is_fresh: bool,
     /// The answers to the reads of this directory that were sent with the create of our znode.
-    /// `None` in the seat of the first directory: `flight.rs` keeps its answers together with the
+    /// `None` in the position of the first directory: `round_trip.rs` keeps its answers together with the
     /// answer to the create.
     pub(super) early_answers: Option<Box<Answers>>,
     /// Our znodes in this directory that the search after a lost reply has found so far.
@@ -49,9 +49,9 @@ pub(super) struct Seat {
     pub(super) own_watch: Option<WatchId>,
 }
 
-/// The progress of a seat in its queue.
+/// The progress of a position in its queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) enum SeatState {
+pub(super) enum PositionState {
     /// Waiting for the answers to a read of the queue, or for the end of the pause before that
     /// read. Also the state before the create.
     #[default]
@@ -68,51 +68,51 @@ pub(super) enum SeatState {
     First,
 }
 
-/// The seats of an acquisition, at least one.
+/// The positions of an acquisition, at least one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "most acquisitions are of one lock")]
-pub(super) enum Seats {
-    One(Seat),
-    Many(Box<[Seat]>),
+pub(super) enum Positions {
+    One(Position),
+    Many(Box<[Position]>),
 }
 
-impl Seats {
-    pub(super) fn new(places: usize) -> Seats {
+impl Positions {
+    pub(super) fn new(places: usize) -> Positions {
         match places {
-            0 | 1 => Seats::One(Seat::default()),
-            _ => Seats::Many((0..places).map(|_| Seat::default()).collect()),
+            0 | 1 => Positions::One(Position::default()),
+            _ => Positions::Many((0..places).map(|_| Position::default()).collect()),
         }
     }
 }
 
-impl Deref for Seats {
-    type Target = [Seat];
+impl Deref for Positions {
+    type Target = [Position];
 
-    fn deref(&self) -> &[Seat] {
+    fn deref(&self) -> &[Position] {
         match self {
-            Seats::One(seat) => std::slice::from_ref(seat),
-            Seats::Many(seats) => seats,
+            Positions::One(position) => std::slice::from_ref(position),
+            Positions::Many(positions) => positions,
         }
     }
 }
 
-impl DerefMut for Seats {
-    fn deref_mut(&mut self) -> &mut [Seat] {
+impl DerefMut for Positions {
+    fn deref_mut(&mut self) -> &mut [Position] {
         match self {
-            Seats::One(seat) => std::slice::from_mut(seat),
-            Seats::Many(seats) => seats,
+            Positions::One(position) => std::slice::from_mut(position),
+            Positions::Many(positions) => positions,
         }
     }
 }
 
-impl Seat {
-    /// Records a znode of ours in the queue of this seat. A create or a search has reported it.
+impl Position {
+    /// Records a znode of ours in the queue of this position. A create or a search has reported it.
     pub(super) fn record_node(&mut self, node: Node, is_fresh: bool) {
-        (self.node, self.state, self.is_fresh) = (Some(node), SeatState::Reading, is_fresh);
+        (self.node, self.state, self.is_fresh) = (Some(node), PositionState::Reading, is_fresh);
     }
 
     pub(super) fn is_first(&self) -> bool {
-        self.node.is_some() && self.state == SeatState::First
+        self.node.is_some() && self.state == PositionState::First
     }
 
     /// Returns whether our create was still the last change of the children when our znode was
@@ -128,35 +128,35 @@ impl Seat {
 impl Machine {
     /// Marks the last reads of our own znodes as old, because time passes before the next step.
     pub(super) fn mark_reads_stale(&mut self) {
-        self.seats.iter_mut().for_each(|seat| seat.is_fresh = false);
+        self.positions.iter_mut().for_each(|position| position.is_fresh = false);
     }
 
-    /// Removes the watches of a seat, and ignores the answers to its open requests.
-    pub(super) fn stop_seat(&mut self, lock_index: usize, step: &mut Step) {
-        let seat = &mut self.seats[lock_index];
-        let waiting = match std::mem::take(&mut seat.state) {
-            SeatState::Waiting { watch, .. } => Some(watch),
+    /// Removes the watches of a position, and ignores the answers to its open requests.
+    pub(super) fn stop_position(&mut self, lock_index: usize, step: &mut Step) {
+        let position = &mut self.positions[lock_index];
+        let waiting = match std::mem::take(&mut position.state) {
+            PositionState::Waiting { watch, .. } => Some(watch),
             _ => None,
         };
-        let own = seat.own_watch.take();
+        let own = position.own_watch.take();
         step.actions.extend(waiting.into_iter().chain(own).map(Action::Unwatch));
         self.forget_ahead(lock_index, step);
-        self.void_seat(lock_index, step);
+        self.void_position(lock_index, step);
     }
 
-    /// Clears a seat. Returns its znode, which the caller must delete if it is not deleted yet.
+    /// Clears a position. Returns its znode, which the caller must delete if it is not deleted yet.
     /// Does not remove watches from the server.
-    pub(super) fn clear_seat(&mut self, lock_index: usize) -> Option<Node> {
-        let seat = &mut self.seats[lock_index];
-        (seat.state, seat.own_watch, seat.ahead) = (SeatState::Reading, None, LookAhead::Off);
-        seat.node.take()
+    pub(super) fn clear_position(&mut self, lock_index: usize) -> Option<Node> {
+        let position = &mut self.positions[lock_index];
+        (position.state, position.own_watch, position.ahead) = (PositionState::Reading, None, LookAhead::Off);
+        position.node.take()
     }
 
     /// Fails because another client deleted our znode in the queue. Deletes no znode of that name,
     /// because it would be another contender's.
     pub(super) fn fail_after_removal(&mut self, lock_index: usize, step: &mut Step) {
-        self.stop_seat(lock_index, step);
-        self.seats[lock_index].node = None;
+        self.stop_position(lock_index, step);
+        self.positions[lock_index].node = None;
         self.fail(Reason::Broken, step);
     }
 

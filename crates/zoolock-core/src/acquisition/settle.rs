@@ -32,25 +32,26 @@ impl Machine {
         others: &[String],
         step: &mut Step,
     ) {
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         let read = |directory| self.read_previous(lock_index, &directory, me, others);
         let previous = directory.map_or(Previous::Unknown, read);
         // The first contender of a directory has no previous holder.
         let is_clean = previous == Previous::Clean || me.sequence == Sequence(0);
-        if self.config.delay > 0 && !self.seats[lock_index].delayed && !is_clean {
+        if self.config.delay > 0 && !self.positions[lock_index].delayed && !is_clean {
             self.waited = true;
             self.mark_reads_stale();
-            self.seats[lock_index].state = SeatState::Delaying;
+            self.positions[lock_index].state = PositionState::Delaying;
             return self.sleep(lock_index, Purpose::Delay, self.config.delay, step);
         }
-        let seat = &mut self.seats[lock_index];
-        (seat.state, seat.directory, seat.previous) = (SeatState::First, directory, Some(previous));
+        let position = &mut self.positions[lock_index];
+        (position.state, position.directory, position.previous) =
+            (PositionState::First, directory, Some(previous));
         if !self.prepare_held_record(lock_index, others, step) {
             return;
         }
-        if self.seats.len() > 1 {
-            if self.seats[lock_index].unrecorded.is_some() && self.config.rules.begins_alone() {
-                self.seats[lock_index].state = SeatState::Reading;
+        if self.positions.len() > 1 {
+            if self.positions[lock_index].unrecorded.is_some() && self.config.rules.begins_alone() {
+                self.positions[lock_index].state = PositionState::Reading;
                 return self.write_held_record(lock_index, step);
             }
             // Watches this znode before the grant, because it may be deleted while the acquisition
@@ -60,8 +61,8 @@ impl Machine {
     }
 
     pub(super) fn handle_delay_end(&mut self, lock_index: usize, step: &mut Step) {
-        if self.seats[lock_index].state == SeatState::Delaying {
-            self.seats[lock_index].delayed = true;
+        if self.positions[lock_index].state == PositionState::Delaying {
+            self.positions[lock_index].delayed = true;
             self.read_queue(lock_index, step);
         }
     }
@@ -70,19 +71,19 @@ impl Machine {
     /// failed.
     fn prepare_held_record(&mut self, lock_index: usize, others: &[String], step: &mut Step) -> bool {
         let tracks_crashes = self.config.tracks_crashes;
-        let seat = &mut self.seats[lock_index];
-        seat.unrecorded = None;
-        let Some(me) = seat.node.filter(|me| me.prefix.is_exclusive()) else { return true };
-        let marker = seat.directory.and_then(|directory| directory.record.marker_of(directory.czxid));
+        let position = &mut self.positions[lock_index];
+        position.unrecorded = None;
+        let Some(me) = position.node.filter(|me| me.prefix.is_exclusive()) else { return true };
+        let marker = position.directory.and_then(|directory| directory.record.marker_of(directory.czxid));
         let is_tracked = marker.is_some_and(|marker| marker.tracked);
         let has_begun = marker.is_some_and(|marker| marker == me.held_record_in(marker.directory));
         if !(is_tracked || tracks_crashes) || has_begun {
             return true;
         }
-        let Some(directory) = seat.directory.filter(|seen| seen.record.is_writable(seen.czxid)) else {
+        let Some(directory) = position.directory.filter(|seen| seen.record.is_writable(seen.czxid)) else {
             // Forgets the record to restore, because restoring it would overwrite the present record,
             // which is another program's.
-            seat.undo = None;
+            position.undo = None;
             self.fail(Reason::ForeignRecord, step);
             return false;
         };
@@ -97,18 +98,18 @@ impl Machine {
             Some(marker) => marker,
             None => Marker { state: HolderState::Broken, ..me.held_record_in(directory.czxid) },
         };
-        seat.unrecorded = Some(Undo { marker, version: directory.version });
+        position.unrecorded = Some(Undo { marker, version: directory.version });
         true
     }
 
-    /// Continues when each seat is the head of its queue.
+    /// Continues when each position is the head of its queue.
     pub(super) fn verify_or_grant(&mut self, step: &mut Step) {
         // Reads all our znodes again if a queue has changed since our create, because the reads that
         // are sent with the create show the queues at different moments, and one of our znodes may
         // have been deleted in between. If no queue has changed, all reads show the moment of the
         // create.
-        let is_untouched = self.seats.iter().all(Seat::is_untouched);
-        let is_old = self.seats.len() > 1 && (self.waited || !is_untouched);
+        let is_untouched = self.positions.iter().all(Position::is_untouched);
+        let is_old = self.positions.len() > 1 && (self.waited || !is_untouched);
         if is_old && self.config.rules.verifies_all() {
             self.verify(step);
         } else {
@@ -120,7 +121,7 @@ impl Machine {
         if self.phase != Phase::AwaitingLease {
             return;
         }
-        match self.seats.len() {
+        match self.positions.len() {
             1 => {
                 self.phase = Phase::Queued;
                 self.read_queue(0, step);
@@ -139,7 +140,7 @@ impl Machine {
         self.send_to_all(
             Purpose::Verify,
             RequestKind::Own(None),
-            |seat| seat.node.map(Request::Exists),
+            |position| position.node.map(Request::Exists),
             step,
         );
     }
@@ -147,18 +148,18 @@ impl Machine {
     pub(super) fn record_verify_answer(&mut self, lock_index: usize, outcome: Result<Reply, RequestFailure>) {
         let mut answers = Answers::default();
         answers.add(RequestKind::Own(None), outcome);
-        let Some(me) = self.seats[lock_index].node else { return };
+        let Some(me) = self.positions[lock_index].node else { return };
         match self.is_znode_ours(me, answers.own.as_ref()) {
-            Some(true) => self.seats[lock_index].is_fresh = true,
+            Some(true) => self.positions[lock_index].is_fresh = true,
             // Sends no delete, because a znode with that name now is another contender's. The watch on
             // our own znode may have been set too late to report the deletion of ours.
-            Some(false) => self.seats[lock_index].node = None,
+            Some(false) => self.positions[lock_index].node = None,
             None => self.unsure = true,
         }
     }
 
     pub(super) fn handle_verify_answers(&mut self, step: &mut Step) {
-        if self.seats.iter().any(|seat| seat.node.is_none()) {
+        if self.positions.iter().any(|position| position.node.is_none()) {
             self.fail(Reason::Broken, step);
         } else if self.unsure {
             self.pause(AfterPause::Verify, step);
@@ -175,24 +176,24 @@ impl Machine {
             self.phase = Phase::AwaitingLease;
             return self.mark_reads_stale();
         }
-        if self.seats.iter().any(|seat| seat.unrecorded.is_some()) {
+        if self.positions.iter().any(|position| position.unrecorded.is_some()) {
             self.phase = Phase::Beginning;
-            return match self.seats.len() {
+            return match self.positions.len() {
                 1 => self.write_held_record(0, step),
                 _ => self.write_held_records(step),
             };
         }
-        let Some(node) = self.seats[0].node else { return };
-        let has = |what| self.seats.iter().any(|seat| seat.previous == Some(what));
+        let Some(node) = self.positions[0].node else { return };
+        let has = |what| self.positions.iter().any(|position| position.previous == Some(what));
         let previous = match () {
             () if has(Previous::Crashed) => Previous::Crashed,
             () if has(Previous::Unknown) => Previous::Unknown,
             () => Previous::Clean,
         };
         self.phase = Phase::Held;
-        (0..self.seats.len()).for_each(|lock_index| self.report_crash(lock_index, step));
+        (0..self.positions.len()).for_each(|lock_index| self.report_crash(lock_index, step));
         step.actions.push(Action::Granted(Grant { node, previous }));
-        if self.seats.len() > 1 {
+        if self.positions.len() > 1 {
             // Reports a request to release that was read before the grant, because the watches on our
             // znodes may have been set before it.
             step.actions.extend(self.revoked.then_some(Action::Revoked));
@@ -211,7 +212,8 @@ impl Machine {
     }
 
     fn write_held_records(&mut self, step: &mut Step) {
-        let holds = (0..self.seats.len()).filter_map(|lock_index| self.prepare_hold_op(lock_index)).collect();
+        let holds =
+            (0..self.positions.len()).filter_map(|lock_index| self.prepare_hold_op(lock_index)).collect();
         self.open_to_all(Purpose::BeginAll);
         self.add_request(0, RequestKind::Main, Request::HoldAll(holds), step);
     }
@@ -219,9 +221,9 @@ impl Machine {
     /// Returns the `held` marker that must still be written. Sets `undo`, because from now on the
     /// record may contain that marker.
     fn prepare_hold_op(&mut self, lock_index: usize) -> Option<HoldOp> {
-        let seat = &mut self.seats[lock_index];
-        let (node, directory, undo) = (seat.node?, seat.directory?, seat.unrecorded?);
-        seat.undo = Some(undo);
+        let position = &mut self.positions[lock_index];
+        let (node, directory, undo) = (position.node?, position.directory?, position.unrecorded?);
+        position.undo = Some(undo);
         let marker = node.held_record_in(directory.czxid);
         Some(HoldOp { lock_index, node, marker, version: directory.version })
     }
@@ -239,7 +241,7 @@ impl Machine {
         if self.phase == Phase::Beginning {
             self.grant(step);
         } else {
-            self.seats[lock_index].state = SeatState::First;
+            self.positions[lock_index].state = PositionState::First;
             self.watch_own_soon(lock_index, step);
         }
     }
@@ -249,7 +251,7 @@ impl Machine {
         outcome: Result<Reply, RequestFailure>,
         step: &mut Step,
     ) {
-        let places: Vec<usize> = (0..self.seats.len()).collect();
+        let places: Vec<usize> = (0..self.positions.len()).collect();
         match outcome {
             Ok(_) => places.into_iter().for_each(|lock_index| self.remember_held_record(lock_index, step)),
             Err(failure) => return self.handle_held_record_failure(&places, failure, step),
@@ -258,11 +260,12 @@ impl Machine {
     }
 
     fn remember_held_record(&mut self, lock_index: usize, step: &mut Step) {
-        if self.seats[lock_index].unrecorded.is_some() {
+        if self.positions[lock_index].unrecorded.is_some() {
             self.report_crash(lock_index, step);
         }
-        let seat = &mut self.seats[lock_index];
-        if let (Some(me), Some(directory), Some(_)) = (seat.node, &mut seat.directory, seat.unrecorded.take())
+        let position = &mut self.positions[lock_index];
+        if let (Some(me), Some(directory), Some(_)) =
+            (position.node, &mut position.directory, position.unrecorded.take())
         {
             directory.record = Record::Marker(me.held_record_in(directory.czxid));
             directory.version = directory.version.wrapping_add(1);
@@ -271,8 +274,9 @@ impl Machine {
 
     /// Reports the crash of the previous holder. Does nothing if our own marker has replaced its marker.
     fn report_crash(&self, lock_index: usize, step: &mut Step) {
-        let seat = &self.seats[lock_index];
-        let (Some(Previous::Crashed), Some(me), Some(directory)) = (seat.previous, seat.node, seat.directory)
+        let position = &self.positions[lock_index];
+        let (Some(Previous::Crashed), Some(me), Some(directory)) =
+            (position.previous, position.node, position.directory)
         else {
             return;
         };
@@ -291,18 +295,18 @@ impl Machine {
         self.phase = Phase::Queued;
         self.mark_reads_stale();
         for &lock_index in places {
-            let seat = &mut self.seats[lock_index];
-            if seat.unrecorded.take().is_none() {
+            let position = &mut self.positions[lock_index];
+            if position.unrecorded.take().is_none() {
                 continue;
             }
-            seat.perhaps_marked |= failure == RequestFailure::Unknown;
-            if !seat.perhaps_marked {
+            position.perhaps_marked |= failure == RequestFailure::Unknown;
+            if !position.perhaps_marked {
                 // A marker that was not written must not be undone, because that would overwrite later
                 // records.
-                seat.undo = None;
+                position.undo = None;
             }
             if failure.is_transient() {
-                self.stop_seat(lock_index, step);
+                self.stop_position(lock_index, step);
                 match failure.is_answer() {
                     true => self.read_queue(lock_index, step),
                     false => self.read_queue_later(lock_index, step),
@@ -329,7 +333,7 @@ impl Machine {
     fn is_right_before(&self, lock_index: usize, theirs: Sequence, me: Node) -> bool {
         let reads = me.prefix.reads();
         me.sequence.before() == Some(theirs)
-            || (reads && self.seats[lock_index].exclusive_predecessor == Some(theirs))
+            || (reads && self.positions[lock_index].exclusive_predecessor == Some(theirs))
     }
 
     /// Returns how the previous holder left, as far as the record says.
@@ -344,7 +348,7 @@ impl Machine {
         if marker.state == HolderState::Held && marker.sequence == me.sequence {
             // Keeps what was read before, because this is our own marker: we wrote it, and then were
             // interrupted.
-            return self.seats[lock_index].previous.unwrap_or(Previous::Unknown);
+            return self.positions[lock_index].previous.unwrap_or(Previous::Unknown);
         }
         if is_of_present_contender(&marker, others) {
             return Previous::Unknown;

@@ -1,15 +1,15 @@
-//! Flights: requests that are sent together, and whose answers are handled together.
+//! Round trips: requests that are sent together, and whose answers are handled together.
 //!
-//! The server answers the requests of a session in order, and the last answer ends the flight. If
-//! the connection is lost, the flight ends with [`RequestFailure::Unknown`] for each answer that is
-//! missing. An event of a watch is handled only after the end of the flight that has set the watch.
+//! The server answers the requests of a session in order, and the last answer ends the round trip. If
+//! the connection is lost, the round trip ends with [`RequestFailure::Unknown`] for each answer that is
+//! missing. An event of a watch is handled only after the end of the round trip that has set the watch.
 
 use super::*;
 
-/// The reason for a flight. It selects the handler of the answers.
+/// The reason for a round trip. It selects the handler of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    // Flights of the whole acquisition.
+    // Round trips of the whole acquisition.
     /// Create our znodes, and read the queues.
     Create,
     MakeDirectories,
@@ -24,11 +24,11 @@ pub(super) enum Purpose {
     ReleaseAll,
     /// Wait before the next try.
     Pause,
-    // Flights to the directory that is retired.
+    // Round trips to the directory that is retired.
     RetireRead,
     RetireDelete,
     RetirePause,
-    // Flights to one directory, before the grant.
+    // Round trips to one directory, before the grant.
     /// Read the directory, then our own znode.
     Look,
     /// List the children, read the directory, then our own znode.
@@ -46,7 +46,7 @@ pub(super) enum Purpose {
     Spread,
     /// Wait before the grant, because the previous holder may have crashed.
     Delay,
-    // Flights to one directory, when our znode is the head of its queue.
+    // Round trips to one directory, when our znode is the head of its queue.
     WatchOwn,
     OwnPause,
     MarkGranted,
@@ -55,7 +55,7 @@ pub(super) enum Purpose {
     Downgrade,
     DowngradeCheck,
     DowngradePause,
-    // Flights to the directory of a clean-up. The value is the czxid of the znode that must be
+    // Round trips to the directory of a clean-up. The value is the czxid of the znode that must be
     // deleted.
     Delete(Zxid),
     Check(Zxid),
@@ -68,7 +68,7 @@ impl Purpose {
     }
 }
 
-/// The kind of a request in a flight. It selects the field of `Answers` that keeps the answer.
+/// The kind of a request in a round trip. It selects the field of `Answers` that keeps the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RequestKind {
     /// A write, a barrier or a search.
@@ -98,10 +98,10 @@ impl RequestKind {
     }
 }
 
-/// Maximum number of requests of a flight to one directory.
+/// Maximum number of requests of a round trip to one directory.
 const MAX_PARTS: usize = 4;
-/// Maximum number of flights to one directory that are open at the same time.
-const MAX_FLIGHTS: u8 = 64;
+/// Maximum number of round trips to one directory that are open at the same time.
+const MAX_ROUND_TRIPS: u8 = 64;
 
 /// The names of the children at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -119,7 +119,7 @@ pub(super) struct NodeRead {
     pub(super) flags: NodeFlags,
 }
 
-/// The answers of a flight to one directory. A value is `None` if the flight has no such request,
+/// The answers of a round trip to one directory. A value is `None` if the round trip has no such request,
 /// or while the answer is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Answers {
@@ -186,18 +186,18 @@ impl Answers {
     }
 }
 
-/// A flight that waits for answers.
+/// A round trip that waits for answers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Flight {
+pub(super) struct RoundTrip {
     number: u8,
-    /// The directory; `None` for a flight to all directories.
+    /// The directory; `None` for a round trip to all directories.
     lock_index: Option<usize>,
     pub(super) purpose: Purpose,
     parts: [Option<RequestKind>; MAX_PARTS],
     /// Number of requests without an answer.
     missing: u16,
     answers: Answers,
-    /// Events of watches of this flight that came before its last answer: the watch, and whether
+    /// Events of watches of this round trip that came before its last answer: the watch, and whether
     /// its znode was deleted.
     early: Vec<(WatchId, bool)>,
     /// Set if the answers are ignored.
@@ -218,8 +218,8 @@ fn main_answer(answers: Answers) -> Result<Reply, RequestFailure> {
 }
 
 impl Machine {
-    /// Sends a flight to one directory.
-    pub(super) fn send_flight(
+    /// Sends a round trip to one directory.
+    pub(super) fn send_round_trip(
         &mut self,
         lock_index: usize,
         purpose: Purpose,
@@ -227,17 +227,17 @@ impl Machine {
         step: &mut Step,
     ) {
         let is_used = |number: &u8| {
-            let shares = |flight: &&Flight| flight.lock_index.is_none_or(|of| of == lock_index);
-            self.flights.iter().filter(shares).any(|flight| flight.number == *number)
+            let shares = |trip: &&RoundTrip| trip.lock_index.is_none_or(|of| of == lock_index);
+            self.trips.iter().filter(shares).any(|trip| trip.number == *number)
         };
-        let number = (0..MAX_FLIGHTS).find(|number| !is_used(number));
-        self.open_flight(number, Some(lock_index), purpose);
+        let number = (0..MAX_ROUND_TRIPS).find(|number| !is_used(number));
+        self.open_round_trip(number, Some(lock_index), purpose);
         for (part, request) in requests {
             self.add_request(lock_index, part, request, step);
         }
     }
 
-    /// Sends a flight of one request.
+    /// Sends a round trip of one request.
     pub(super) fn send_one(
         &mut self,
         lock_index: usize,
@@ -246,35 +246,35 @@ impl Machine {
         request: Request,
         step: &mut Step,
     ) {
-        self.send_flight(lock_index, purpose, [(part, request)], step);
+        self.send_round_trip(lock_index, purpose, [(part, request)], step);
     }
 
-    /// Sends a flight with at most one request to each directory.
+    /// Sends a round trip with at most one request to each directory.
     pub(super) fn send_to_all(
         &mut self,
         purpose: Purpose,
         part: RequestKind,
-        request: impl Fn(&Seat) -> Option<Request>,
+        request: impl Fn(&Position) -> Option<Request>,
         step: &mut Step,
     ) {
         self.open_to_all(purpose);
-        for lock_index in 0..self.seats.len() {
-            if let Some(request) = request(&self.seats[lock_index]) {
+        for lock_index in 0..self.positions.len() {
+            if let Some(request) = request(&self.positions[lock_index]) {
                 self.add_request(lock_index, part, request, step);
             }
         }
     }
 
-    /// Begins a flight to all directories. Its requests follow with [`Machine::add_request`].
+    /// Begins a round trip to all directories. Its requests follow with [`Machine::add_request`].
     pub(super) fn open_to_all(&mut self, purpose: Purpose) {
-        let is_used = |number: &u8| self.flights.iter().any(|flight| flight.number == *number);
-        let number = (0..MAX_FLIGHTS).rev().find(|number| !is_used(number));
-        self.open_flight(number, None, purpose);
+        let is_used = |number: &u8| self.trips.iter().any(|trip| trip.number == *number);
+        let number = (0..MAX_ROUND_TRIPS).rev().find(|number| !is_used(number));
+        self.open_round_trip(number, None, purpose);
     }
 
-    fn open_flight(&mut self, number: Option<u8>, lock_index: Option<usize>, purpose: Purpose) {
-        self.flights.push(Flight {
-            number: number.expect("a machine has few open flights"),
+    fn open_round_trip(&mut self, number: Option<u8>, lock_index: Option<usize>, purpose: Purpose) {
+        self.trips.push(RoundTrip {
+            number: number.expect("a machine has few open round trips"),
             lock_index,
             purpose,
             parts: [None; MAX_PARTS],
@@ -285,7 +285,7 @@ impl Machine {
         });
     }
 
-    /// Sends a request of the flight that was opened last.
+    /// Sends a request of the round trip that was opened last.
     pub(super) fn add_request(
         &mut self,
         lock_index: usize,
@@ -293,12 +293,13 @@ impl Machine {
         request: Request,
         step: &mut Step,
     ) {
-        let Some(flight) = self.flights.last_mut() else { return };
+        let Some(trip) = self.trips.last_mut() else { return };
         let is_free = |known: &Option<RequestKind>| known.is_none_or(|known| known == part);
-        let at = flight.parts.iter().position(is_free).expect("a flight has few requests for one directory");
-        flight.parts[at] = Some(part);
-        flight.missing += 1;
-        step.actions.push(Action::Send(request_id(lock_index, flight.number, at), request));
+        let at =
+            trip.parts.iter().position(is_free).expect("a round trip has few requests for one directory");
+        trip.parts[at] = Some(part);
+        trip.missing += 1;
+        step.actions.push(Action::Send(request_id(lock_index, trip.number, at), request));
     }
 
     /// Waits for some milliseconds.
@@ -312,7 +313,7 @@ impl Machine {
         self.sleep(lock_index, purpose, wait, step);
     }
 
-    /// Handles the answer to one request. The last answer of a flight ends it.
+    /// Handles the answer to one request. The last answer of a round trip ends it.
     pub(super) fn handle_answer(
         &mut self,
         id: RequestId,
@@ -321,13 +322,13 @@ impl Machine {
     ) {
         let (lock_index, number, at) = (lock_index(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
         let is_it =
-            |flight: &Flight| flight.number == number && flight.lock_index.is_none_or(|of| of == lock_index);
-        let Some(index) = self.flights.iter().position(is_it) else { return };
-        let flight = &mut self.flights[index];
-        let Some(part) = flight.parts[at] else { return };
-        flight.missing -= 1;
-        let ends = flight.missing == 0;
-        if flight.is_void {
+            |trip: &RoundTrip| trip.number == number && trip.lock_index.is_none_or(|of| of == lock_index);
+        let Some(index) = self.trips.iter().position(is_it) else { return };
+        let trip = &mut self.trips[index];
+        let Some(part) = trip.parts[at] else { return };
+        trip.missing -= 1;
+        let ends = trip.missing == 0;
+        if trip.is_void {
             if let (Some(watch), Ok(_)) = (part.watch(), &outcome) {
                 step.actions.push(Action::Unwatch(watch));
             }
@@ -335,29 +336,29 @@ impl Machine {
             if outcome.is_ok() && part != RequestKind::Timer {
                 self.tries = 0;
             }
-            match flight.purpose {
+            match trip.purpose {
                 Purpose::Create if lock_index > 0 => {
-                    if let Some(seat) = self.seats.get_mut(lock_index) {
-                        seat.early_answers.get_or_insert_default().add(part, outcome);
+                    if let Some(position) = self.positions.get_mut(lock_index) {
+                        position.early_answers.get_or_insert_default().add(part, outcome);
                     }
                 }
                 Purpose::MakeDirectories => self.record_directory_answer(outcome),
                 Purpose::Search => self.record_search_answer(lock_index, outcome),
                 Purpose::Verify => self.record_verify_answer(lock_index, outcome),
-                _ => flight.answers.add(part, outcome),
+                _ => trip.answers.add(part, outcome),
             }
         }
         if ends {
-            let flight = self.flights.remove(index);
-            if !flight.is_void {
-                self.end_flight(lock_index, flight, step);
+            let trip = self.trips.remove(index);
+            if !trip.is_void {
+                self.end_round_trip(lock_index, trip, step);
             }
         }
     }
 
-    /// Handles the answers of a flight, and then the events of the watches that it has set.
-    fn end_flight(&mut self, lock_index: usize, flight: Flight, step: &mut Step) {
-        let Flight { purpose, parts, answers, early, .. } = flight;
+    /// Handles the answers of a round trip, and then the events of the watches that it has set.
+    fn end_round_trip(&mut self, lock_index: usize, trip: RoundTrip, step: &mut Step) {
+        let RoundTrip { purpose, parts, answers, early, .. } = trip;
         let parts = || parts.iter().flatten();
         let own = parts().find_map(|part| if let RequestKind::Own(watch) = part { *watch } else { None });
         let watch = parts().find_map(|part| match part {
@@ -413,37 +414,37 @@ impl Machine {
         }
     }
 
-    /// Keeps the event of a watch for later, if the flight that has set the watch is still open.
+    /// Keeps the event of a watch for later, if the round trip that has set the watch is still open.
     /// Returns whether the event was kept.
     pub(super) fn keep_early_event(&mut self, watch: WatchId, deleted: bool) -> bool {
-        let sets = |flight: &&mut Flight| {
-            let mut parts = flight.parts.iter().flatten();
-            !flight.is_void && parts.any(|part| part.watch() == Some(watch) && flight.answers.has_set(*part))
+        let sets = |trip: &&mut RoundTrip| {
+            let mut parts = trip.parts.iter().flatten();
+            !trip.is_void && parts.any(|part| part.watch() == Some(watch) && trip.answers.has_set(*part))
         };
-        let flight = self.flights.iter_mut().find(sets);
-        flight.map(|flight| flight.early.push((watch, deleted))).is_some()
+        let trip = self.trips.iter_mut().find(sets);
+        trip.map(|trip| trip.early.push((watch, deleted))).is_some()
     }
 
-    /// Ignores the answers of all flights except those of clean-ups. Removes the watches that the
-    /// ignored flights set.
+    /// Ignores the answers of all round trips except those of clean-ups. Removes the watches that the
+    /// ignored round trips set.
     pub(super) fn void_all(&mut self, step: &mut Step) {
-        self.void_flights(step, |_| true);
+        self.void_round_trips(step, |_| true);
     }
 
-    /// Ignores the answers of the flights to one directory, except those of clean-ups. Removes the
-    /// watches that the ignored flights set.
-    pub(super) fn void_seat(&mut self, lock_index: usize, step: &mut Step) {
-        self.void_flights(step, |flight| flight.lock_index == Some(lock_index));
+    /// Ignores the answers of the round trips to one directory, except those of clean-ups. Removes the
+    /// watches that the ignored round trips set.
+    pub(super) fn void_position(&mut self, lock_index: usize, step: &mut Step) {
+        self.void_round_trips(step, |trip| trip.lock_index == Some(lock_index));
     }
 
-    fn void_flights(&mut self, step: &mut Step, is_meant: impl Fn(&Flight) -> bool) {
-        for flight in &mut self.flights {
-            if flight.is_void || flight.purpose.is_of_cleanup() || !is_meant(flight) {
+    fn void_round_trips(&mut self, step: &mut Step, is_meant: impl Fn(&RoundTrip) -> bool) {
+        for trip in &mut self.trips {
+            if trip.is_void || trip.purpose.is_of_cleanup() || !is_meant(trip) {
                 continue;
             }
-            flight.is_void = true;
-            let fired = |watch| flight.early.iter().any(|(early, _)| *early == watch);
-            for part in flight.parts.iter().flatten().filter(|part| flight.answers.has_set(**part)) {
+            trip.is_void = true;
+            let fired = |watch| trip.early.iter().any(|(early, _)| *early == watch);
+            for part in trip.parts.iter().flatten().filter(|part| trip.answers.has_set(**part)) {
                 step.actions.extend(part.watch().filter(|watch| !fired(*watch)).map(Action::Unwatch));
             }
         }
@@ -452,14 +453,14 @@ impl Machine {
     /// Ignores the answers that only a holder needs. A watch on our own znode that is still being set
     /// stays, because our delete makes it fire, which ends it without a request.
     pub(super) fn void_own_reads(&mut self, lock_index: usize) {
-        for flight in &mut self.flights {
+        for trip in &mut self.trips {
             let is_of_holder = matches!(
-                flight.purpose,
+                trip.purpose,
                 Purpose::WatchOwn | Purpose::OwnPause | Purpose::RecordPause | Purpose::ReadRecord
             );
-            if is_of_holder && flight.lock_index == Some(lock_index) {
-                flight.is_void = true;
-                flight.parts.iter_mut().flatten().for_each(|part| {
+            if is_of_holder && trip.lock_index == Some(lock_index) {
+                trip.is_void = true;
+                trip.parts.iter_mut().flatten().for_each(|part| {
                     if let RequestKind::Own(watch) = part {
                         *watch = None;
                     }
@@ -469,39 +470,34 @@ impl Machine {
     }
 
     /// Returns our new znode in the directory, if the create is answered and other answers of its
-    /// flight are still missing.
+    /// round trip are still missing.
     pub(super) fn created_node(&self, lock_index: usize) -> Option<Node> {
-        let is_create = |flight: &&Flight| flight.purpose == Purpose::Create;
-        match &self.flights.iter().find(is_create)?.answers.main {
+        let is_create = |trip: &&RoundTrip| trip.purpose == Purpose::Create;
+        match &self.trips.iter().find(is_create)?.answers.main {
             Some(Ok(Reply::Joined(node))) if lock_index == 0 => Some(*node),
             Some(Ok(Reply::AllJoined(nodes))) => nodes.get(lock_index).copied(),
             _ => None,
         }
     }
 
-    /// Returns whether a flight with this purpose is open in the directory.
+    /// Returns whether a round trip with this purpose is open in the directory.
     pub(super) fn is_open(&self, lock_index: usize, purpose: Purpose) -> bool {
-        let is_it = |flight: &Flight| {
-            !flight.is_void
-                && flight.purpose == purpose
-                && flight.lock_index.is_none_or(|of| of == lock_index)
+        let is_it = |trip: &RoundTrip| {
+            !trip.is_void && trip.purpose == purpose && trip.lock_index.is_none_or(|of| of == lock_index)
         };
-        self.flights.iter().any(is_it)
+        self.trips.iter().any(is_it)
     }
 
     /// Returns an unused id for a new watch in this directory.
     pub(super) fn new_watch(&self, lock_index: usize) -> WatchId {
-        let seat = &self.seats[lock_index];
+        let position = &self.positions[lock_index];
         let is_set = |watch: &WatchId| {
-            let waiting = matches!(seat.state, SeatState::Waiting { watch: known, .. } if known == *watch);
-            waiting || seat.own_watch == Some(*watch) || seat.ahead.own_watch() == Some(*watch)
+            let waiting =
+                matches!(position.state, PositionState::Waiting { watch: known, .. } if known == *watch);
+            waiting || position.own_watch == Some(*watch) || position.ahead.own_watch() == Some(*watch)
         };
         let is_sent = |watch: &WatchId| {
-            self.flights
-                .iter()
-                .flat_map(|flight| flight.parts)
-                .flatten()
-                .any(|part| part.watch() == Some(*watch))
+            self.trips.iter().flat_map(|trip| trip.parts).flatten().any(|part| part.watch() == Some(*watch))
         };
         let upper = (lock_index as u16) << 8;
         let free = (0..=0xff).map(|low| WatchId(upper | low)).find(|watch| !is_set(watch) && !is_sent(watch));
