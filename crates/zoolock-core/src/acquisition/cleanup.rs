@@ -5,14 +5,14 @@ use super::*;
 /// A znode of ours that must be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Cleanup {
-    lock_index: usize,
+    index: usize,
     node: Node,
     /// The marker to leave, and the version of the record that it replaces; `None` for any version.
     marker: Option<(Marker, Option<i32>)>,
     /// Set if the holder waits for the outcome.
     reports: bool,
-    /// Set to write to the znode before the delete, because a successor that looks ahead would take
-    /// the deletion alone for a grant. After the write it reads the record.
+    /// Set to write to the znode before the delete, because a successor that looks ahead would take the deletion alone
+    /// for a grant. After the write it reads the record.
     writes_first: bool,
     /// Set if an earlier delete may have succeeded.
     is_repeated: bool,
@@ -22,10 +22,29 @@ pub(super) struct Cleanup {
     tries: u8,
 }
 
-impl Machine {
-    fn new_cleanup(&self, lock_index: usize, node: Node, marker: Option<(Marker, Option<i32>)>) -> Cleanup {
+/// The reason for a round trip of a clean-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum CleanupPurpose {
+    Delete,
+    /// Read the znode, because another contender may have a znode of that name now.
+    Check,
+    /// Wait before the next check.
+    Pause,
+}
+
+/// The progress of a clean-up after an answer.
+enum Progress {
+    /// The next request is on its way.
+    Continues,
+    /// The server refuses the delete. The clean-up repeats it until the session ends.
+    Refused(RequestFailure),
+    Ended(ReleaseOutcome),
+}
+
+impl Cleanup {
+    fn new(index: usize, node: Node, marker: Option<(Marker, Option<i32>)>) -> Cleanup {
         Cleanup {
-            lock_index,
+            index,
             node,
             marker,
             reports: false,
@@ -36,29 +55,128 @@ impl Machine {
         }
     }
 
-    /// Deletes a znode, and leaves a marker if there is one. `checks`: set to read the znode first,
-    /// because our last read is old, and another contender may have a znode of that name now.
+    fn send(
+        &self,
+        purpose: CleanupPurpose,
+        requests: impl IntoIterator<Item = (RequestKind, Request)>,
+        trips: &mut RoundTrips,
+        step: &mut Step,
+    ) {
+        trips.send(self.index, Purpose::Cleanup(self.node.czxid, purpose), requests, step);
+    }
+
+    fn send_delete(&self, trips: &mut RoundTrips, step: &mut Step) -> Progress {
+        let node = self.node;
+        let request = match self.marker {
+            Some((marker, version)) => Request::Release { node, marker, version },
+            None if self.writes_first => Request::Withdraw(node),
+            None => Request::Delete(node),
+        };
+        self.send(CleanupPurpose::Delete, [(RequestKind::Main, request)], trips, step);
+        Progress::Continues
+    }
+
+    fn handle_delete_answer(
+        &mut self,
+        answers: &Answers,
+        config: &Config,
+        trips: &mut RoundTrips,
+        step: &mut Step,
+    ) -> Progress {
+        match answers.main() {
+            Ok(_) => Progress::Ended(ReleaseOutcome::Clean),
+            Err(RequestFailure::NoNode) => Progress::Ended(self.outcome_without_znode()),
+            Err(RequestFailure::Unknown) if !config.rules.checks_before_repeat() => {
+                self.is_repeated = true;
+                self.send_delete(trips, step)
+            }
+            Err(RequestFailure::Unknown) if !self.is_repeated => {
+                self.is_repeated = true;
+                self.check(trips, step)
+            }
+            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.pause(trips, step),
+            Err(failure) if self.marker.is_some() => {
+                if !config.rules.releases_without_record() {
+                    return Progress::Ended(ReleaseOutcome::Refused(failure));
+                }
+                // Deletes without a marker, because we have no permission to write the record, or another client has
+                // written it since our last read. Our successors then list the queue. Checks first, because the refusal
+                // does not prove that the znode of that name is still ours.
+                (self.marker, self.undo) = (None, None);
+                self.check(trips, step)
+            }
+            // We have no permission to write to the znode, but may have permission to delete it.
+            Err(_) if std::mem::take(&mut self.writes_first) => self.check(trips, step),
+            Err(failure) => Progress::Refused(failure),
+        }
+    }
+
+    /// Waits before the next check, longer after each failure of this clean-up. A successful check does not shorten the
+    /// wait, because a clean-up whose deletes fail repeats both.
+    fn pause(&mut self, trips: &mut RoundTrips, step: &mut Step) -> Progress {
+        let sleep = Request::Sleep(backoff(&mut self.tries));
+        self.send(CleanupPurpose::Pause, [(RequestKind::Timer, sleep)], trips, step);
+        Progress::Continues
+    }
+
+    /// Checks that the znode of that name is still ours, before a delete.
+    fn check(&self, trips: &mut RoundTrips, step: &mut Step) -> Progress {
+        let barrier = self.undo.map(|undo| (RequestKind::Main, undo.barrier(self.node)));
+        let record = self.undo.map(|_| (RequestKind::Directory, Request::ReadDirectory));
+        let requests = barrier.into_iter().chain([(RequestKind::Sync, Request::Sync)]);
+        let requests = requests.chain(record).chain([(RequestKind::Own(None), Request::Exists(self.node))]);
+        self.send(CleanupPurpose::Check, requests, trips, step);
+        Progress::Continues
+    }
+
+    fn handle_check(
+        &mut self,
+        answers: &Answers,
+        config: &Config,
+        trips: &mut RoundTrips,
+        step: &mut Step,
+    ) -> Progress {
+        // Any answer of the leader to the barrier is enough. A read without a successful sync may be old, so it does
+        // not allow a delete.
+        let has_passed = self.undo.is_none() || answers.main().err().is_none_or(RequestFailure::is_answer);
+        let is_synced = matches!(answers.sync, Some(Ok(())));
+        let own = config.is_znode_ours(self.node, answers.own.as_ref());
+        let marker = match self.undo {
+            Some(undo) => undo.restored(self.node, answers.directory),
+            None => Ok(self.marker),
+        };
+        let (true, true, Some(is_ours), Ok(marker)) = (has_passed, is_synced, own, marker) else {
+            return self.pause(trips, step);
+        };
+        self.marker = marker;
+        if is_ours { self.send_delete(trips, step) } else { Progress::Ended(self.outcome_without_znode()) }
+    }
+
+    /// Returns the outcome if the znode is missing. If none of our deletes can have deleted it, another client has
+    /// deleted it.
+    fn outcome_without_znode(&self) -> ReleaseOutcome {
+        if self.is_repeated { ReleaseOutcome::Clean } else { ReleaseOutcome::Lost(Loss::Broken) }
+    }
+}
+
+impl Machine {
+    /// Deletes a znode, and leaves a marker if there is one. `checks`: set to read the znode first, because our last
+    /// read is old, and another contender may have a znode of that name now.
     pub(super) fn clean_up(
         &mut self,
-        lock_index: usize,
+        index: usize,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
         checks: bool,
         step: &mut Step,
     ) {
-        let cleanup = self.new_cleanup(lock_index, node, marker);
-        self.start_cleanup(cleanup, checks, step);
-    }
-
-    /// Deletes a znode if it is still ours.
-    pub(super) fn clean_up_if_ours(&mut self, lock_index: usize, node: Node, step: &mut Step) {
-        self.clean_up(lock_index, node, None, true, step);
+        self.start_cleanup(Cleanup::new(index, node, marker), checks, step);
     }
 
     /// Deletes a holder's znode, and reports the outcome.
     pub(super) fn clean_up_hold(
         &mut self,
-        lock_index: usize,
+        index: usize,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
         mode: ReleaseMode,
@@ -68,187 +186,78 @@ impl Machine {
             reports: true,
             writes_first: self.config.rules.writes_before_delete(node),
             is_repeated: mode == ReleaseMode::Repeated,
-            ..self.new_cleanup(lock_index, node, marker)
+            ..Cleanup::new(index, node, marker)
         };
         self.start_cleanup(cleanup, mode != ReleaseMode::Usual, step);
     }
 
     /// Deletes the znode of a holder whose loss has been reported, if it is still ours.
-    pub(super) fn clean_up_lost(&mut self, lock_index: usize, node: Node, step: &mut Step) {
+    pub(super) fn clean_up_lost(&mut self, index: usize, node: Node, step: &mut Step) {
         let writes_first = self.config.rules.writes_before_delete(node);
-        let cleanup = Cleanup { writes_first, ..self.new_cleanup(lock_index, node, None) };
+        let cleanup = Cleanup { writes_first, ..Cleanup::new(index, node, None) };
         self.start_cleanup(cleanup, true, step);
     }
 
-    /// Deletes our znode after an acquisition that was not granted, but may have written its `held`
-    /// marker. Also restores the record, unless another contender has written to it since. That can
-    /// happen to an upgrade: once the reader's znode is deleted, a contender between the reader's
-    /// znode and the writer's may be granted the lock.
-    pub(super) fn clean_up_and_restore_record(
-        &mut self,
-        lock_index: usize,
-        node: Node,
-        undo: Undo,
-        step: &mut Step,
-    ) {
-        let mut cleanup = self.new_cleanup(lock_index, node, None);
-        match self.config.rules.undoes_what_is_there() {
-            true => cleanup.undo = Some(undo),
-            false => cleanup.marker = Some((undo.marker, None)),
+    /// Deletes our znode after an acquisition that was not granted. If it may have written its `held` marker, also
+    /// restores the record, unless another contender has written to it since. That can happen to an upgrade: once the
+    /// reader's znode is deleted, a contender between the reader's znode and the writer's may be granted the lock.
+    pub(super) fn clean_up_leftover(&mut self, index: usize, leftover: Leftover, step: &mut Step) {
+        let Leftover { node, undo, checks } = leftover;
+        let mut cleanup = Cleanup::new(index, node, None);
+        match undo {
+            Some(undo) if !self.config.rules.undoes_what_is_there() => {
+                cleanup.marker = Some((undo.marker, None));
+            }
+            undo => cleanup.undo = undo,
         }
-        self.start_cleanup(cleanup, true, step);
+        self.start_cleanup(cleanup, checks || undo.is_some(), step);
     }
 
     fn start_cleanup(&mut self, cleanup: Cleanup, checks: bool, step: &mut Step) {
-        let (lock_index, czxid) = (cleanup.lock_index, cleanup.node.czxid);
-        self.cleanups.push(cleanup);
-        // Checks first without a connection, because the request then arrives late, and another
-        // contender may have a znode of that name by then.
+        // Checks first without a connection, because the request then arrives late, and another contender may have a
+        // znode of that name by then.
         if checks || (self.offline && self.config.rules.checks_before_repeat()) {
-            self.check_cleanup(lock_index, czxid, step);
+            cleanup.check(&mut self.trips, step);
         } else {
-            self.send_delete(lock_index, czxid, step);
+            cleanup.send_delete(&mut self.trips, step);
         }
+        self.cleanups.push(cleanup);
     }
 
-    pub(super) fn is_cleaning_up(&self, lock_index: usize, node: Node) -> bool {
-        self.cleanups.iter().any(|cleanup| cleanup.lock_index == lock_index && cleanup.node == node)
+    pub(super) fn is_cleaning_up(&self, index: usize, node: Node) -> bool {
+        self.cleanups.iter().any(|cleanup| cleanup.index == index && cleanup.node == node)
     }
 
-    /// Returns the index of the clean-up of a znode. All znodes of a multi-lock have the same
-    /// czxid, so `lock_index` is needed, too.
-    fn cleanup_at(&self, lock_index: usize, czxid: Zxid) -> Option<usize> {
-        self.cleanups
-            .iter()
-            .position(|cleanup| (cleanup.lock_index, cleanup.node.czxid) == (lock_index, czxid))
-    }
-
-    fn send_delete(&mut self, lock_index: usize, czxid: Zxid, step: &mut Step) {
-        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
-        let Cleanup { node, marker, writes_first, .. } = self.cleanups[at];
-        let request = match marker {
-            Some((marker, version)) => Request::Release { node, marker, version },
-            None if writes_first => Request::Withdraw(node),
-            None => Request::Delete(node),
-        };
-        self.send_one(lock_index, Purpose::Delete(czxid), RequestKind::Main, request, step);
-    }
-
-    pub(super) fn handle_delete_answer(
+    /// Handles the answers of a clean-up. All znodes of a multi-lock have the same czxid, so `index` is needed, too.
+    pub(super) fn handle_cleanup_answers(
         &mut self,
-        lock_index: usize,
+        index: usize,
         czxid: Zxid,
-        outcome: Result<Reply, RequestFailure>,
+        purpose: CleanupPurpose,
+        answers: &Answers,
         step: &mut Step,
     ) {
-        let rules = self.config.rules;
-        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
-        let cleanup = &mut self.cleanups[at];
-        match outcome {
-            Ok(_) => self.end_cleanup(at, ReleaseOutcome::Clean, step),
-            Err(RequestFailure::NoNode) => self.handle_missing_znode(at, step),
-            Err(RequestFailure::Unknown) if !rules.checks_before_repeat() => {
-                cleanup.is_repeated = true;
-                self.send_delete(lock_index, czxid, step)
-            }
-            Err(RequestFailure::Unknown) if !cleanup.is_repeated => {
-                cleanup.is_repeated = true;
-                self.check_cleanup(lock_index, czxid, step);
-            }
-            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.pause_cleanup(at, step),
-            Err(failure) if cleanup.marker.is_some() => {
-                if !rules.releases_without_record() {
-                    return self.end_cleanup(at, ReleaseOutcome::Refused(failure), step);
-                }
-                // Deletes without a marker, because we have no permission to write the record, or
-                // another client has written it since our last read. Our successors then list the
-                // queue. Checks first, because the refusal does not prove that the znode of that name
-                // is still ours.
-                (cleanup.marker, cleanup.undo) = (None, None);
-                self.check_cleanup(lock_index, czxid, step);
-            }
-            // We have no permission to write to the znode, but may have permission to delete it.
-            Err(_) if std::mem::take(&mut cleanup.writes_first) => {
-                self.check_cleanup(lock_index, czxid, step)
-            }
-            Err(failure) => {
+        let is_it = |cleanup: &Cleanup| (cleanup.index, cleanup.node.czxid) == (index, czxid);
+        let Some(at) = self.cleanups.iter().position(is_it) else { return };
+        let (cleanup, config, trips) = (&mut self.cleanups[at], &self.config, &mut self.trips);
+        let progress = match purpose {
+            CleanupPurpose::Delete => cleanup.handle_delete_answer(answers, config, trips, step),
+            CleanupPurpose::Check => cleanup.handle_check(answers, config, trips, step),
+            CleanupPurpose::Pause => cleanup.check(trips, step),
+        };
+        match progress {
+            Progress::Continues => {}
+            Progress::Refused(failure) => {
                 if std::mem::take(&mut cleanup.reports) {
                     self.report_release(ReleaseOutcome::Refused(failure), step);
                 }
-                self.pause_cleanup(at, step);
+                self.cleanups[at].pause(&mut self.trips, step);
             }
-        }
-    }
-
-    /// Waits before the next check of a clean-up, longer after each failure of this clean-up. A successful check does not
-    /// shorten the wait, because a clean-up whose deletes fail repeats both.
-    fn pause_cleanup(&mut self, at: usize, step: &mut Step) {
-        let Cleanup { lock_index, node, tries, .. } = &mut self.cleanups[at];
-        let (lock_index, czxid, wait) = (*lock_index, node.czxid, backoff(tries));
-        self.sleep(lock_index, Purpose::CleanupPause(czxid), wait, step);
-    }
-
-    /// Checks that the znode of that name is still ours, before a delete.
-    pub(super) fn check_cleanup(&mut self, lock_index: usize, czxid: Zxid, step: &mut Step) {
-        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
-        let Cleanup { node, undo, .. } = self.cleanups[at];
-        // Writes our `held` marker a second time as a barrier, because the first write cannot arrive
-        // after the second.
-        let barrier = undo.map(|Undo { marker, version }| {
-            let (node, marker) = (Some(node), node.held_record_in(marker.directory));
-            (RequestKind::Main, Request::Hold { node, marker, version })
-        });
-        let record = undo.map(|_| (RequestKind::Directory, Request::ReadDirectory));
-        let requests = barrier.into_iter().chain([(RequestKind::Sync, Request::Sync)]);
-        let requests = requests.chain(record).chain([(RequestKind::Own(None), Request::Exists(node))]);
-        self.send_round_trip(lock_index, Purpose::Check(czxid), requests, step);
-    }
-
-    pub(super) fn handle_cleanup_check(
-        &mut self,
-        lock_index: usize,
-        czxid: Zxid,
-        answers: Answers,
-        step: &mut Step,
-    ) {
-        let Some(at) = self.cleanup_at(lock_index, czxid) else { return };
-        let Cleanup { node, undo, .. } = self.cleanups[at];
-        // Any answer of the leader to the barrier is enough. A read without a successful sync may
-        // be old, so it does not allow a delete.
-        let has_passed =
-            !matches!(answers.main, Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)));
-        let is_synced = matches!(answers.sync, Some(Ok(())));
-        let own = self.is_znode_ours(node, answers.own.as_ref());
-        let restored = match (undo, answers.directory) {
-            (Some(undo), Some(Ok(Directory { record, version, .. }))) => {
-                let is_ours = record == Record::Marker(node.held_record_in(undo.marker.directory));
-                Some(is_ours.then_some((undo.marker, Some(version))))
+            Progress::Ended(outcome) => {
+                if self.cleanups.remove(at).reports {
+                    self.report_release(outcome, step);
+                }
             }
-            // A contender without permission to read the record must still delete its znode.
-            (Some(_), Some(Err(RequestFailure::NoNode | RequestFailure::Refused(_)))) => Some(None),
-            (Some(_), _) => None,
-            (None, _) => Some(self.cleanups[at].marker),
-        };
-        let (true, true, Some(own), Some(marker)) = (has_passed, is_synced, own, restored) else {
-            return self.pause_cleanup(at, step);
-        };
-        self.cleanups[at].marker = marker;
-        if own { self.send_delete(lock_index, czxid, step) } else { self.handle_missing_znode(at, step) }
-    }
-
-    /// Handles a missing znode. If none of our deletes can have deleted it, another client has
-    /// deleted it.
-    fn handle_missing_znode(&mut self, at: usize, step: &mut Step) {
-        let outcome = match self.cleanups[at].is_repeated {
-            true => ReleaseOutcome::Clean,
-            false => ReleaseOutcome::Lost(Loss::Broken),
-        };
-        self.end_cleanup(at, outcome, step);
-    }
-
-    fn end_cleanup(&mut self, at: usize, outcome: ReleaseOutcome, step: &mut Step) {
-        if self.cleanups.remove(at).reports {
-            self.report_release(outcome, step);
         }
     }
 }

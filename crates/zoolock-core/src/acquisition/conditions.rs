@@ -6,14 +6,12 @@ use crate::rules::Rule;
 impl Rules {
     // ---- create, search, retire ----
 
-    /// Returns whether a create whose reply was lost may have succeeded
-    /// ([`Rule::SearchAfterLostReply`]).
+    /// Returns whether a create whose reply was lost may have succeeded ([`Rule::SearchAfterLostReply`]).
     pub(super) fn may_exist_after_lost_reply(self) -> bool {
         !self.off(Rule::SearchAfterLostReply)
     }
 
-    /// Returns whether another create is sent as a barrier before the search
-    /// ([`Rule::CreateBeforeSearch`]).
+    /// Returns whether another create is sent as a barrier before the search ([`Rule::CreateBeforeSearch`]).
     pub(super) fn creates_before_search(self) -> bool {
         !self.off(Rule::CreateBeforeSearch)
     }
@@ -23,8 +21,7 @@ impl Rules {
         !self.off(Rule::BarrierPassesLeader)
     }
 
-    /// Returns whether directories near the end of their numbers are retired
-    /// ([`Rule::RetireNearTheEnd`]).
+    /// Returns whether directories near the end of their numbers are retired ([`Rule::RetireNearTheEnd`]).
     pub(super) fn retires(self) -> bool {
         !self.off(Rule::RetireNearTheEnd)
     }
@@ -42,14 +39,12 @@ impl Rules {
         listed == read || self.off(Rule::SizeOfThatMoment)
     }
 
-    /// Returns whether a read of our own znode follows a read of the directory
-    /// ([`Rule::OwnNodeAfterDirectory`]).
+    /// Returns whether a read of our own znode follows a read of the directory ([`Rule::OwnNodeAfterDirectory`]).
     pub(super) fn reads_own_node(self) -> bool {
         !self.off(Rule::OwnNodeAfterDirectory)
     }
 
-    /// Returns whether the children are listed before the record is read
-    /// ([`Rule::CrashedAfterDeletion`]).
+    /// Returns whether the children are listed before the record is read ([`Rule::CrashedAfterDeletion`]).
     pub(super) fn lists_before_record(self) -> bool {
         !self.off(Rule::CrashedAfterDeletion)
     }
@@ -59,8 +54,7 @@ impl Rules {
         (czxid == me.czxid && owner == session) || self.off(Rule::IdentityByCzxid)
     }
 
-    /// Returns the marker in a record, if it counts in this directory
-    /// ([`Rule::MarkerOfThisDirectory`]).
+    /// Returns the marker in a record, if it counts in this directory ([`Rule::MarkerOfThisDirectory`]).
     pub(super) fn marker_in(self, directory: &Directory) -> Option<Marker> {
         match directory.record {
             Record::Marker(marker) if self.off(Rule::MarkerOfThisDirectory) => Some(marker),
@@ -70,34 +64,30 @@ impl Rules {
 
     // ---- waiting ----
 
-    /// Returns whether a waiter behind a younger predecessor reads its own znode
-    /// ([`Rule::WaitForOlder`]).
+    /// Returns whether a waiter behind a younger predecessor reads its own znode ([`Rule::WaitForOlder`]).
     pub(super) fn waits_for_older(self) -> bool {
         !self.off(Rule::WaitForOlder)
     }
 
-    /// Returns whether the queue is read again if the predecessor was missing
-    /// ([`Rule::LookWhenGone`]).
+    /// Returns whether the queue is read again if the predecessor was missing ([`Rule::LookWhenGone`]).
     pub(super) fn reads_when_missing(self) -> bool {
         !self.off(Rule::LookWhenGone)
     }
 
-    /// Returns true only if [`Rule::LookAfterWait`] is off. Then the deletion of the predecessor
-    /// grants the lock without another read.
+    /// Returns true only if [`Rule::LookAfterWait`] is off. Then the deletion of the predecessor grants the lock
+    /// without another read.
     pub(super) fn end_of_wait_grants(self) -> bool {
         self.off(Rule::LookAfterWait)
     }
 
-    /// Returns true only if [`Rule::LookAfterReconnect`] is off. Then a watch still counts after a
-    /// reconnect.
+    /// Returns true only if [`Rule::LookAfterReconnect`] is off. Then a watch still counts after a reconnect.
     pub(super) fn watch_survives_reconnect(self) -> bool {
         self.off(Rule::LookAfterReconnect)
     }
 
     // ---- look-ahead ----
 
-    /// Returns whether a waiter that looks ahead watches its own znode
-    /// ([`Rule::AheadWithOwnNode`]).
+    /// Returns whether a waiter that looks ahead watches its own znode ([`Rule::AheadWithOwnNode`]).
     pub(super) fn watches_own_node_ahead(self) -> bool {
         !self.off(Rule::AheadWithOwnNode)
     }
@@ -107,8 +97,7 @@ impl Rules {
         is_proven || self.off(Rule::AheadByProof)
     }
 
-    /// Returns whether the predecessor counts as a holder that writes no `held` marker
-    /// ([`Rule::AheadUntracked`]).
+    /// Returns whether the predecessor counts as a holder that writes no `held` marker ([`Rule::AheadUntracked`]).
     pub(super) fn is_untracked(self, untracked: bool) -> bool {
         untracked || self.off(Rule::AheadUntracked)
     }
@@ -131,40 +120,36 @@ impl Rules {
         is_lease_valid || self.off(Rule::GrantOnLease)
     }
 
-    /// Returns whether the znodes of a multi-lock are read again before the grant
-    /// ([`Rule::VerifyAll`]).
+    /// Returns whether the znodes of a multi-lock are read again before the grant ([`Rule::VerifyAll`]).
     pub(super) fn verifies_all(self) -> bool {
         !self.off(Rule::VerifyAll)
     }
 
-    /// Returns true only if [`Rule::BeginTogether`] is off. Then each `held` marker of a multi-lock
-    /// is written in a transaction of its own.
+    /// Returns true only if [`Rule::BeginTogether`] is off. Then each `held` marker of a multi-lock is written in a
+    /// transaction of its own.
     pub(super) fn begins_alone(self) -> bool {
         self.off(Rule::BeginTogether)
     }
 
-    /// Returns whether the `held` marker is written with a check of our own znode
-    /// ([`Rule::HeldWithOwnNode`]).
+    /// Returns whether the `held` marker is written with a check of our own znode ([`Rule::HeldWithOwnNode`]).
     pub(super) fn checks_own_node_at_beginning(self) -> bool {
         !self.off(Rule::HeldWithOwnNode)
     }
 
-    /// Returns whether a waiter writes to its znode that its permits were granted
-    /// ([`Rule::GrantIsTold`]).
+    /// Returns whether a waiter writes to its znode that its permits were granted ([`Rule::GrantIsTold`]).
     pub(super) fn tells_grants(self) -> bool {
         !self.off(Rule::GrantIsTold)
     }
 
     // ---- release ----
 
-    /// Returns true only if [`Rule::ReadersLeaveNoMarker`] is off and `me` is a reader. Then the
-    /// reader leaves a marker.
+    /// Returns true only if [`Rule::ReadersLeaveNoMarker`] is off and `me` is a reader. Then the reader leaves a
+    /// marker.
     pub(super) fn reader_marks(self, me: Node) -> bool {
         me.prefix.reads() && self.off(Rule::ReadersLeaveNoMarker)
     }
 
-    /// Returns whether a holder that leaves no marker writes to this znode before the delete
-    /// ([`Rule::LeaveAloud`]).
+    /// Returns whether a holder that leaves no marker writes to this znode before the delete ([`Rule::LeaveAloud`]).
     pub(super) fn writes_before_delete(self, me: Node) -> bool {
         me.prefix.is_computable() && !self.off(Rule::LeaveAloud)
     }
@@ -175,14 +160,12 @@ impl Rules {
         !self.off(Rule::ReleaseWithoutRecord)
     }
 
-    /// Returns true only if [`Rule::ReleaseTheRest`] is off. Then all znodes stay if the joint
-    /// release is refused.
+    /// Returns true only if [`Rule::ReleaseTheRest`] is off. Then all znodes stay if the joint release is refused.
     pub(super) fn leaves_the_rest(self) -> bool {
         self.off(Rule::ReleaseTheRest)
     }
 
-    /// Returns whether a writer becomes a reader only in its own directory
-    /// ([`Rule::DowngradeInPlace`]).
+    /// Returns whether a writer becomes a reader only in its own directory ([`Rule::DowngradeInPlace`]).
     pub(super) fn downgrades_in_place(self) -> bool {
         !self.off(Rule::DowngradeInPlace)
     }
@@ -194,14 +177,12 @@ impl Rules {
         !self.off(Rule::NoBlindDelete)
     }
 
-    /// Returns whether a znode that was not read since a wait is checked before the delete
-    /// ([`Rule::ReadAfterWait`]).
+    /// Returns whether a znode that was not read since a wait is checked before the delete ([`Rule::ReadAfterWait`]).
     pub(super) fn reads_after_wait(self) -> bool {
         !self.off(Rule::ReadAfterWait)
     }
 
-    /// Returns whether the record is restored only if it is still our `held` marker
-    /// ([`Rule::UndoWhatIsThere`]).
+    /// Returns whether the record is restored only if it is still our `held` marker ([`Rule::UndoWhatIsThere`]).
     pub(super) fn undoes_what_is_there(self) -> bool {
         !self.off(Rule::UndoWhatIsThere)
     }

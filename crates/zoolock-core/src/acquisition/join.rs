@@ -9,24 +9,23 @@ impl Machine {
         }
     }
 
-    /// Sends the create and the first reads together. The server answers a session's requests in
-    /// order, so the reads see the create. Sends no reads if an earlier create may have succeeded,
-    /// because a search follows.
+    /// Sends the create and the first reads together. The server answers a session's requests in order, so the reads
+    /// see the create. Sends no reads if an earlier create may have succeeded, because a search follows.
     pub(super) fn join(&mut self, step: &mut Step) {
         self.phase = Phase::Joining;
         self.positions.iter_mut().for_each(|position| position.node = None);
-        let create = if self.positions.len() == 1 { Request::Join } else { Request::JoinAll };
-        self.open_to_all(Purpose::Create);
-        self.add_request(0, RequestKind::Main, create, step);
+        let create = if self.is_of_several() { Request::JoinAll } else { Request::Join };
+        self.trips.begin(Purpose::Create);
+        self.trips.add(0, RequestKind::Main, create, step);
         if !self.create_in_doubt {
             self.add_first_reads(step);
         }
     }
 
-    pub(super) fn handle_create_answer(&mut self, mut answers: Answers, step: &mut Step) {
-        match answers.main.take().unwrap_or(Err(RequestFailure::Unknown)) {
-            Ok(Reply::Joined(node)) => self.handle_created(&[node], answers, step),
-            Ok(Reply::AllJoined(nodes)) => self.handle_created(&nodes, answers, step),
+    pub(super) fn handle_create_answer(&mut self, answers: &Answers, step: &mut Step) {
+        match answers.main() {
+            Ok(Reply::Joined(node)) => self.handle_created(&[*node], answers, step),
+            Ok(Reply::AllJoined(nodes)) => self.handle_created(nodes, answers, step),
             Ok(_) | Err(RequestFailure::Unknown) => {
                 self.create_in_doubt = self.config.rules.may_exist_after_lost_reply();
                 let after = if self.config.rules.creates_before_search() {
@@ -37,24 +36,20 @@ impl Machine {
                 self.pause(after, step);
             }
             // One directory is missing. Earlier creates may have left znodes in the others.
-            Err(RequestFailure::NoNode) if self.create_in_doubt && self.positions.len() > 1 => {
-                self.search(step)
-            }
+            Err(RequestFailure::NoNode) if self.create_in_doubt && self.is_of_several() => self.search(step),
             Err(RequestFailure::NoNode) => {
-                // No earlier create has left a znode, because the leader answered this create after all
-                // earlier ones, and the directory does not exist.
+                // No earlier create has left a znode, because the leader answered this create after all earlier ones,
+                // and the directory does not exist.
                 self.create_in_doubt = false;
                 self.make_directories_or_leave(step);
             }
             Err(RequestFailure::Throttled) => self.pause(AfterPause::Join, step),
             Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
-                // The refusal of a single create is no barrier, because the connected server may refuse
-                // it without the leader (`enableEagerACLCheck`), and an earlier create may arrive
-                // later. The answer to a `multi` is a barrier, because the connected server passes
-                // every `multi` to the leader.
-                let is_no_barrier =
-                    matches!(failure, RequestFailure::Refused(_)) && self.positions.len() == 1;
+                // The refusal of a single create is no barrier, because the connected server may refuse it without the
+                // leader (`enableEagerACLCheck`), and an earlier create may arrive later. The answer to a `multi` is a
+                // barrier, because the connected server passes every `multi` to the leader.
+                let is_no_barrier = matches!(failure, RequestFailure::Refused(_)) && !self.is_of_several();
                 if is_no_barrier && self.config.rules.barrier_passes_leader() {
                     self.pass_barrier(step);
                 } else {
@@ -67,13 +62,13 @@ impl Machine {
 
     /// Retires the directory if its sequence numbers have run out. Fails after any other refusal.
     fn retire_or_fail(&mut self, failure: RequestFailure, step: &mut Step) {
-        let lock_index = match failure {
-            RequestFailure::NodeExists if self.positions.len() == 1 => Some(0),
-            RequestFailure::NodeExistsAt(lock_index) if lock_index < self.positions.len() => Some(lock_index),
+        let full = match failure {
+            RequestFailure::NodeExists if !self.is_of_several() => Some(0),
+            RequestFailure::NodeExistsAt(index) if index < self.positions.len() => Some(index),
             _ => None,
         };
-        match lock_index {
-            Some(lock_index) if self.config.rules.retires() => self.retire(lock_index, None, step),
+        match full {
+            Some(index) if self.config.rules.retires() => self.retire(index, None, step),
             _ => {
                 self.phase = Phase::Leaving;
                 self.fail(Reason::Refused(failure), step);
@@ -81,33 +76,33 @@ impl Machine {
         }
     }
 
-    /// Continues with the znodes that were created. `first`: the answers to the reads of the first
-    /// directory, which were sent together with the create.
-    fn handle_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
+    /// Continues with the znodes that were created. `first`: the answers to the reads of the first directory, which
+    /// were sent together with the create.
+    fn handle_created(&mut self, nodes: &[Node], first: &Answers, step: &mut Step) {
         if nodes.len() != self.positions.len() {
             self.phase = Phase::Leaving;
             return self.fail(Reason::Refused(RequestFailure::Unknown), step);
         }
         if self.create_in_doubt {
-            // Searches only now, because the confirmed create is a barrier: no earlier create of ours
-            // can still arrive, and the search finds the znodes of all creates whose replies were lost.
+            // Searches only now, because the confirmed create is a barrier: no earlier create of ours can still arrive,
+            // and the search finds the znodes of all creates whose replies were lost.
             for (position, node) in self.positions.iter_mut().zip(nodes) {
                 position.found = vec![*node];
             }
             return self.search(step);
         }
-        let ending = nodes.iter().position(|node| self.is_near_the_end(*node));
+        let ending = nodes.iter().position(|node| self.config.is_near_the_end(*node));
         if !self.wanted || ending.is_some() {
-            for (lock_index, node) in nodes.iter().enumerate() {
-                self.clean_up(lock_index, *node, None, false, step);
+            for (index, node) in nodes.iter().enumerate() {
+                self.clean_up(index, *node, None, false, step);
             }
             return match ending.filter(|_| self.wanted) {
-                Some(lock_index) => {
-                    let later = self.positions[lock_index].early_answers.as_deref();
+                Some(index) => {
+                    let later = self.positions[index].early_answers.as_deref();
                     let read =
-                        if lock_index == 0 { first.directory } else { later.and_then(|read| read.directory) };
+                        if index == 0 { first.directory } else { later.and_then(|read| read.directory) };
                     let directory = read.and_then(Result::ok).map(|directory| directory.czxid);
-                    self.retire(lock_index, directory, step);
+                    self.retire(index, directory, step);
                 }
                 None => self.end_all_but_cleanups(step),
             };
@@ -115,13 +110,13 @@ impl Machine {
         self.phase = Phase::Queued;
         self.waited = false;
         for (position, node) in self.positions.iter_mut().zip(nodes) {
-            position.record_node(*node, true);
+            position.record_node(*node);
         }
-        self.handle_first_reads(0, first, step);
-        for lock_index in 1..self.positions.len() {
-            let read = self.positions[lock_index].early_answers.take();
+        self.at(0, step, |position, here| position.handle_first_reads(first, here));
+        for index in 1..self.positions.len() {
+            let read = self.positions[index].early_answers.take().unwrap_or_default();
             if self.phase == Phase::Queued {
-                self.handle_first_reads(lock_index, read.map_or_else(Answers::default, |read| *read), step);
+                self.at(index, step, |position, here| position.handle_first_reads(&read, here));
             }
         }
     }
@@ -181,15 +176,14 @@ impl Machine {
 
     // ---- after a lost reply ----
 
-    /// Sends a transaction that changes nothing. The leader answers it after all our earlier
-    /// requests.
+    /// Sends a transaction that changes nothing. The leader answers it after all our earlier requests.
     fn pass_barrier(&mut self, step: &mut Step) {
         self.phase = Phase::Searching;
-        self.send_one(0, Purpose::Barrier, RequestKind::Main, Request::Barrier, step);
+        self.trips.send(0, Purpose::Barrier, [(RequestKind::Main, Request::Barrier)], step);
     }
 
-    pub(super) fn handle_barrier_answer(&mut self, outcome: &Result<Reply, RequestFailure>, step: &mut Step) {
-        match outcome {
+    pub(super) fn handle_barrier_answer(&mut self, answers: &Answers, step: &mut Step) {
+        match answers.main() {
             Err(RequestFailure::Unknown | RequestFailure::Throttled) => {
                 self.refusal = None;
                 self.pause(AfterPause::Join, step);
@@ -205,13 +199,13 @@ impl Machine {
     }
 
     /// Handles the answer to the search in one directory.
-    pub(super) fn record_search_answer(&mut self, lock_index: usize, outcome: Result<Reply, RequestFailure>) {
-        let known = std::mem::take(&mut self.positions[lock_index].found);
+    pub(super) fn record_search_answer(&mut self, index: usize, outcome: Result<Reply, RequestFailure>) {
+        let known = std::mem::take(&mut self.positions[index].found);
         let mut found = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(RequestFailure::NoNode) => Vec::new(),
-            // Continues with the znodes of the confirmed create alone, because the server refuses the
-            // search. Our other znodes are deleted when the session ends (docs/design/limits.md).
+            // Continues with the znodes of the confirmed create alone, because the server refuses the search. Our other
+            // znodes are deleted when the session ends (docs/design/limits.md).
             Err(RequestFailure::Refused(_)) => known,
             _ => {
                 self.unsure = true;
@@ -219,15 +213,15 @@ impl Machine {
             }
         };
         // Does not keep a znode that a clean-up in a retired directory may already be deleting.
-        found.retain(|node| !self.is_cleaning_up(lock_index, *node));
+        found.retain(|node| !self.is_cleaning_up(index, *node));
         found.sort_by_key(|node| node.czxid);
         found.dedup();
-        self.positions[lock_index].found = found;
+        self.positions[index].found = found;
     }
 
-    /// Keeps the oldest complete set of znodes, and deletes the others. The znodes of one create
-    /// are a set, which is complete if it has a znode in every directory. The set is kept even if
-    /// the create that served as the barrier was refused.
+    /// Keeps the oldest complete set of znodes, and deletes the others. The znodes of one create are a set, which is
+    /// complete if it has a znode in every directory. The set is kept even if the create that served as the barrier was
+    /// refused.
     pub(super) fn handle_search_results(&mut self, step: &mut Step) {
         if self.unsure {
             return self.pause(AfterPause::Search, step);
@@ -241,34 +235,33 @@ impl Machine {
         let candidates = self.positions[0].found.iter().map(|node| node.czxid);
         let keep = candidates.filter(|_| self.wanted).find(is_complete);
         let mut ending = None;
-        for lock_index in 0..self.positions.len() {
-            for node in std::mem::take(&mut self.positions[lock_index].found) {
+        for index in 0..self.positions.len() {
+            for node in std::mem::take(&mut self.positions[index].found) {
                 if Some(node.czxid) == keep {
-                    self.positions[lock_index].record_node(node, true);
-                    ending = ending.or_else(|| self.is_near_the_end(node).then_some(lock_index));
+                    self.positions[index].record_node(node);
+                    ending = ending.or_else(|| self.config.is_near_the_end(node).then_some(index));
                 } else {
-                    self.clean_up(lock_index, node, None, false, step);
+                    self.clean_up(index, node, None, false, step);
                 }
             }
         }
         match (keep, ending, refusal) {
             (Some(_), Some(ending), _) => {
-                for lock_index in 0..self.positions.len() {
-                    if let Some(node) = self.positions[lock_index].node.take() {
-                        self.clean_up(lock_index, node, None, false, step);
+                for index in 0..self.positions.len() {
+                    if let Some(node) = self.positions[index].node.take() {
+                        self.clean_up(index, node, None, false, step);
                     }
                 }
                 self.retire(ending, None, step);
             }
             (Some(_), None, _) => {
                 self.phase = Phase::Queued;
-                (0..self.positions.len()).for_each(|lock_index| self.read_queue(lock_index, step));
+                self.at_each(step, |position, here| position.read_queue(here));
             }
             (None, ..) if !self.wanted => self.end_all_but_cleanups(step),
             (None, _, Some(failure)) => self.retire_or_fail(failure, step),
-            (None, _, None) if self.positions.len() == 1 => self.join(step),
-            // Creates the directories, because the create that served as the barrier may have failed for
-            // lack of one.
+            (None, _, None) if !self.is_of_several() => self.join(step),
+            // Creates the directories, because the create that served as the barrier may have failed for lack of one.
             (None, _, None) => self.make_directories_or_leave(step),
         }
     }

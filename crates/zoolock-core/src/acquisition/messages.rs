@@ -1,5 +1,4 @@
-//! Events and actions: the input and the output of the machine, the state machine of an
-//! acquisition.
+//! Events and actions: the input and the output of the machine, the state machine of an acquisition.
 
 use std::fmt;
 
@@ -24,8 +23,8 @@ pub struct NodeFlags {
     pub granted: bool,
     /// Set if another client asks the contender to release the lock.
     pub revoked: bool,
-    /// Set if the contender belongs to this library and does not track crashes. Then it writes a
-    /// `held` marker only if the record is tracked already.
+    /// Set if the contender belongs to this library and does not track crashes. Then it writes a `held` marker only if
+    /// the record is tracked already.
     pub untracked: bool,
 }
 
@@ -44,32 +43,26 @@ pub struct Directory {
     pub record: Record,
 }
 
-/// A request of the machine. Paths are relative to the lock directory, whose path the machine does
-/// not know.
+/// A request of the machine. Paths are relative to the lock directory, whose path the machine does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Create our ephemeral sequential znode. Answer: [`Reply::Joined`].
     Join,
-    /// Create our ephemeral sequential znode in each directory, in one transaction. Answer:
-    /// [`Reply::AllJoined`].
+    /// Create our ephemeral sequential znode in each directory, in one transaction. Answer: [`Reply::AllJoined`].
     JoinAll,
-    /// Create the directory and its parents. Answer: [`Reply::Done`], also if the directory exists
-    /// already.
+    /// Create the directory and its parents. Answer: [`Reply::Done`], also if the directory exists already.
     MakeDirectory,
     /// Read the directory's data and Stat. Answer: [`Reply::Directory`].
     ReadDirectory,
     /// List the children. Answer: [`Reply::Children`].
     List,
-    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set if there is
-    /// no directory.
+    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set if there is no directory.
     WatchChildren(WatchId),
-    /// Commit a transaction that changes nothing. Only the leader can answer this request. Answer:
-    /// [`Reply::Done`].
+    /// Commit a transaction that changes nothing. Only the leader can answer this request. Answer: [`Reply::Done`].
     Barrier,
     /// Find every znode of *this acquisition* in the directory. Answer: [`Reply::Mine`].
     FindMine,
-    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set if there is no such
-    /// child.
+    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set if there is no such child.
     Watch {
         /// Name of the child.
         name: String,
@@ -78,9 +71,9 @@ pub enum Request {
     },
     /// Read our own znode, and watch it. Answer: [`Reply::Node`].
     ///
-    /// If our znode is deleted, the driver must report the deletion ([`Event::Fired`]), or that the
-    /// connection was interrupted ([`Event::Disconnected`]). It must do so before it reports any
-    /// later answer, or any later event of another watch.
+    /// If our znode is deleted, the driver must report the deletion ([`Event::Fired`]), or that the connection was
+    /// interrupted ([`Event::Disconnected`]). It must do so before it reports any later answer, or any later event of
+    /// another watch.
     WatchOwn {
         /// Our znode.
         node: Node,
@@ -93,11 +86,11 @@ pub enum Request {
     Sync,
     /// Delete our own znode.
     Delete(Node),
-    /// Write to our own znode and delete it, in one transaction. A watch on the znode then reports
-    /// a change instead of a deletion, so a successor that looks ahead reads the record.
+    /// Write to our own znode and delete it, in one transaction. A watch on the znode then reports a change instead of
+    /// a deletion, so a successor that looks ahead reads the record.
     Withdraw(Node),
-    /// Delete our own znode and leave the marker in the directory, in one transaction. A holder
-    /// that panicked writes to its znode first, as with [`Request::Withdraw`].
+    /// Delete our own znode and leave the marker in the directory, in one transaction. A holder that panicked writes to
+    /// its znode first, as with [`Request::Withdraw`].
     Release {
         /// Our znode.
         node: Node,
@@ -106,12 +99,10 @@ pub enum Request {
         /// The version of the directory's data that was read; `None` overwrites any version.
         version: Option<i32>,
     },
-    /// Delete our own znode in each directory, and write the directory's marker if there is one, in
-    /// one transaction. If there is no marker, or after a panic, the znode is written before its
-    /// delete, as with [`Request::Withdraw`].
+    /// Delete our own znode in each directory, and write the directory's marker if there is one, in one transaction. If
+    /// there is no marker, or after a panic, the znode is written before its delete, as with [`Request::Withdraw`].
     ReleaseAll(Vec<ReleaseOp>),
-    /// Write the `held` marker before the grant, in one transaction with a check that our own znode
-    /// exists.
+    /// Write the `held` marker before the grant, in one transaction with a check that our own znode exists.
     Hold {
         /// Our znode; `None` only if a test switches the check off.
         node: Option<Node>,
@@ -120,8 +111,7 @@ pub enum Request {
         /// The version of the directory's data that was read.
         version: i32,
     },
-    /// Write the `held` markers of a multi-lock before the grant, in one transaction with checks
-    /// that our znodes exist.
+    /// Write the `held` markers of a multi-lock before the grant, in one transaction with checks that our znodes exist.
     HoldAll(Vec<HoldOp>),
     /// Write the size of a semaphore into the directory.
     WriteSize {
@@ -139,16 +129,16 @@ pub enum Request {
         /// Set if the data must also say that another client asks us to release the lock.
         revoked: bool,
     },
-    /// Delete the writer's znode and create a reader's znode with the same number, in one
-    /// transaction. Answer: [`Reply::Done`]; `NoNode` if the writer's znode does not exist.
+    /// Delete the writer's znode and create a reader's znode with the same number, in one transaction. Answer:
+    /// [`Reply::Done`]; `NoNode` if the writer's znode does not exist.
     Downgrade {
         /// The writer's znode.
         node: Node,
         /// The marker to write into the directory, and the version that it replaces.
         marker: Option<(Marker, Option<i32>)>,
     },
-    /// Read the reader's znode that a [`Request::Downgrade`] of this writer's znode creates. Answer:
-    /// [`Reply::Joined`]; `NoNode` also if another contender's znode has that name.
+    /// Read the reader's znode that a [`Request::Downgrade`] of this writer's znode creates. Answer: [`Reply::Joined`];
+    /// `NoNode` also if another contender's znode has that name.
     FindReader(Node),
     /// Delete the directory if it is empty.
     DeleteDirectory,
@@ -211,12 +201,12 @@ pub enum Reply {
     Done,
 }
 
-/// The reason why a request failed. All but [`RequestFailure::Unknown`] are answers of the server,
-/// and mean that nothing was changed.
+/// The reason why a request failed. All but [`RequestFailure::Unknown`] are answers of the server, and mean that
+/// nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestFailure {
-    /// The connection was lost, or an unexpected error occurred: the request may have been carried
-    /// out, may be carried out later, or never.
+    /// The connection was lost, or an unexpected error occurred: the request may have been carried out, may be carried
+    /// out later, or never.
     Unknown,
     /// There is no such znode.
     NoNode,
@@ -235,14 +225,14 @@ pub enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// Returns whether the failure is the server's final answer to the request. A lost reply and a
-    /// busy server are no final answer.
+    /// Returns whether the failure is the server's final answer to the request. A lost reply and a busy server are no
+    /// final answer.
     pub fn is_answer(self) -> bool {
         !matches!(self, RequestFailure::Unknown | RequestFailure::Throttled)
     }
 
-    /// Returns whether a contender may read the queue again and retry, if the write of its `held`
-    /// marker failed for this reason.
+    /// Returns whether a contender may read the queue again and retry, if the write of its `held` marker failed for
+    /// this reason.
     pub(crate) fn is_transient(self) -> bool {
         matches!(
             self,
@@ -322,9 +312,9 @@ pub enum Action {
     /// The way in which the previous holder left. Sent if the record was not read before the grant.
     Previous(Previous),
     /// The previous holder of one lock crashed, or released while it unwound from a panic. `marker` is its marker. The
-    /// `held` marker or the release marker of this acquisition replaces it. Readers write no marker, so they do not send
-    /// this. Sent at most once for each lock, before the grant. An interruption right after the write of the `held`
-    /// marker loses it.
+    /// `held` marker or the release marker of this acquisition replaces it. Readers write no marker, so they do not
+    /// send this. Sent at most once for each lock, before the grant. An interruption right after the write of the
+    /// `held` marker loses it.
     CrashFound {
         /// The index of the lock.
         lock_index: usize,
@@ -337,9 +327,9 @@ pub enum Action {
     Lost(Loss),
     /// The answer to [`Event::Release`].
     Released(ReleaseOutcome),
-    /// The answer to [`Event::Downgrade`]: the znode that holds the lock now. This is still the
-    /// writer's znode if the server refused the downgrade, or if this kind of lock has no
-    /// downgrade. Not reported if the lock is lost meanwhile.
+    /// The answer to [`Event::Downgrade`]: the znode that holds the lock now. This is still the writer's znode if the
+    /// server refused the downgrade, or if this kind of lock has no downgrade. Not reported if the lock is lost
+    /// meanwhile.
     Downgraded(Node),
     /// Another client asks the holder to release the lock. Reported once.
     Revoked,
@@ -362,13 +352,13 @@ pub struct Grant {
 pub enum Previous {
     /// The last holder released the lock: its writes are complete.
     Clean,
-    /// The last holder ended without a release, or released while it unwound from a panic: its
-    /// writes may be incomplete. Without `crash_detection`, only a panic is detected.
+    /// The last holder ended without a release, or released while it unwound from a panic: its writes may be
+    /// incomplete. Without `crash_detection`, only a panic is detected.
     Crashed,
-    /// It is not known how the last holder left. This is so after a crash without
-    /// `crash_detection`, after the directory was removed, and if there was no previous holder. It
-    /// is also so if the predecessor gave up, or uses another client library. Without
-    /// `tell_previous`, another cause is possible: the record was not read before the grant.
+    /// It is not known how the last holder left. This is so after a crash without `crash_detection`, after the
+    /// directory was removed, and if there was no previous holder. It is also so if the predecessor gave up, or uses
+    /// another client library. Without `tell_previous`, another cause is possible: the record was not read before the
+    /// grant.
     Unknown,
 }
 
@@ -399,17 +389,17 @@ pub enum Reason {
     Clash(Clash),
     /// The semaphore has another number of permits.
     OtherSize(u32),
-    /// The data of the directory belongs to another program, so the data cannot store the size of a
-    /// semaphore or a `held` marker.
+    /// The data of the directory belongs to another program, so the data cannot store the size of a semaphore or a
+    /// `held` marker.
     ForeignRecord,
-    /// The upgrade of a reader fails, because another reader goes first, or readers are queued
-    /// behind a writer that waits for our reader.
+    /// The upgrade of a reader fails, because another reader goes first, or readers are queued behind a writer that
+    /// waits for our reader.
     Outranked,
-    /// The directory is near the end of its sequence numbers, and an upgrade cannot leave this
-    /// directory, because its reader holds there.
+    /// The directory is near the end of its sequence numbers, and an upgrade cannot leave this directory, because its
+    /// reader holds there.
     Exhausted,
-    /// The directory of the lock with this index is near the end of its sequence numbers. This child,
-    /// which is no contender, keeps it from being deleted.
+    /// The directory of the lock with this index is near the end of its sequence numbers. This child, which is no
+    /// contender, keeps it from being deleted.
     Occupied(usize, String),
     /// The server refuses a request.
     Refused(RequestFailure),

@@ -1,52 +1,59 @@
-//! An acquisition of one lock, or of several locks at once, as a state machine: from the create of
-//! its znodes to the last clean-up.
+//! An acquisition of one lock, or of several locks at once, as a state machine: from the create of its znodes to the
+//! last clean-up.
 //!
-//! The machine takes events ([`Event`]) and returns actions ([`Action`]). The driver is the code
-//! that runs the machine. It sends the requests *in the order given, on one session*. It reports
-//! every answer exactly once, as [`RequestFailure::Unknown`] if the connection was lost before the
-//! answer came. A caller that does not wait any more sends [`Event::Cancel`] and may drop its
-//! handle. The driver continues until [`Action::Finished`]: then the acquisition has no znode left
-//! on the server, or its session has ended.
+//! The machine takes events ([`Event`]) and returns actions ([`Action`]). The driver is the code that runs the machine.
+//! It sends the requests *in the order given, on one session*. It reports every answer exactly once, as
+//! [`RequestFailure::Unknown`] if the connection was lost before the answer came. A caller that does not wait any more
+//! sends [`Event::Cancel`] and may drop its handle. The driver continues until [`Action::Finished`]: then the
+//! acquisition has no znode left on the server, or its session has ended.
 //!
-//! An acquisition has a position in the queue of each of its locks. A position is our znode in one queue,
-//! and what we know of that queue. One transaction creates all znodes of the acquisition. So all
-//! queues have the same order: that of the transactions. A waiter waits only for older contenders.
-//! So no cycle can form, and the caller may name the locks in any order. A release also deletes all
-//! znodes in one transaction, if it can.
+//! # Two levels
 //!
-//! A grant of several locks needs one moment at which all our znodes existed, each as the head of
-//! its queue. If no queue has changed since the create, that moment is the create. Otherwise the
-//! machine reads all znodes again, after each has become the head.
+//! An acquisition has one position in the queue of each of its locks ([`Position`]). [`Machine`] has the phases that
+//! concern all positions: create the znodes, grant, release, clean up. A [`Position`] has the progress in one queue:
+//! read it, wait in it, become its head. Its code gets a [`Here`], and returns a [`Then`]. [`Machine::apply`] carries
+//! that out. So only the acquisition fails, holds, or marks the reads of all positions as old.
 //!
 //! ```text
-//!         znodes created         each position first         lease, verify, begin
+//!         znodes created         each position first     lease, verify, begin
 //! joining ─────────────▶ queued ────────────────▶ settling ───────────────────▶ held
 //!    ▲                     │                         │                           │
 //!    └── search, retire    └──── cancel, time out, fail, release, session over ──┴──▶ leaving
+//!
+//! a position while the acquisition is queued:
+//!   reading ─▶ watching ─▶ waiting ──deleted──▶ reading ──marker or list──▶ first [or delaying ─▶ reading]
+//!      ▲          │           │ reconnect, change ─▶ watching
+//!      └──missing─┘           └─[look-ahead: proven]─▶ held at once
 //! ```
 //!
-//! The protocol and its proof are in `docs/design/protocol.md`; the bugs that its rules prevent are
-//! in [`crate::rules`]. In these files "we" and "our" mean this acquisition.
+//! The protocol and its proof are in `docs/design/protocol.md`; the bugs that its rules prevent are in
+//! [`crate::rules`]. In these files "we" and "our" mean this acquisition.
 //!
+//! # Files
+//!
+//! For every lock:
 //! * `messages.rs`: events, requests, answers, actions.
-//! * `round_trip.rs`: round trips. A round trip is a group of requests that are sent together.
-//! * `join.rs`: create the znodes, and find them after a lost reply. `retire.rs`: a directory whose
-//!   numbers run out.
-//! * `position.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue.
-//!   `wait.rs`: wait for the predecessor.
-//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that the
-//!   deletion of the predecessor's znode grants the lock.
-//! * `settle.rs`: from the head of the queue to the grant: how the last holder left, the delay
-//!   after a crash, and the `held` marker, which is written before the grant if crashes are
-//!   tracked.
-//! * `permits.rs`: semaphores.
-//! * `hold.rs`: hold, detect a loss, release. `downgrade.rs`: become a reader.
+//! * `round_trip.rs`: requests that are sent together, and whose answers are handled together.
+//! * `join.rs`: create the znodes, and find them after a lost reply.
+//! * `position.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue. `wait.rs`: wait
+//!   for the predecessor.
+//! * `settle.rs`: from the head of the queue to the grant.
+//! * `hold.rs`: hold, detect a loss, release.
 //! * `cleanup.rs`: delete our own znodes, and verify the deletion.
 //! * `conditions.rs`: the safety rules, as conditions of the other files.
+//!
+//! For one feature each:
+//! * `several.rs`: several locks at once.
+//! * `crash.rs`: the `held` marker, which is written before the grant if crashes are tracked.
+//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that the deletion of the
+//!   predecessor's znode grants the lock.
+//! * `permits.rs`: semaphores. `downgrade.rs`: a writer becomes a reader.
+//! * `retire.rs`: a directory whose numbers run out.
 
 mod ahead;
 mod cleanup;
 mod conditions;
+mod crash;
 mod downgrade;
 mod hold;
 mod join;
@@ -57,6 +64,7 @@ mod read;
 mod retire;
 mod round_trip;
 mod settle;
+mod several;
 mod wait;
 
 #[cfg(test)]
@@ -76,11 +84,14 @@ pub use messages::{
 pub use round_trip::lock_index;
 
 use ahead::LookAhead;
-use cleanup::Cleanup;
+use cleanup::{Cleanup, CleanupPurpose};
+use crash::Undo;
 use hold::ReleaseMode;
-use position::{Position, PositionState, Positions};
-use round_trip::{Answers, Children, NodeRead, Purpose, RequestKind, RoundTrip, backoff};
-use settle::Undo;
+use position::{Here, Leftover, Position, PositionState, Positions, Then};
+use read::Watches;
+use round_trip::{
+    Answers, Children, NodeRead, PositionPurpose, Purpose, RequestKind, RoundTrip, RoundTrips, backoff,
+};
 
 /// Maximum number of locks in one acquisition.
 pub const MAX_LOCKS: usize = 128;
@@ -98,20 +109,19 @@ pub struct Config {
     pub kind: Kind,
     /// The behaviour if the lock is not free.
     pub mode: Mode,
-    /// Set to write a `held` marker into the data of the lock directory before the grant, so that
-    /// the next holder detects a crash.
+    /// Set to write a `held` marker into the data of the lock directory before the grant, so that the next holder
+    /// detects a crash.
     pub tracks_crashes: bool,
-    /// Time to wait before the grant, in milliseconds, unless the previous holder is known to have
-    /// released.
+    /// Time to wait before the grant, in milliseconds, unless the previous holder is known to have released.
     pub delay: u32,
-    /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once. With
-    /// several locks, the time counts from when the znode becomes the head of its queue.
+    /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once. With several locks, the
+    /// time counts from when the znode becomes the head of its queue.
     pub watch_own_after: u32,
-    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which
-    /// says how the previous holder left, is read after the grant. Ignored for several locks.
+    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which says how the previous
+    /// holder left, is read after the grant. Ignored for several locks.
     pub looks_ahead: bool,
-    /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except
-    /// in tests. Contenders leave a retired directory, and it is deleted when it is empty.
+    /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except in tests. Contenders
+    /// leave a retired directory, and it is deleted when it is empty.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] except in tests.
     pub rules: Rules,
@@ -121,8 +131,7 @@ impl Config {
     /// Returns the prefix of the acquisition's znode names.
     ///
     /// # Panics
-    /// If the naming scheme has no names for this kind of lock. Callers check with [`Prefix::of`]
-    /// first.
+    /// If the naming scheme has no names for this kind of lock. Callers check with [`Prefix::of`] first.
     pub fn prefix(&self) -> Prefix {
         Prefix::of(self.names.naming, self.kind, self.id, self.session)
             .expect("the naming scheme has this kind")
@@ -156,20 +165,17 @@ pub struct Machine {
     positions: Positions,
     /// Znodes that must be deleted.
     cleanups: Vec<Cleanup>,
-    /// Round trips that wait for answers.
-    trips: Vec<RoundTrip>,
+    trips: RoundTrips,
     /// Set while the caller waits for the lock or holds it.
     wanted: bool,
     /// Set if a create with a lost reply may have succeeded.
     create_in_doubt: bool,
-    /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create
-    /// a directory, kept until every directory has an answer.
+    /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create a directory, kept
+    /// until every directory has an answer.
     refusal: Option<RequestFailure>,
-    /// Set if the current round trip to all directories must be repeated, for example because an answer
-    /// was lost.
+    /// Set if the current round trip to all directories must be repeated, for example because an answer was lost.
     unsure: bool,
-    /// Set if there is no connection. Requests then wait for a connection, and the queue may change
-    /// before they arrive.
+    /// Set if there is no connection. Requests then wait for a connection, and the queue may change before they arrive.
     offline: bool,
     /// Number of failures in a row.
     tries: u8,
@@ -177,8 +183,7 @@ pub struct Machine {
     waited: bool,
     /// Set if another client asks the holder to release the lock.
     revoked: bool,
-    /// Set if the lease has ended while the lock was held: our znodes may still exist and keep
-    /// others out.
+    /// Set if the lease has ended while the lock was held: our znodes may still exist and keep others out.
     is_doubtful: bool,
     lost: Option<Loss>,
     /// The worst outcome of the releases so far.
@@ -204,11 +209,10 @@ enum Phase {
     Pausing(AfterPause),
     /// Searching for our znodes after a create with an unknown outcome.
     Searching,
-    /// Waiting for a directory to become empty. Then it is deleted, because its sequence numbers
-    /// run out. `directory`: the transaction that created it, once that is known. `polls`: number
-    /// of reads so far.
+    /// Waiting for a directory to become empty. Then it is deleted, because its sequence numbers run out. `directory`:
+    /// the transaction that created it, once that is known. `polls`: number of reads so far.
     Retiring {
-        lock_index: usize,
+        index: usize,
         directory: Option<Zxid>,
         polls: u8,
     },
@@ -222,8 +226,7 @@ enum Phase {
     Beginning,
     /// Granted. A lost lock stays in this phase until the holder releases.
     Held,
-    /// Granted, and a downgrade is under way. The value is the release that the holder has asked
-    /// for meanwhile.
+    /// Granted, and a downgrade is under way. The value is the release that the holder has asked for meanwhile.
     Downgrading(Option<HolderState>),
     /// Releasing several locks in one transaction.
     Releasing(HolderState),
@@ -239,15 +242,15 @@ struct Step<'a> {
 }
 
 impl Machine {
-    /// Returns an acquisition of one lock, or of `places` locks at once, that has not started.
-    pub fn new(config: Config, places: usize) -> Machine {
+    /// Returns an acquisition of one lock, or of `locks` at once, that has not started.
+    pub fn new(config: Config, locks: usize) -> Machine {
         Machine {
-            config,
+            config: Config { looks_ahead: config.looks_ahead && locks <= 1, ..config },
             phase: Phase::New,
-            positions: Positions::new(places.min(MAX_LOCKS)),
+            positions: Positions::new(locks.min(MAX_LOCKS)),
             // Room for the fast path, so that its steps allocate nothing.
             cleanups: Vec::with_capacity(1),
-            trips: Vec::with_capacity(2),
+            trips: RoundTrips::new(),
             wanted: true,
             create_in_doubt: false,
             refusal: None,
@@ -263,8 +266,8 @@ impl Machine {
         }
     }
 
-    /// Handles one event, and appends the resulting actions to `actions`. `lease_valid`: whether
-    /// the session's lease is valid *now*.
+    /// Handles one event, and appends the resulting actions to `actions`. `lease_valid`: whether the session's lease is
+    /// valid *now*.
     pub fn step(&mut self, event: Event, lease_valid: bool, actions: &mut Vec<Action>) {
         let mut step = Step { actions, lease_valid };
         match event {
@@ -297,22 +300,18 @@ impl Machine {
 
     /// Returns our znode for the lock with this index, if its create is known to have succeeded.
     pub fn node(&self, lock_index: usize) -> Option<Node> {
-        self.positions
-            .get(lock_index)
-            .and_then(|position| position.node)
-            .or_else(|| self.created_node(lock_index))
+        let known = self.positions.get(lock_index).and_then(|position| position.node);
+        known.or_else(|| self.trips.created_node(lock_index))
     }
 
     /// Returns whether an answer may still tell us of another znode of ours for the lock with this index.
     pub fn may_learn_of_node(&self, lock_index: usize) -> bool {
-        let tells =
-            |trip: &RoundTrip| matches!(trip.purpose, Purpose::Create | Purpose::Barrier | Purpose::Search);
-        let is_unsure = self.create_in_doubt || self.trips.iter().any(tells);
+        let is_unsure = self.create_in_doubt || self.trips.may_find_nodes();
         self.is_downgrading() || (is_unsure && self.node(lock_index).is_none())
     }
 
-    /// Returns the name of the contender for which we wait in the first queue, if there is one. It
-    /// is the predecessor; during look-ahead it can be the second predecessor.
+    /// Returns the name of the contender for which we wait in the first queue, if there is one. It is the predecessor;
+    /// during look-ahead it can be the second predecessor.
     pub fn waiting_for(&self) -> Option<&str> {
         match &self.positions[0].state {
             PositionState::Watching { before } | PositionState::Waiting { before: Some(before), .. } => {
@@ -328,15 +327,14 @@ impl Machine {
         self.phase == Phase::Queued && self.positions.iter().any(waits)
     }
 
-    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to
-    /// pass.
+    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to pass.
     pub fn is_delaying(&self) -> bool {
-        self.phase == Phase::Queued
-            && self.positions.iter().any(|position| position.state == PositionState::Delaying)
+        let delays = |position: &Position| position.state == PositionState::Delaying;
+        self.phase == Phase::Queued && self.positions.iter().any(delays)
     }
 
-    /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event
-    /// for every write to them.
+    /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event for every write to
+    /// them.
     pub fn watches_own(&self) -> bool {
         self.phase == Phase::Held && self.positions.iter().all(|position| position.own_watch.is_some())
     }
@@ -355,6 +353,69 @@ impl Machine {
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Finished
     }
+
+    // ---- the two levels ----
+
+    /// Runs the code of one position, and then does what its result means for the acquisition.
+    fn at<T: Into<Then>>(
+        &mut self,
+        index: usize,
+        step: &mut Step,
+        run: impl FnOnce(&mut Position, &mut Here) -> T,
+    ) {
+        let mut here = Here {
+            index,
+            config: &self.config,
+            trips: &mut self.trips,
+            tries: &mut self.tries,
+            waited: &mut self.waited,
+            revoked: &mut self.revoked,
+            offline: self.offline,
+            is_held: self.phase == Phase::Held,
+            time_passes: false,
+            step,
+        };
+        let then = run(&mut self.positions[index], &mut here).into();
+        if here.time_passes {
+            self.mark_reads_stale();
+        }
+        self.apply(index, then, step);
+    }
+
+    /// Runs the code of each position, one after the other.
+    fn at_each<T: Into<Then>>(&mut self, step: &mut Step, run: impl Fn(&mut Position, &mut Here) -> T) {
+        for index in 0..self.positions.len() {
+            self.at(index, step, &run);
+        }
+    }
+
+    fn apply(&mut self, index: usize, then: Then, step: &mut Step) {
+        match then {
+            Then::Nothing => {}
+            // `clean_up_or_finish` grants one lock.
+            Then::First if self.is_of_several() => self.continue_at_head(index, step),
+            Then::First => {}
+            Then::HeldAhead(grant) => self.hold_ahead(index, grant, step),
+            Then::Fail(reason) => self.fail(reason, step),
+            Then::Removed => match self.phase {
+                Phase::Held => self.lose(Loss::Broken, step),
+                Phase::Releasing(_) => {}
+                _ => self.fail(Reason::Broken, step),
+            },
+            Then::Withdraw(leftover) => {
+                self.fail(Reason::Broken, step);
+                self.clean_up_leftover(index, leftover, step);
+            }
+            Then::Delete(leftover) => self.clean_up_leftover(index, leftover, step),
+        }
+    }
+
+    /// Marks the last reads of our own znodes as old, because time passes before the next step.
+    fn mark_reads_stale(&mut self) {
+        self.positions.iter_mut().for_each(|position| position.is_fresh = false);
+    }
+
+    // ---- the end ----
 
     fn session_over(&mut self, end: SessionEnd, step: &mut Step) {
         self.trips.clear();
@@ -385,8 +446,7 @@ impl Machine {
         }
     }
 
-    /// Gives up. `reason`: set if the caller's deadline has passed; `None` if the caller dropped
-    /// its future or guard.
+    /// Gives up. `reason`: set if the caller's deadline has passed; `None` if the caller dropped its future or guard.
     fn abandon(&mut self, reason: Option<Reason>, step: &mut Step) {
         match self.phase {
             // A deadline limits only the waiting.
@@ -411,8 +471,8 @@ impl Machine {
         self.stop_waiting(step);
     }
 
-    /// Starts the clean-up, in any phase. If a create or a search is pending, the clean-up starts
-    /// after its answer, which may report znodes of ours.
+    /// Starts the clean-up, in any phase. If a create or a search is pending, the clean-up starts after its answer,
+    /// which may report znodes of ours.
     fn stop_waiting(&mut self, step: &mut Step) {
         match self.phase {
             // The handler of the pending answer checks `wanted`, and then deletes our znodes.
@@ -420,35 +480,15 @@ impl Machine {
             Phase::Pausing(AfterPause::Join) | Phase::MakingDirectories if self.create_in_doubt => return,
             _ => {}
         }
-        for lock_index in 0..self.positions.len() {
-            // The watch on our own znode stays, because our delete makes it fire, which ends it without
-            // a request.
-            self.positions[lock_index].own_watch = None;
-            self.stop_position(lock_index, step);
-            self.give_up_position(lock_index, step);
-        }
+        self.at_each(step, Position::leave);
         self.end_all_but_cleanups(step);
-    }
-
-    /// Deletes the znode of a position that was not granted.
-    fn give_up_position(&mut self, lock_index: usize, step: &mut Step) {
-        let position = &mut self.positions[lock_index];
-        let Some(me) = position.node.take() else { return };
-        let is_old = !position.is_fresh && self.config.rules.reads_after_wait();
-        if let Some(undo) = self.positions[lock_index].undo.take() {
-            // Restores the record, because it may contain our `held` marker, which the next holder would
-            // take for a crash.
-            self.clean_up_and_restore_record(lock_index, me, undo, step);
-        } else {
-            self.clean_up(lock_index, me, None, is_old, step);
-        }
     }
 
     /// Ends everything but the clean-ups.
     fn end_all_but_cleanups(&mut self, step: &mut Step) {
-        self.void_all(step);
-        for lock_index in 0..self.positions.len() {
-            self.clear_position(lock_index);
+        self.trips.void_all(step);
+        for position in self.positions.iter_mut() {
+            position.clear();
         }
         self.phase = Phase::Leaving;
     }

@@ -1,42 +1,40 @@
-//! The position of an acquisition in one lock directory: its znode, and what the acquisition knows of
-//! the queue there.
+//! One position: our znode in one queue, and what we know of that queue.
+//!
+//! The code of a position sees its own queue only. It gets a [`Here`] with the parts of the acquisition that it may
+//! use, and returns a [`Then`]: what its result means for the whole acquisition. [`Machine::at`] runs that code.
 
 use std::ops::{Deref, DerefMut};
 
 use super::*;
 
-/// The place of an acquisition in the queue of one lock.
+/// The position of an acquisition in the queue of one lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Position {
-    /// Our znode in this queue. `None` before its create, after its loss, and once a clean-up
-    /// deletes it.
+    /// Our znode in this queue. `None` before its create, after its loss, and once a clean-up deletes it.
     pub(super) node: Option<Node>,
     pub(super) state: PositionState,
-    /// Set if our znode was created or read since the last wait. During a wait another client may
-    /// delete our znode, and another contender may then get its name.
+    /// Set if our znode was created or read since the last wait. During a wait another client may delete our znode, and
+    /// another contender may then get its name.
     pub(super) is_fresh: bool,
-    /// The answers to the reads of this directory that were sent with the create of our znode.
-    /// `None` in the position of the first directory: `round_trip.rs` keeps its answers together with the
-    /// answer to the create.
+    /// The answers to the reads of this directory that were sent with the create of our znode. `None` for the first
+    /// directory, because `round_trip.rs` keeps its answers together with the answer to the create.
     pub(super) early_answers: Option<Box<Answers>>,
     /// Our znodes in this directory that the search after a lost reply has found so far.
     pub(super) found: Vec<Node>,
-    /// The directory. Read when our znode was the head of the queue, and updated when our `held`
-    /// marker is written. Our release overwrites the record only if the version is still this one.
-    /// With look-ahead, this field is set before our znode is the head: [`LookAhead`] says to which
-    /// value.
+    /// The directory. Read when our znode was the head of the queue, and updated when our `held` marker is written. Our
+    /// release overwrites the record only if the version is still this one. With look-ahead, this field is set before
+    /// our znode is the head: [`LookAhead`] says to which value.
     pub(super) directory: Option<Directory>,
-    /// Sequence number of the predecessor that we watched last, if that predecessor is exclusive.
-    /// Its release marker grants the lock to every reader that waits for it.
+    /// Sequence number of the predecessor that we watched last, if that predecessor is exclusive. Its release marker
+    /// grants the lock to every reader that waits for it.
     pub(super) exclusive_predecessor: Option<Sequence>,
-    /// The way in which the previous holder left, as far as it is known. Set when our znode becomes
-    /// the head of the queue.
+    /// The way in which the previous holder left, as far as it is known. Set when our znode becomes the head of the
+    /// queue.
     pub(super) previous: Option<Previous>,
-    /// Set while our `held` marker must still be written, or its write is not confirmed. The value
-    /// is copied to `undo` when the write is sent.
+    /// Set while our `held` marker must still be written, or its write is not confirmed. The value is copied to `undo`
+    /// when the write is sent.
     pub(super) unrecorded: Option<Undo>,
-    /// Set once our `held` marker may have been written. The value says what to restore if we give
-    /// up.
+    /// Set once our `held` marker may have been written. The value says what to restore if we give up.
     pub(super) undo: Option<Undo>,
     /// Set if a reply to the write of our `held` marker was lost.
     pub(super) perhaps_marked: bool,
@@ -44,28 +42,215 @@ pub(super) struct Position {
     pub(super) delayed: bool,
     pub(super) ahead: LookAhead,
     pub(super) permits: permits::SemaphoreState,
-    /// The watch on our znode, once it is in force. During look-ahead, [`LookAhead`] keeps that
-    /// watch.
+    /// The watch on our znode, once it is in force. During look-ahead, [`LookAhead`] keeps that watch.
     pub(super) own_watch: Option<WatchId>,
 }
 
-/// The progress of a position in its queue.
+/// The progress in one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) enum PositionState {
-    /// Waiting for the answers to a read of the queue, or for the end of the pause before that
-    /// read. Also the state before the create.
+    /// Waiting for the answers to a read of the queue, or for the end of the pause before that read. Also the state
+    /// before the create.
     #[default]
     Reading,
-    /// Setting a watch on the contender `before`. This is the predecessor, or at the start of
-    /// look-ahead the second predecessor (two positions ahead of us).
+    /// Setting a watch on the contender `before`. This is the predecessor, or at the start of look-ahead the second
+    /// predecessor (two positions ahead of us).
     Watching { before: String },
-    /// Waiting for an event of `watch`, which is on the contender `before`, or on the children of
-    /// the directory if `before` is `None`.
+    /// Waiting for an event of `watch`, which is on the contender `before`, or on the children of the directory if
+    /// `before` is `None`.
     Waiting { before: Option<String>, watch: WatchId },
     /// Head of the queue. The previous holder may have crashed, so the delay must pass first.
     Delaying,
     /// Head of the queue, and ready for the grant.
     First,
+}
+
+/// The parts of the acquisition that the code of one position may use, during one step.
+pub(super) struct Here<'m, 's> {
+    pub(super) index: usize,
+    pub(super) config: &'m Config,
+    pub(super) trips: &'m mut RoundTrips,
+    pub(super) tries: &'m mut u8,
+    /// [`Machine::waited`].
+    pub(super) waited: &'m mut bool,
+    /// [`Machine::revoked`].
+    pub(super) revoked: &'m mut bool,
+    pub(super) offline: bool,
+    /// Set if the acquisition holds all its locks.
+    pub(super) is_held: bool,
+    /// To be set if time passes before the next step. Then the last reads of our znodes in all queues count as old.
+    pub(super) time_passes: bool,
+    pub(super) step: &'m mut Step<'s>,
+}
+
+/// The result of one position's code for the whole acquisition.
+pub(super) enum Then {
+    Nothing,
+    /// Our znode is the head of the queue, and nothing is left to do before the grant.
+    First,
+    /// Look-ahead grants the lock.
+    HeldAhead(Grant),
+    Fail(Reason),
+    /// Another client deleted our znode.
+    Removed,
+    /// Another client deleted the reader's znode of an upgrade. The acquisition fails and deletes this znode.
+    Withdraw(Leftover),
+    Delete(Leftover),
+}
+
+/// A znode of ours that was not granted.
+pub(super) struct Leftover {
+    pub(super) node: Node,
+    /// Set if the record must be restored.
+    pub(super) undo: Option<Undo>,
+    /// Set to read the znode before the delete, because our last read is old, and another contender may have a znode of
+    /// that name now.
+    pub(super) checks: bool,
+}
+
+/// Code that returns nothing asks for nothing.
+impl From<()> for Then {
+    fn from((): ()) -> Then {
+        Then::Nothing
+    }
+}
+
+impl Here<'_, '_> {
+    /// Sends a round trip to this directory.
+    pub(super) fn send(
+        &mut self,
+        purpose: PositionPurpose,
+        requests: impl IntoIterator<Item = (RequestKind, Request)>,
+    ) {
+        self.trips.send(self.index, Purpose::Position(purpose), requests, self.step);
+    }
+
+    /// Adds a request to the round trip that was sent last.
+    pub(super) fn add(&mut self, kind: RequestKind, request: Request) {
+        self.trips.add(self.index, kind, request, self.step);
+    }
+
+    /// Waits for some milliseconds.
+    pub(super) fn sleep(&mut self, purpose: PositionPurpose, ms: u32) {
+        self.trips.sleep(self.index, Purpose::Position(purpose), ms, self.step);
+    }
+
+    /// Waits before the next try, longer after each failure in a row.
+    pub(super) fn back_off(&mut self, purpose: PositionPurpose) {
+        let wait = backoff(self.tries);
+        self.sleep(purpose, wait);
+    }
+
+    pub(super) fn is_open(&self, purpose: PositionPurpose) -> bool {
+        self.trips.is_open(self.index, Purpose::Position(purpose))
+    }
+
+    /// Removes the watch, if there is one.
+    pub(super) fn unwatch(&mut self, watch: Option<WatchId>) {
+        self.step.actions.extend(watch.map(Action::Unwatch));
+    }
+}
+
+impl Position {
+    /// Records our znode in this queue. A create or a search has reported it.
+    pub(super) fn record_node(&mut self, node: Node) {
+        (self.node, self.state, self.is_fresh) = (Some(node), PositionState::Reading, true);
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        self.node.is_some() && self.state == PositionState::First
+    }
+
+    /// Handles the answers of a round trip of this position.
+    pub(super) fn handle_answers(
+        &mut self,
+        purpose: PositionPurpose,
+        trip: &RoundTrip,
+        here: &mut Here,
+    ) -> Then {
+        let answers = &trip.answers;
+        match purpose {
+            PositionPurpose::Look => return self.handle_queue_read(answers, here),
+            PositionPurpose::List => return self.handle_listing(trip, here),
+            PositionPurpose::Watch => return self.handle_predecessor_watch_answer(trip, here),
+            PositionPurpose::CheckOwn => return self.handle_own_check(answers, here),
+            PositionPurpose::WriteSize => return self.handle_size_answer(answers, here),
+            PositionPurpose::WatchOwn => return self.handle_own_watch_answer(trip, here),
+            PositionPurpose::LookPause => self.read_queue(here),
+            PositionPurpose::Spread => self.send_listing(Watches::Nothing, here),
+            PositionPurpose::Delay => self.handle_delay_end(here),
+            PositionPurpose::OwnPause => self.watch_own(here),
+            PositionPurpose::MarkGranted => self.handle_mark_granted_answer(answers, here),
+            PositionPurpose::ReadRecord => self.handle_record_answer(answers, here),
+            PositionPurpose::RecordPause => here.read_record(),
+        }
+        Then::Nothing
+    }
+
+    /// Removes the watches of the position, and ignores the answers to its open requests.
+    pub(super) fn stop(&mut self, here: &mut Here) {
+        if let PositionState::Waiting { watch, .. } = std::mem::take(&mut self.state) {
+            here.unwatch(Some(watch));
+        }
+        here.unwatch(self.own_watch.take());
+        self.forget_ahead(here);
+        here.trips.void(here.index, here.step);
+    }
+
+    /// Stops after another client has deleted our znode. Deletes no znode of that name, because it would be another
+    /// contender's.
+    pub(super) fn stop_removed(&mut self, here: &mut Here) -> Then {
+        self.stop(here);
+        self.node = None;
+        Then::Removed
+    }
+
+    /// Stops, and gives up our znode, which was not granted.
+    pub(super) fn leave(&mut self, here: &mut Here) -> Then {
+        // The watch on our own znode stays, because our delete makes it fire, which ends it without a request.
+        self.own_watch = None;
+        self.stop(here);
+        let Some(node) = self.node.take() else { return Then::Nothing };
+        let checks = !self.is_fresh && here.config.rules.reads_after_wait();
+        Then::Delete(Leftover { node, undo: self.undo.take(), checks })
+    }
+
+    /// Forgets the state of the position. Returns its znode, which the caller must delete if it is not deleted yet.
+    /// Does not remove watches from the server.
+    pub(super) fn clear(&mut self) -> Option<Node> {
+        (self.state, self.own_watch, self.ahead) = (PositionState::Reading, None, LookAhead::Off);
+        self.node.take()
+    }
+
+    /// Returns an unused id for a new watch in this directory.
+    pub(super) fn new_watch(&self, here: &Here) -> WatchId {
+        let is_set = |watch: WatchId| {
+            let waiting = matches!(self.state, PositionState::Waiting { watch: known, .. } if known == watch);
+            waiting || self.own_watch == Some(watch) || self.ahead.own_watch() == Some(watch)
+        };
+        let upper = (here.index as u16) << 8;
+        let mut ids = (0..=0xff).map(|low| WatchId(upper | low));
+        let free = ids.find(|watch| !is_set(*watch) && !here.trips.sets(*watch));
+        free.expect("a machine has few watches in one directory")
+    }
+}
+
+impl Config {
+    /// Returns whether our znode still exists, or `None` if the answer `own` does not show this. `own` is the answer to
+    /// a read of the znode with our name. It is `None` only if a test has switched off the rule
+    /// `OwnNodeAfterDirectory`. Then no read was sent, and the znode counts as ours.
+    pub(super) fn is_znode_ours(
+        &self,
+        me: Node,
+        own: Option<&Result<NodeRead, RequestFailure>>,
+    ) -> Option<bool> {
+        match own {
+            None => Some(true),
+            Some(Ok(read)) => Some(self.rules.is_own(me, read.czxid, read.owner, self.session)),
+            Some(Err(RequestFailure::NoNode)) => Some(false),
+            Some(Err(_)) => None,
+        }
+    }
 }
 
 /// The positions of an acquisition, at least one.
@@ -77,10 +262,10 @@ pub(super) enum Positions {
 }
 
 impl Positions {
-    pub(super) fn new(places: usize) -> Positions {
-        match places {
+    pub(super) fn new(locks: usize) -> Positions {
+        match locks {
             0 | 1 => Positions::One(Position::default()),
-            _ => Positions::Many((0..places).map(|_| Position::default()).collect()),
+            _ => Positions::Many((0..locks).map(|_| Position::default()).collect()),
         }
     }
 }
@@ -102,82 +287,5 @@ impl DerefMut for Positions {
             Positions::One(position) => std::slice::from_mut(position),
             Positions::Many(positions) => positions,
         }
-    }
-}
-
-impl Position {
-    /// Records a znode of ours in the queue of this position. A create or a search has reported it.
-    pub(super) fn record_node(&mut self, node: Node, is_fresh: bool) {
-        (self.node, self.state, self.is_fresh) = (Some(node), PositionState::Reading, is_fresh);
-    }
-
-    pub(super) fn is_first(&self) -> bool {
-        self.node.is_some() && self.state == PositionState::First
-    }
-
-    /// Returns whether our create was still the last change of the children when our znode was
-    /// found to be the head of the queue.
-    pub(super) fn is_untouched(&self) -> bool {
-        match (self.node, self.directory) {
-            (Some(me), Some(directory)) => directory.pzxid == me.czxid,
-            _ => false,
-        }
-    }
-}
-
-impl Machine {
-    /// Marks the last reads of our own znodes as old, because time passes before the next step.
-    pub(super) fn mark_reads_stale(&mut self) {
-        self.positions.iter_mut().for_each(|position| position.is_fresh = false);
-    }
-
-    /// Removes the watches of a position, and ignores the answers to its open requests.
-    pub(super) fn stop_position(&mut self, lock_index: usize, step: &mut Step) {
-        let position = &mut self.positions[lock_index];
-        let waiting = match std::mem::take(&mut position.state) {
-            PositionState::Waiting { watch, .. } => Some(watch),
-            _ => None,
-        };
-        let own = position.own_watch.take();
-        step.actions.extend(waiting.into_iter().chain(own).map(Action::Unwatch));
-        self.forget_ahead(lock_index, step);
-        self.void_position(lock_index, step);
-    }
-
-    /// Clears a position. Returns its znode, which the caller must delete if it is not deleted yet.
-    /// Does not remove watches from the server.
-    pub(super) fn clear_position(&mut self, lock_index: usize) -> Option<Node> {
-        let position = &mut self.positions[lock_index];
-        (position.state, position.own_watch, position.ahead) = (PositionState::Reading, None, LookAhead::Off);
-        position.node.take()
-    }
-
-    /// Fails because another client deleted our znode in the queue. Deletes no znode of that name,
-    /// because it would be another contender's.
-    pub(super) fn fail_after_removal(&mut self, lock_index: usize, step: &mut Step) {
-        self.stop_position(lock_index, step);
-        self.positions[lock_index].node = None;
-        self.fail(Reason::Broken, step);
-    }
-
-    /// Returns whether our znode still exists, or `None` if the answer `own` does not show this.
-    /// `own` is the answer to a read of the znode with our name. It is `None` only if a test has
-    /// switched off the rule `OwnNodeAfterDirectory`. Then no read was sent, and the znode counts
-    /// as ours.
-    pub(super) fn is_znode_ours(
-        &self,
-        me: Node,
-        own: Option<&Result<NodeRead, RequestFailure>>,
-    ) -> Option<bool> {
-        match own {
-            None => Some(true),
-            Some(Ok(read)) => Some(self.is_mine(me, read.czxid, read.owner)),
-            Some(Err(RequestFailure::NoNode)) => Some(false),
-            Some(Err(_)) => None,
-        }
-    }
-
-    fn is_mine(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
-        self.config.rules.is_own(me, czxid, owner, self.config.session)
     }
 }

@@ -1,8 +1,7 @@
 //! Leaving a directory whose sequence numbers run out.
 //!
-//! After the last sequence number, ZooKeeper gives that number again, or gives negative numbers
-//! (tested on 3.8.0). So we wait until the directory is empty, delete it, and join the directory
-//! that is created in its place.
+//! After the last sequence number, ZooKeeper gives that number again, or gives negative numbers (tested on 3.8.0). So
+//! we wait until the directory is empty, delete it, and join the directory that is created in its place.
 
 use super::*;
 use crate::names::Name;
@@ -12,16 +11,17 @@ const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
 /// Pause between two polls of a retired directory, in milliseconds.
 const RETIRE_POLL: u32 = 50;
 
-impl Machine {
-    /// Returns whether the number of a znode is so near to the last sequence number that its
-    /// directory must be retired.
+impl Config {
+    /// Returns whether the number of a znode is so near to the last sequence number that its directory must be retired.
     pub(super) fn is_near_the_end(&self, me: Node) -> bool {
-        let is_near = me.sequence.0 < 0 || me.sequence >= self.config.retire_from;
-        is_near && self.config.rules.retires()
+        let is_near = me.sequence.0 < 0 || me.sequence >= self.retire_from;
+        is_near && self.rules.retires()
     }
+}
 
+impl Machine {
     /// Retires a directory. `directory`: the transaction that created it, if that is known.
-    pub(super) fn retire(&mut self, lock_index: usize, directory: Option<Zxid>, step: &mut Step) {
+    pub(super) fn retire(&mut self, index: usize, directory: Option<Zxid>, step: &mut Step) {
         if !self.wanted {
             return self.end_all_but_cleanups(step);
         }
@@ -30,66 +30,61 @@ impl Machine {
             self.phase = Phase::Leaving;
             return self.fail(Reason::Exhausted, step);
         }
-        self.phase = Phase::Retiring { lock_index, directory, polls: 0 };
+        self.phase = Phase::Retiring { index, directory, polls: 0 };
         self.read_retired(step);
     }
 
     /// Reads the directory. Lists it before the contender gives up its wait for the other children.
     pub(super) fn read_retired(&mut self, step: &mut Step) {
-        let Phase::Retiring { lock_index, polls, .. } = self.phase else { return };
+        let Phase::Retiring { index, polls, .. } = self.phase else { return };
         let ends_wait = self.config.mode == Mode::Try || polls >= POLLS_BEFORE_JOINING_AGAIN;
         let list = ends_wait.then_some((RequestKind::Children(None), Request::List));
         let read = (RequestKind::Directory, Request::ReadDirectory);
-        self.send_round_trip(lock_index, Purpose::RetireRead, list.into_iter().chain([read]), step);
+        self.trips.send(index, Purpose::RetireRead, list.into_iter().chain([read]), step);
     }
 
-    pub(super) fn handle_retired_read(&mut self, answers: Answers, step: &mut Step) {
-        let Phase::Retiring { lock_index, directory, polls } = self.phase else { return };
+    pub(super) fn handle_retired_read(&mut self, answers: &Answers, step: &mut Step) {
+        let Phase::Retiring { index, directory, polls } = self.phase else { return };
         match answers.directory {
             Some(Ok(seen)) => {
                 let retired = directory.unwrap_or(seen.czxid);
-                self.phase =
-                    Phase::Retiring { lock_index, directory: Some(retired), polls: polls.saturating_add(1) };
+                let next = polls.saturating_add(1);
+                self.phase = Phase::Retiring { index, directory: Some(retired), polls: next };
                 if retired != seen.czxid {
                     self.join(step);
                 } else if seen.children == 0 {
-                    self.send_one(
-                        lock_index,
-                        Purpose::RetireDelete,
-                        RequestKind::Main,
-                        Request::DeleteDirectory,
-                        step,
-                    );
-                } else if let Some(child) = lasting_child(answers.children) {
-                    self.fail(Reason::Occupied(lock_index, child), step);
+                    let delete = (RequestKind::Main, Request::DeleteDirectory);
+                    self.trips.send(index, Purpose::RetireDelete, [delete], step);
+                } else if let Some(child) = lasting_child(&answers.children) {
+                    self.fail(Reason::Occupied(index, child.clone()), step);
                 } else if self.config.mode == Mode::Try {
                     self.fail(Reason::Busy, step);
                 } else if polls >= POLLS_BEFORE_JOINING_AGAIN {
-                    // Tries to join the directory, because it may be one that was created later, whose
-                    // numbers do not run out yet, if the first read was lost.
+                    // Tries to join the directory, because it may be one that was created later, whose numbers do not
+                    // run out yet, if the first read was lost.
                     self.join(step);
                 } else {
-                    self.sleep(lock_index, Purpose::RetirePause, RETIRE_POLL, step);
+                    self.trips.sleep(index, Purpose::RetirePause, RETIRE_POLL, step);
                 }
             }
             Some(Err(RequestFailure::NoNode)) => self.join(step),
             Some(Err(failure @ RequestFailure::Refused(_))) => self.fail(Reason::Refused(failure), step),
-            None | Some(Err(_)) => self.back_off(lock_index, Purpose::RetirePause, step),
+            None | Some(Err(_)) => self.back_off(index, Purpose::RetirePause, step),
         }
     }
 
-    pub(super) fn handle_retired_delete(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
-        let Phase::Retiring { lock_index, .. } = self.phase else { return };
-        match outcome {
+    pub(super) fn handle_retired_delete(&mut self, answers: &Answers, step: &mut Step) {
+        let Phase::Retiring { index, .. } = self.phase else { return };
+        match answers.main() {
             Ok(_) | Err(RequestFailure::NoNode) => self.join(step),
             Err(failure @ RequestFailure::Refused(_)) => self.fail(Reason::Refused(failure), step),
-            Err(_) => self.back_off(lock_index, Purpose::RetirePause, step),
+            Err(_) => self.back_off(index, Purpose::RetirePause, step),
         }
     }
 }
 
 /// Returns a child if none is a contender. It may stay for ever, such as the directory of a lock below this lock.
-fn lasting_child(listing: Option<Result<Children, RequestFailure>>) -> Option<String> {
-    let names = listing?.ok()?.names;
-    if names.iter().any(|name| Name::parse(name).is_some()) { None } else { names.into_iter().min() }
+fn lasting_child(listing: &Option<Result<Children, RequestFailure>>) -> Option<&String> {
+    let names = &listing.as_ref()?.as_ref().ok()?.names;
+    if names.iter().any(|name| Name::parse(name).is_some()) { None } else { names.iter().min() }
 }

@@ -1,15 +1,15 @@
 //! Round trips: requests that are sent together, and whose answers are handled together.
 //!
-//! The server answers the requests of a session in order, and the last answer ends the round trip. If
-//! the connection is lost, the round trip ends with [`RequestFailure::Unknown`] for each answer that is
-//! missing. An event of a watch is handled only after the end of the round trip that has set the watch.
+//! The server answers the requests of a session in order, and the last answer ends the round trip. If the connection is
+//! lost, the round trip ends with [`RequestFailure::Unknown`] for each answer that is missing. An event of a watch is
+//! handled only after the end of the round trip that has set the watch.
 
 use super::*;
 
 /// The reason for a round trip. It selects the handler of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    // Round trips of the whole acquisition.
+    // Of the whole acquisition.
     /// Create our znodes, and read the queues.
     Create,
     MakeDirectories,
@@ -19,16 +19,29 @@ pub(super) enum Purpose {
     Search,
     /// Read all our znodes again before the grant.
     Verify,
-    /// Write the `held` markers of a multi-lock.
-    BeginAll,
+    /// Write the `held` markers.
+    Begin,
     ReleaseAll,
     /// Wait before the next try.
     Pause,
-    // Round trips to the directory that is retired.
+    // To the directory that is retired.
     RetireRead,
     RetireDelete,
     RetirePause,
-    // Round trips to one directory, before the grant.
+    // Of a holder that becomes a reader.
+    Downgrade,
+    DowngradeCheck,
+    DowngradePause,
+    // Of one position.
+    Position(PositionPurpose),
+    /// Delete the znode that was created by this transaction.
+    Cleanup(Zxid, CleanupPurpose),
+}
+
+/// The reason for a round trip of one position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum PositionPurpose {
+    // Before the grant.
     /// Read the directory, then our own znode.
     Look,
     /// List the children, read the directory, then our own znode.
@@ -38,34 +51,18 @@ pub(super) enum Purpose {
     /// Read our own znode, because the znode of the predecessor is younger.
     CheckOwn,
     WriteSize,
-    /// Write the `held` marker of one lock.
-    Begin,
     /// Wait before the next read of the queue.
     LookPause,
     /// Wait, so that the waiters do not all list at the same time.
     Spread,
     /// Wait before the grant, because the previous holder may have crashed.
     Delay,
-    // Round trips to one directory, when our znode is the head of its queue.
+    // When our znode is the head of the queue.
     WatchOwn,
     OwnPause,
     MarkGranted,
     ReadRecord,
     RecordPause,
-    Downgrade,
-    DowngradeCheck,
-    DowngradePause,
-    // Round trips to the directory of a clean-up. The value is the czxid of the znode that must be
-    // deleted.
-    Delete(Zxid),
-    Check(Zxid),
-    CleanupPause(Zxid),
-}
-
-impl Purpose {
-    fn is_of_cleanup(self) -> bool {
-        matches!(self, Purpose::Delete(_) | Purpose::Check(_) | Purpose::CleanupPause(_))
-    }
 }
 
 /// The kind of a request in a round trip. It selects the field of `Answers` that keeps the answer.
@@ -119,11 +116,11 @@ pub(super) struct NodeRead {
     pub(super) flags: NodeFlags,
 }
 
-/// The answers of a round trip to one directory. A value is `None` if the round trip has no such request,
-/// or while the answer is missing.
+/// The answers of a round trip to one directory. A value is `None` if the round trip has no such request, or while the
+/// answer is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Answers {
-    pub(super) main: Option<Result<Reply, RequestFailure>>,
+    main: Option<Result<Reply, RequestFailure>>,
     pub(super) sync: Option<Result<(), RequestFailure>>,
     pub(super) predecessor: Option<Result<NodeRead, RequestFailure>>,
     pub(super) children: Option<Result<Children, RequestFailure>>,
@@ -133,47 +130,43 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn add(&mut self, part: RequestKind, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn add(&mut self, kind: RequestKind, outcome: Result<Reply, RequestFailure>) {
         // A reply of an unexpected type counts as lost.
-        let node = |outcome| match outcome {
-            Ok(Reply::Node { czxid, owner, version, flags }) => Ok(NodeRead { czxid, owner, version, flags }),
-            Ok(_) => Err(RequestFailure::Unknown),
-            Err(failure) => Err(failure),
+        const UNEXPECTED: RequestFailure = RequestFailure::Unknown;
+        let node = |reply| match reply {
+            Reply::Node { czxid, owner, version, flags } => Ok(NodeRead { czxid, owner, version, flags }),
+            _ => Err(UNEXPECTED),
         };
-        match part {
+        let children = |reply| match reply {
+            Reply::Children { names, pzxid } => Ok(Children { names, pzxid }),
+            _ => Err(UNEXPECTED),
+        };
+        let directory =
+            |reply| if let Reply::Directory(directory) = reply { Ok(directory) } else { Err(UNEXPECTED) };
+        let reader = |reply| if let Reply::Joined(reader) = reply { Ok(reader) } else { Err(UNEXPECTED) };
+        match kind {
             RequestKind::Main => self.main = Some(outcome),
             RequestKind::Timer => {}
             RequestKind::Sync => self.sync = Some(outcome.map(|_| ())),
-            RequestKind::Predecessor(_) => self.predecessor = Some(node(outcome)),
-            RequestKind::Own(_) => self.own = Some(node(outcome)),
-            RequestKind::Reader => {
-                self.reader = Some(match outcome {
-                    Ok(Reply::Joined(reader)) => Ok(reader),
-                    Ok(_) => Err(RequestFailure::Unknown),
-                    Err(failure) => Err(failure),
-                });
-            }
-            RequestKind::Children(_) => {
-                self.children = Some(match outcome {
-                    Ok(Reply::Children { names, pzxid }) => Ok(Children { names, pzxid }),
-                    Ok(_) => Err(RequestFailure::Unknown),
-                    Err(failure) => Err(failure),
-                });
-            }
-            RequestKind::Directory => {
-                self.directory = Some(match outcome {
-                    Ok(Reply::Directory(directory)) => Ok(directory),
-                    Ok(_) => Err(RequestFailure::Unknown),
-                    Err(failure) => Err(failure),
-                });
-            }
+            RequestKind::Predecessor(_) => self.predecessor = Some(outcome.and_then(node)),
+            RequestKind::Own(_) => self.own = Some(outcome.and_then(node)),
+            RequestKind::Reader => self.reader = Some(outcome.and_then(reader)),
+            RequestKind::Children(_) => self.children = Some(outcome.and_then(children)),
+            RequestKind::Directory => self.directory = Some(outcome.and_then(directory)),
         }
     }
 
-    /// Returns whether the read of this part has succeeded. If the read sets a watch, the watch is
-    /// then in force.
-    fn has_set(&self, part: RequestKind) -> bool {
-        match part {
+    /// Returns the answer to the write, the barrier or the search.
+    pub(super) fn main(&self) -> Result<&Reply, RequestFailure> {
+        match &self.main {
+            Some(outcome) => outcome.as_ref().map_err(|failure| *failure),
+            None => Err(RequestFailure::Unknown),
+        }
+    }
+
+    /// Returns whether the read of this kind has succeeded. If the read sets a watch, the watch is then in force.
+    fn has_set(&self, kind: RequestKind) -> bool {
+        match kind {
             RequestKind::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
             RequestKind::Own(_) => matches!(self.own, Some(Ok(_))),
             RequestKind::Children(_) => matches!(self.children, Some(Ok(_))),
@@ -191,17 +184,49 @@ impl Answers {
 pub(super) struct RoundTrip {
     number: u8,
     /// The directory; `None` for a round trip to all directories.
-    lock_index: Option<usize>,
-    pub(super) purpose: Purpose,
+    pub(super) index: Option<usize>,
+    purpose: Purpose,
     parts: [Option<RequestKind>; MAX_PARTS],
     /// Number of requests without an answer.
     missing: u16,
-    answers: Answers,
-    /// Events of watches of this round trip that came before its last answer: the watch, and whether
-    /// its znode was deleted.
+    pub(super) answers: Answers,
+    /// Events of watches of this round trip that came before its last answer: the watch, and whether its znode was
+    /// deleted.
     early: Vec<(WatchId, bool)>,
     /// Set if the answers are ignored.
     is_void: bool,
+}
+
+impl RoundTrip {
+    fn is_to(&self, index: usize) -> bool {
+        self.index.is_none_or(|to| to == index)
+    }
+
+    /// Returns the watch on the predecessor or on the children, if a request sets one.
+    pub(super) fn watch(&self) -> Option<WatchId> {
+        self.parts.iter().flatten().find_map(|part| match part {
+            RequestKind::Predecessor(watch) => Some(*watch),
+            RequestKind::Children(watch) => *watch,
+            _ => None,
+        })
+    }
+
+    /// Returns the watch on our own znode, if a request sets one.
+    pub(super) fn own_watch(&self) -> Option<WatchId> {
+        let own = |part: &RequestKind| if let RequestKind::Own(watch) = part { *watch } else { None };
+        self.parts.iter().flatten().find_map(own)
+    }
+
+    /// Returns whether a watch of this round trip has fired already.
+    pub(super) fn has_fired(&self, watch: WatchId) -> bool {
+        self.early.iter().any(|(fired, _)| *fired == watch)
+    }
+}
+
+/// The round trips that wait for answers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct RoundTrips {
+    open: Vec<RoundTrip>,
 }
 
 /// Returns the index of the directory that a request is for.
@@ -209,73 +234,48 @@ pub fn lock_index(id: RequestId) -> usize {
     usize::from(id.0 >> 8)
 }
 
-fn request_id(lock_index: usize, number: u8, part: usize) -> RequestId {
-    RequestId((lock_index as u16) << 8 | u16::from(number) << 2 | part as u16)
+fn request_id(index: usize, number: u8, part: usize) -> RequestId {
+    RequestId((index as u16) << 8 | u16::from(number) << 2 | part as u16)
 }
 
-fn main_answer(answers: Answers) -> Result<Reply, RequestFailure> {
-    answers.main.unwrap_or(Err(RequestFailure::Unknown))
-}
+impl RoundTrips {
+    /// Returns an empty table. It has room for the fast path, so that the steps of the fast path allocate nothing.
+    pub(super) fn new() -> RoundTrips {
+        RoundTrips { open: Vec::with_capacity(2) }
+    }
 
-impl Machine {
     /// Sends a round trip to one directory.
-    pub(super) fn send_round_trip(
+    pub(super) fn send(
         &mut self,
-        lock_index: usize,
+        index: usize,
         purpose: Purpose,
         requests: impl IntoIterator<Item = (RequestKind, Request)>,
         step: &mut Step,
     ) {
-        let is_used = |number: &u8| {
-            let shares = |trip: &&RoundTrip| trip.lock_index.is_none_or(|of| of == lock_index);
-            self.trips.iter().filter(shares).any(|trip| trip.number == *number)
-        };
+        let is_used = |number: &u8| self.open.iter().any(|trip| trip.is_to(index) && trip.number == *number);
         let number = (0..MAX_ROUND_TRIPS).find(|number| !is_used(number));
-        self.open_round_trip(number, Some(lock_index), purpose);
-        for (part, request) in requests {
-            self.add_request(lock_index, part, request, step);
+        self.push(number, Some(index), purpose);
+        for (kind, request) in requests {
+            self.add(index, kind, request, step);
         }
     }
 
-    /// Sends a round trip of one request.
-    pub(super) fn send_one(
-        &mut self,
-        lock_index: usize,
-        purpose: Purpose,
-        part: RequestKind,
-        request: Request,
-        step: &mut Step,
-    ) {
-        self.send_round_trip(lock_index, purpose, [(part, request)], step);
+    /// Waits for some milliseconds.
+    pub(super) fn sleep(&mut self, index: usize, purpose: Purpose, ms: u32, step: &mut Step) {
+        self.send(index, purpose, [(RequestKind::Timer, Request::Sleep(ms))], step);
     }
 
-    /// Sends a round trip with at most one request to each directory.
-    pub(super) fn send_to_all(
-        &mut self,
-        purpose: Purpose,
-        part: RequestKind,
-        request: impl Fn(&Position) -> Option<Request>,
-        step: &mut Step,
-    ) {
-        self.open_to_all(purpose);
-        for lock_index in 0..self.positions.len() {
-            if let Some(request) = request(&self.positions[lock_index]) {
-                self.add_request(lock_index, part, request, step);
-            }
-        }
-    }
-
-    /// Begins a round trip to all directories. Its requests follow with [`Machine::add_request`].
-    pub(super) fn open_to_all(&mut self, purpose: Purpose) {
-        let is_used = |number: &u8| self.trips.iter().any(|trip| trip.number == *number);
+    /// Begins a round trip to all directories. Its requests follow with [`RoundTrips::add`].
+    pub(super) fn begin(&mut self, purpose: Purpose) {
+        let is_used = |number: &u8| self.open.iter().any(|trip| trip.number == *number);
         let number = (0..MAX_ROUND_TRIPS).rev().find(|number| !is_used(number));
-        self.open_round_trip(number, None, purpose);
+        self.push(number, None, purpose);
     }
 
-    fn open_round_trip(&mut self, number: Option<u8>, lock_index: Option<usize>, purpose: Purpose) {
-        self.trips.push(RoundTrip {
+    fn push(&mut self, number: Option<u8>, index: Option<usize>, purpose: Purpose) {
+        self.open.push(RoundTrip {
             number: number.expect("a machine has few open round trips"),
-            lock_index,
+            index,
             purpose,
             parts: [None; MAX_PARTS],
             missing: 0,
@@ -285,180 +285,59 @@ impl Machine {
         });
     }
 
-    /// Sends a request of the round trip that was opened last.
-    pub(super) fn add_request(
-        &mut self,
-        lock_index: usize,
-        part: RequestKind,
-        request: Request,
-        step: &mut Step,
-    ) {
-        let Some(trip) = self.trips.last_mut() else { return };
-        let is_free = |known: &Option<RequestKind>| known.is_none_or(|known| known == part);
-        let at =
-            trip.parts.iter().position(is_free).expect("a round trip has few requests for one directory");
-        trip.parts[at] = Some(part);
+    /// Sends a request of the round trip that was begun last.
+    pub(super) fn add(&mut self, index: usize, kind: RequestKind, request: Request, step: &mut Step) {
+        let Some(trip) = self.open.last_mut() else { return };
+        let is_free = |known: &Option<RequestKind>| known.is_none_or(|known| known == kind);
+        let part = trip.parts.iter().position(is_free);
+        let part = part.expect("a round trip has few requests for one directory");
+        trip.parts[part] = Some(kind);
         trip.missing += 1;
-        step.actions.push(Action::Send(request_id(lock_index, trip.number, at), request));
+        step.actions.push(Action::Send(request_id(index, trip.number, part), request));
     }
 
-    /// Waits for some milliseconds.
-    pub(super) fn sleep(&mut self, lock_index: usize, purpose: Purpose, ms: u32, step: &mut Step) {
-        self.send_one(lock_index, purpose, RequestKind::Timer, Request::Sleep(ms), step);
-    }
-
-    /// Waits before the next try, longer after each failure in a row.
-    pub(super) fn back_off(&mut self, lock_index: usize, purpose: Purpose, step: &mut Step) {
-        let wait = backoff(&mut self.tries);
-        self.sleep(lock_index, purpose, wait, step);
-    }
-
-    /// Handles the answer to one request. The last answer of a round trip ends it.
-    pub(super) fn handle_answer(
-        &mut self,
-        id: RequestId,
-        outcome: Result<Reply, RequestFailure>,
-        step: &mut Step,
-    ) {
-        let (lock_index, number, at) = (lock_index(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
-        let is_it =
-            |trip: &RoundTrip| trip.number == number && trip.lock_index.is_none_or(|of| of == lock_index);
-        let Some(index) = self.trips.iter().position(is_it) else { return };
-        let trip = &mut self.trips[index];
-        let Some(part) = trip.parts[at] else { return };
-        trip.missing -= 1;
-        let ends = trip.missing == 0;
-        if trip.is_void {
-            if let (Some(watch), Ok(_)) = (part.watch(), &outcome) {
-                step.actions.push(Action::Unwatch(watch));
-            }
-        } else {
-            if outcome.is_ok() && part != RequestKind::Timer {
-                self.tries = 0;
-            }
-            match trip.purpose {
-                Purpose::Create if lock_index > 0 => {
-                    if let Some(position) = self.positions.get_mut(lock_index) {
-                        position.early_answers.get_or_insert_default().add(part, outcome);
-                    }
-                }
-                Purpose::MakeDirectories => self.record_directory_answer(outcome),
-                Purpose::Search => self.record_search_answer(lock_index, outcome),
-                Purpose::Verify => self.record_verify_answer(lock_index, outcome),
-                _ => trip.answers.add(part, outcome),
-            }
-        }
-        if ends {
-            let trip = self.trips.remove(index);
-            if !trip.is_void {
-                self.end_round_trip(lock_index, trip, step);
-            }
-        }
-    }
-
-    /// Handles the answers of a round trip, and then the events of the watches that it has set.
-    fn end_round_trip(&mut self, lock_index: usize, trip: RoundTrip, step: &mut Step) {
-        let RoundTrip { purpose, parts, answers, early, .. } = trip;
-        let parts = || parts.iter().flatten();
-        let own = parts().find_map(|part| if let RequestKind::Own(watch) = part { *watch } else { None });
-        let watch = parts().find_map(|part| match part {
-            RequestKind::Predecessor(watch) => Some(*watch),
-            RequestKind::Children(watch) => *watch,
-            _ => None,
-        });
-        match purpose {
-            Purpose::Create => self.handle_create_answer(answers, step),
-            Purpose::MakeDirectories => self.handle_directory_answers(step),
-            Purpose::Barrier => self.handle_barrier_answer(&main_answer(answers), step),
-            Purpose::Search => self.handle_search_results(step),
-            Purpose::Verify => self.handle_verify_answers(step),
-            Purpose::BeginAll => self.handle_held_record_answers(main_answer(answers), step),
-            Purpose::ReleaseAll => self.handle_joint_release_answer(main_answer(answers), step),
-            Purpose::Pause => self.end_pause(step),
-            Purpose::RetireRead => self.handle_retired_read(answers, step),
-            Purpose::RetireDelete => self.handle_retired_delete(main_answer(answers), step),
-            Purpose::RetirePause => self.read_retired(step),
-            Purpose::Look => self.handle_queue_read(lock_index, answers, step),
-            Purpose::List => self.handle_listing(lock_index, watch, answers, &early, step),
-            Purpose::Watch => {
-                if let Some(watch) = watch {
-                    self.handle_predecessor_watch_answer(lock_index, watch, own, &answers, step);
-                }
-            }
-            Purpose::CheckOwn => self.handle_own_check(lock_index, answers, step),
-            Purpose::WriteSize => self.handle_size_answer(lock_index, main_answer(answers), step),
-            Purpose::Begin => self.handle_held_record_answer(lock_index, main_answer(answers), step),
-            Purpose::LookPause => self.read_queue(lock_index, step),
-            Purpose::Spread => self.send_listing(lock_index, false, step),
-            Purpose::Delay => self.handle_delay_end(lock_index, step),
-            Purpose::WatchOwn => {
-                if let Some(watch) = own {
-                    self.handle_own_watch_answer(lock_index, watch, &answers, step);
-                }
-            }
-            Purpose::OwnPause => self.watch_own(lock_index, step),
-            Purpose::MarkGranted => self.handle_mark_granted_answer(lock_index, &main_answer(answers), step),
-            Purpose::ReadRecord => self.handle_record_answer(lock_index, answers, step),
-            Purpose::RecordPause => self.read_record(lock_index, step),
-            Purpose::Downgrade => self.handle_downgrade_answer(answers, step),
-            Purpose::DowngradeCheck => self.handle_downgrade_check(answers, step),
-            Purpose::DowngradePause => self.check_downgrade(step),
-            Purpose::Delete(czxid) => {
-                self.handle_delete_answer(lock_index, czxid, main_answer(answers), step)
-            }
-            Purpose::Check(czxid) => self.handle_cleanup_check(lock_index, czxid, answers, step),
-            Purpose::CleanupPause(czxid) => self.check_cleanup(lock_index, czxid, step),
-        }
-        for (watch, deleted) in early {
-            self.handle_watch_event(watch, deleted, step);
-        }
-    }
-
-    /// Keeps the event of a watch for later, if the round trip that has set the watch is still open.
-    /// Returns whether the event was kept.
+    /// Keeps the event of a watch for later, if the round trip that has set the watch is still open. Returns whether
+    /// the event was kept.
     pub(super) fn keep_early_event(&mut self, watch: WatchId, deleted: bool) -> bool {
         let sets = |trip: &&mut RoundTrip| {
             let mut parts = trip.parts.iter().flatten();
             !trip.is_void && parts.any(|part| part.watch() == Some(watch) && trip.answers.has_set(*part))
         };
-        let trip = self.trips.iter_mut().find(sets);
+        let trip = self.open.iter_mut().find(sets);
         trip.map(|trip| trip.early.push((watch, deleted))).is_some()
     }
 
-    /// Ignores the answers of all round trips except those of clean-ups. Removes the watches that the
-    /// ignored round trips set.
+    /// Ignores the answers of all round trips except those of clean-ups. Removes the watches that the ignored round
+    /// trips set.
     pub(super) fn void_all(&mut self, step: &mut Step) {
-        self.void_round_trips(step, |_| true);
+        self.void_if(step, |_| true);
     }
 
-    /// Ignores the answers of the round trips to one directory, except those of clean-ups. Removes the
-    /// watches that the ignored round trips set.
-    pub(super) fn void_position(&mut self, lock_index: usize, step: &mut Step) {
-        self.void_round_trips(step, |trip| trip.lock_index == Some(lock_index));
+    /// Ignores the answers of the round trips to one directory, except those of clean-ups. Removes the watches that the
+    /// ignored round trips set.
+    pub(super) fn void(&mut self, index: usize, step: &mut Step) {
+        self.void_if(step, |trip| trip.index == Some(index));
     }
 
-    fn void_round_trips(&mut self, step: &mut Step, is_meant: impl Fn(&RoundTrip) -> bool) {
-        for trip in &mut self.trips {
-            if trip.is_void || trip.purpose.is_of_cleanup() || !is_meant(trip) {
+    fn void_if(&mut self, step: &mut Step, is_meant: impl Fn(&RoundTrip) -> bool) {
+        for trip in &mut self.open {
+            if trip.is_void || matches!(trip.purpose, Purpose::Cleanup(..)) || !is_meant(trip) {
                 continue;
             }
             trip.is_void = true;
-            let fired = |watch| trip.early.iter().any(|(early, _)| *early == watch);
             for part in trip.parts.iter().flatten().filter(|part| trip.answers.has_set(**part)) {
-                step.actions.extend(part.watch().filter(|watch| !fired(*watch)).map(Action::Unwatch));
+                step.actions
+                    .extend(part.watch().filter(|watch| !trip.has_fired(*watch)).map(Action::Unwatch));
             }
         }
     }
 
-    /// Ignores the answers that only a holder needs. A watch on our own znode that is still being set
-    /// stays, because our delete makes it fire, which ends it without a request.
-    pub(super) fn void_own_reads(&mut self, lock_index: usize) {
-        for trip in &mut self.trips {
-            let is_of_holder = matches!(
-                trip.purpose,
-                Purpose::WatchOwn | Purpose::OwnPause | Purpose::RecordPause | Purpose::ReadRecord
-            );
-            if is_of_holder && trip.lock_index == Some(lock_index) {
+    /// Ignores the answers that only a holder needs. A watch on our own znode that is still being set stays, because
+    /// our delete makes it fire, which ends it without a request.
+    pub(super) fn void_reads_of_holder(&mut self) {
+        use PositionPurpose::{OwnPause, ReadRecord, RecordPause, WatchOwn};
+        for trip in &mut self.open {
+            if let Purpose::Position(WatchOwn | OwnPause | RecordPause | ReadRecord) = trip.purpose {
                 trip.is_void = true;
                 trip.parts.iter_mut().flatten().for_each(|part| {
                     if let RequestKind::Own(watch) = part {
@@ -469,39 +348,134 @@ impl Machine {
         }
     }
 
-    /// Returns our new znode in the directory, if the create is answered and other answers of its
-    /// round trip are still missing.
-    pub(super) fn created_node(&self, lock_index: usize) -> Option<Node> {
+    /// Ends all round trips without answers.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
+
+    /// Returns our new znode in the directory, if the create is answered and other answers of its round trip are still
+    /// missing.
+    pub(super) fn created_node(&self, index: usize) -> Option<Node> {
         let is_create = |trip: &&RoundTrip| trip.purpose == Purpose::Create;
-        match &self.trips.iter().find(is_create)?.answers.main {
-            Some(Ok(Reply::Joined(node))) if lock_index == 0 => Some(*node),
-            Some(Ok(Reply::AllJoined(nodes))) => nodes.get(lock_index).copied(),
+        match self.open.iter().find(is_create)?.answers.main() {
+            Ok(Reply::Joined(node)) if index == 0 => Some(*node),
+            Ok(Reply::AllJoined(nodes)) => nodes.get(index).copied(),
             _ => None,
         }
     }
 
-    /// Returns whether a round trip with this purpose is open in the directory.
-    pub(super) fn is_open(&self, lock_index: usize, purpose: Purpose) -> bool {
-        let is_it = |trip: &RoundTrip| {
-            !trip.is_void && trip.purpose == purpose && trip.lock_index.is_none_or(|of| of == lock_index)
-        };
-        self.trips.iter().any(is_it)
+    /// Returns whether an answer may tell us of another znode of ours.
+    pub(super) fn may_find_nodes(&self) -> bool {
+        let finds =
+            |trip: &RoundTrip| matches!(trip.purpose, Purpose::Create | Purpose::Barrier | Purpose::Search);
+        self.open.iter().any(finds)
     }
 
-    /// Returns an unused id for a new watch in this directory.
-    pub(super) fn new_watch(&self, lock_index: usize) -> WatchId {
-        let position = &self.positions[lock_index];
-        let is_set = |watch: &WatchId| {
-            let waiting =
-                matches!(position.state, PositionState::Waiting { watch: known, .. } if known == *watch);
-            waiting || position.own_watch == Some(*watch) || position.ahead.own_watch() == Some(*watch)
-        };
-        let is_sent = |watch: &WatchId| {
-            self.trips.iter().flat_map(|trip| trip.parts).flatten().any(|part| part.watch() == Some(*watch))
-        };
-        let upper = (lock_index as u16) << 8;
-        let free = (0..=0xff).map(|low| WatchId(upper | low)).find(|watch| !is_set(watch) && !is_sent(watch));
-        free.expect("a machine has few watches in one directory")
+    /// Returns whether a round trip with this purpose is open in the directory.
+    pub(super) fn is_open(&self, index: usize, purpose: Purpose) -> bool {
+        self.open.iter().any(|trip| !trip.is_void && trip.purpose == purpose && trip.is_to(index))
+    }
+
+    /// Returns whether a request that is not answered yet, or whose round trip is open, sets the watch.
+    pub(super) fn sets(&self, watch: WatchId) -> bool {
+        let mut parts = self.open.iter().flat_map(|trip| trip.parts).flatten();
+        parts.any(|part| part.watch() == Some(watch))
+    }
+}
+
+impl Machine {
+    /// Sends a round trip with at most one request to each directory.
+    pub(super) fn send_to_all(
+        &mut self,
+        purpose: Purpose,
+        kind: RequestKind,
+        request: impl Fn(&Position) -> Option<Request>,
+        step: &mut Step,
+    ) {
+        self.trips.begin(purpose);
+        for (index, position) in self.positions.iter().enumerate() {
+            if let Some(request) = request(position) {
+                self.trips.add(index, kind, request, step);
+            }
+        }
+    }
+
+    /// Waits before the next try, longer after each failure in a row.
+    pub(super) fn back_off(&mut self, index: usize, purpose: Purpose, step: &mut Step) {
+        let wait = backoff(&mut self.tries);
+        self.trips.sleep(index, purpose, wait, step);
+    }
+
+    /// Handles the answer to one request. The last answer of a round trip ends it.
+    pub(super) fn handle_answer(
+        &mut self,
+        id: RequestId,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
+        let (index, number, part) = (lock_index(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
+        let is_it = |trip: &RoundTrip| trip.number == number && trip.is_to(index);
+        let Some(at) = self.trips.open.iter().position(is_it) else { return };
+        let trip = &mut self.trips.open[at];
+        let Some(kind) = trip.parts[part] else { return };
+        trip.missing -= 1;
+        let ends = trip.missing == 0;
+        if trip.is_void {
+            if let (Some(watch), Ok(_)) = (kind.watch(), &outcome) {
+                step.actions.push(Action::Unwatch(watch));
+            }
+        } else {
+            if outcome.is_ok() && kind != RequestKind::Timer {
+                self.tries = 0;
+            }
+            match trip.purpose {
+                Purpose::Create if index > 0 => {
+                    if let Some(position) = self.positions.get_mut(index) {
+                        position.early_answers.get_or_insert_default().add(kind, outcome);
+                    }
+                }
+                Purpose::MakeDirectories => self.record_directory_answer(outcome),
+                Purpose::Search => self.record_search_answer(index, outcome),
+                Purpose::Verify => self.record_verify_answer(index, outcome),
+                _ => trip.answers.add(kind, outcome),
+            }
+        }
+        if ends {
+            let trip = self.trips.open.remove(at);
+            if !trip.is_void {
+                self.end_round_trip(index, &trip, step);
+            }
+        }
+    }
+
+    /// Handles the answers of a round trip, and then the events of the watches that it has set.
+    fn end_round_trip(&mut self, index: usize, trip: &RoundTrip, step: &mut Step) {
+        let answers = &trip.answers;
+        match trip.purpose {
+            Purpose::Create => self.handle_create_answer(answers, step),
+            Purpose::MakeDirectories => self.handle_directory_answers(step),
+            Purpose::Barrier => self.handle_barrier_answer(answers, step),
+            Purpose::Search => self.handle_search_results(step),
+            Purpose::Verify => self.handle_verify_answers(step),
+            Purpose::Begin => self.handle_held_record_answer(trip.index, answers, step),
+            Purpose::ReleaseAll => self.handle_joint_release_answer(answers, step),
+            Purpose::Pause => self.end_pause(step),
+            Purpose::RetireRead => self.handle_retired_read(answers, step),
+            Purpose::RetireDelete => self.handle_retired_delete(answers, step),
+            Purpose::RetirePause => self.read_retired(step),
+            Purpose::Downgrade => self.handle_downgrade_answer(answers, step),
+            Purpose::DowngradeCheck => self.handle_downgrade_check(answers, step),
+            Purpose::DowngradePause => self.check_downgrade(step),
+            Purpose::Position(purpose) => {
+                self.at(index, step, |position, here| position.handle_answers(purpose, trip, here));
+            }
+            Purpose::Cleanup(czxid, purpose) => {
+                self.handle_cleanup_answers(index, czxid, purpose, answers, step);
+            }
+        }
+        for (watch, deleted) in &trip.early {
+            self.handle_watch_event(*watch, *deleted, step);
+        }
     }
 }
 
