@@ -106,8 +106,8 @@ impl Here<'_, '_> {
     }
 
     /// Reads the record after the grant. If the lock is lost or released before the answer, the round trip is void.
-    pub(super) fn read_record(&mut self) {
-        self.send(PositionPurpose::ReadRecord, [(RequestKind::Directory, Request::ReadDirectory)]);
+    pub(super) fn read_record(&mut self) -> Then {
+        self.send(PositionPurpose::ReadRecord, [(RequestKind::Directory, Request::ReadDirectory)])
     }
 }
 
@@ -119,8 +119,8 @@ impl Position {
         predecessor: Sequence,
         directory: Directory,
         here: &mut Here,
-    ) {
-        let Some(me) = self.node else { return };
+    ) -> Then {
+        let Some(me) = self.node else { return Then::Nothing };
         let is_ours = directory.czxid < me.czxid;
         let is_tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         if here.config.may_look_ahead(me) && is_ours && !is_tracked {
@@ -131,7 +131,7 @@ impl Position {
                 return self.watch_contender(me.prefix.name(second_predecessor), here);
             }
         }
-        self.watch_contender(me.prefix.name(predecessor), here);
+        self.watch_contender(me.prefix.name(predecessor), here)
     }
 
     /// Sends the look-ahead round trip and returns `true` if `gone` is the name of the predecessor's predecessor.
@@ -153,8 +153,8 @@ impl Position {
         proof: HeadProof,
         directory: Option<Directory>,
         here: &mut Here,
-    ) {
-        let Some(me) = self.node else { return };
+    ) -> Then {
+        let Some(me) = self.node else { return Then::Nothing };
         self.watch_contender(me.prefix.name(predecessor), here);
         if directory.is_none() {
             here.add(RequestKind::Directory, Request::ReadDirectory);
@@ -166,6 +166,7 @@ impl Position {
             here.add(RequestKind::Own(None), Request::Exists(me));
         }
         (self.ahead, self.directory) = (LookAhead::Arming { proof, own }, directory);
+        Then::Nothing
     }
 
     /// Handles the look-ahead in a round trip that watches the predecessor. `predecessor`: the read of its znode;
@@ -222,11 +223,10 @@ impl Position {
         if directory.is_some_and(|directory| proof.is_in(&directory)) {
             // Lists without a pause, because no other contender has a reason to list now: the predecessor gave up, or
             // its znode does not have the name that we computed.
-            self.send_listing(Watches::Nothing, here);
+            self.send_listing(Watches::Nothing, here)
         } else {
-            self.read_queue(here);
+            self.read_queue(here)
         }
-        Then::Nothing
     }
 
     /// Returns whether our own znode exists and no client has asked us to release. Such a request ends the look-ahead,
@@ -300,13 +300,13 @@ impl Position {
     }
 
     /// Sends the requests that follow a grant by look-ahead.
-    fn complete_grant_ahead(&mut self, previous: Previous, here: &mut Here) {
+    fn complete_grant_ahead(&mut self, previous: Previous, here: &mut Here) -> Then {
         if self.own_watch.is_none() {
             self.watch_own(here);
         }
         if previous != Previous::Unknown {
             // Does not read the record, because it was read after the previous holder had left.
-            return;
+            return Then::Nothing;
         }
         match here.config.watch_own_after {
             0 => here.read_record(),
@@ -317,8 +317,8 @@ impl Position {
 
     /// Handles the record that was read after the grant. It says how the previous holder left, and which version our
     /// release may overwrite.
-    pub(super) fn handle_record_answer(&mut self, answers: &Answers, here: &mut Here) {
-        let Some(me) = self.node else { return };
+    pub(super) fn handle_record_answer(&mut self, answers: &Answers, here: &mut Here) -> Then {
+        let Some(me) = self.node else { return Then::Nothing };
         let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
         // Forgets the directory if its record could not be read, because our release must not overwrite that record.
         self.directory = read.ok().filter(|directory| directory.czxid < me.czxid);
@@ -329,6 +329,7 @@ impl Position {
             let previous = self.read_previous(me, &directory, &[], here.config.rules);
             here.step.actions.push(Action::Previous(previous));
         }
+        Then::Nothing
     }
 
     /// Handles an event of the watch on our own znode during look-ahead.
@@ -336,13 +337,12 @@ impl Position {
         if deleted {
             return self.stop_removed(here);
         }
-        self.forget_ahead(here);
-        Then::Nothing
+        self.forget_ahead(here)
     }
 
     /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead round trip is open,
     /// its end removes the watch.
-    pub(super) fn forget_ahead(&mut self, here: &mut Here) {
-        here.unwatch(std::mem::take(&mut self.ahead).own_watch());
+    pub(super) fn forget_ahead(&mut self, here: &mut Here) -> Then {
+        here.unwatch(std::mem::take(&mut self.ahead).own_watch())
     }
 }

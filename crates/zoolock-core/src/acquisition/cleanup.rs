@@ -32,13 +32,14 @@ pub(super) enum CleanupPurpose {
     Pause,
 }
 
-/// The progress of a clean-up after an answer.
-enum Progress {
-    /// The next request is on its way.
-    Continues,
+/// The next step of a clean-up.
+enum Next {
+    Delete,
+    Check,
+    Pause,
     /// The server refuses the delete. The clean-up repeats it until the session ends.
-    Refused(RequestFailure),
-    Ended(ReleaseOutcome),
+    PauseAfterRefusal(RequestFailure),
+    End(ReleaseOutcome),
 }
 
 impl Cleanup {
@@ -55,87 +56,54 @@ impl Cleanup {
         }
     }
 
-    fn send(
-        &self,
-        purpose: CleanupPurpose,
-        requests: impl IntoIterator<Item = (RequestKind, Request)>,
-        trips: &mut RoundTrips,
-        step: &mut Step,
-    ) {
-        trips.send(self.index, Purpose::Cleanup(self.node.czxid, purpose), requests, step);
-    }
-
-    fn send_delete(&self, trips: &mut RoundTrips, step: &mut Step) -> Progress {
+    /// Returns the request that deletes the znode.
+    fn delete(&self) -> Request {
         let node = self.node;
-        let request = match self.marker {
+        match self.marker {
             Some((marker, version)) => Request::Release { node, marker, version },
             None if self.writes_first => Request::Withdraw(node),
             None => Request::Delete(node),
-        };
-        self.send(CleanupPurpose::Delete, [(RequestKind::Main, request)], trips, step);
-        Progress::Continues
+        }
     }
 
-    fn handle_delete_answer(
-        &mut self,
-        answers: &Answers,
-        config: &Config,
-        trips: &mut RoundTrips,
-        step: &mut Step,
-    ) -> Progress {
+    fn handle_delete_answer(&mut self, answers: &Answers, rules: Rules) -> Next {
         match answers.main() {
-            Ok(_) => Progress::Ended(ReleaseOutcome::Clean),
-            Err(RequestFailure::NoNode) => Progress::Ended(self.outcome_without_znode()),
-            Err(RequestFailure::Unknown) if !config.rules.checks_before_repeat() => {
+            Ok(_) => Next::End(ReleaseOutcome::Clean),
+            Err(RequestFailure::NoNode) => self.end_without_znode(),
+            Err(RequestFailure::Unknown) if !rules.checks_before_repeat() => {
                 self.is_repeated = true;
-                self.send_delete(trips, step)
+                Next::Delete
             }
             Err(RequestFailure::Unknown) if !self.is_repeated => {
                 self.is_repeated = true;
-                self.check(trips, step)
+                Next::Check
             }
-            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.pause(trips, step),
-            Err(failure) if self.marker.is_some() => {
-                if !config.rules.releases_without_record() {
-                    return Progress::Ended(ReleaseOutcome::Refused(failure));
-                }
+            Err(RequestFailure::Unknown | RequestFailure::Throttled) => Next::Pause,
+            Err(failure) if self.marker.is_some() && !rules.releases_without_record() => {
+                Next::End(ReleaseOutcome::Refused(failure))
+            }
+            Err(_) if self.marker.is_some() => {
                 // Deletes without a marker, because we have no permission to write the record, or another client has
                 // written it since our last read. Our successors then list the queue. Checks first, because the refusal
                 // does not prove that the znode of that name is still ours.
                 (self.marker, self.undo) = (None, None);
-                self.check(trips, step)
+                Next::Check
             }
             // We have no permission to write to the znode, but may have permission to delete it.
-            Err(_) if std::mem::take(&mut self.writes_first) => self.check(trips, step),
-            Err(failure) => Progress::Refused(failure),
+            Err(_) if std::mem::take(&mut self.writes_first) => Next::Check,
+            Err(failure) => Next::PauseAfterRefusal(failure),
         }
     }
 
-    /// Waits before the next check, longer after each failure of this clean-up. A successful check does not shorten the
-    /// wait, because a clean-up whose deletes fail repeats both.
-    fn pause(&mut self, trips: &mut RoundTrips, step: &mut Step) -> Progress {
-        let sleep = Request::Sleep(backoff(&mut self.tries));
-        self.send(CleanupPurpose::Pause, [(RequestKind::Timer, sleep)], trips, step);
-        Progress::Continues
-    }
-
-    /// Checks that the znode of that name is still ours, before a delete.
-    fn check(&self, trips: &mut RoundTrips, step: &mut Step) -> Progress {
+    /// Returns the requests that check before a delete that the znode of that name is still ours.
+    fn check(&self) -> impl Iterator<Item = (RequestKind, Request)> + use<> {
         let barrier = self.undo.map(|undo| (RequestKind::Main, undo.barrier(self.node)));
         let record = self.undo.map(|_| (RequestKind::Directory, Request::ReadDirectory));
-        let requests = barrier.into_iter().chain([(RequestKind::Sync, Request::Sync)]);
-        let requests = requests.chain(record).chain([(RequestKind::Own(None), Request::Exists(self.node))]);
-        self.send(CleanupPurpose::Check, requests, trips, step);
-        Progress::Continues
+        let own = (RequestKind::Own(None), Request::Exists(self.node));
+        barrier.into_iter().chain([(RequestKind::Sync, Request::Sync)]).chain(record).chain([own])
     }
 
-    fn handle_check(
-        &mut self,
-        answers: &Answers,
-        config: &Config,
-        trips: &mut RoundTrips,
-        step: &mut Step,
-    ) -> Progress {
+    fn handle_check(&mut self, answers: &Answers, config: &Config) -> Next {
         // Any answer of the leader to the barrier is enough. A read without a successful sync may be old, so it does
         // not allow a delete.
         let has_passed = self.undo.is_none() || answers.main().err().is_none_or(RequestFailure::is_answer);
@@ -146,16 +114,16 @@ impl Cleanup {
             None => Ok(self.marker),
         };
         let (true, true, Some(is_ours), Ok(marker)) = (has_passed, is_synced, own, marker) else {
-            return self.pause(trips, step);
+            return Next::Pause;
         };
         self.marker = marker;
-        if is_ours { self.send_delete(trips, step) } else { Progress::Ended(self.outcome_without_znode()) }
+        if is_ours { Next::Delete } else { self.end_without_znode() }
     }
 
-    /// Returns the outcome if the znode is missing. If none of our deletes can have deleted it, another client has
-    /// deleted it.
-    fn outcome_without_znode(&self) -> ReleaseOutcome {
-        if self.is_repeated { ReleaseOutcome::Clean } else { ReleaseOutcome::Lost(Loss::Broken) }
+    /// Ends the clean-up of a missing znode. If none of our deletes can have deleted it, another client has deleted it.
+    fn end_without_znode(&self) -> Next {
+        let broken = ReleaseOutcome::Lost(Loss::Broken);
+        Next::End(if self.is_repeated { ReleaseOutcome::Clean } else { broken })
     }
 }
 
@@ -216,12 +184,9 @@ impl Machine {
     fn start_cleanup(&mut self, cleanup: Cleanup, checks: bool, step: &mut Step) {
         // Checks first without a connection, because the request then arrives late, and another contender may have a
         // znode of that name by then.
-        if checks || (self.offline && self.config.rules.checks_before_repeat()) {
-            cleanup.check(&mut self.trips, step);
-        } else {
-            cleanup.send_delete(&mut self.trips, step);
-        }
+        let checks = checks || (self.offline && self.config.rules.checks_before_repeat());
         self.cleanups.push(cleanup);
+        self.continue_cleanup(self.cleanups.len() - 1, if checks { Next::Check } else { Next::Delete }, step);
     }
 
     pub(super) fn is_cleaning_up(&self, index: usize, node: Node) -> bool {
@@ -239,21 +204,38 @@ impl Machine {
     ) {
         let is_it = |cleanup: &Cleanup| (cleanup.index, cleanup.node.czxid) == (index, czxid);
         let Some(at) = self.cleanups.iter().position(is_it) else { return };
-        let (cleanup, config, trips) = (&mut self.cleanups[at], &self.config, &mut self.trips);
-        let progress = match purpose {
-            CleanupPurpose::Delete => cleanup.handle_delete_answer(answers, config, trips, step),
-            CleanupPurpose::Check => cleanup.handle_check(answers, config, trips, step),
-            CleanupPurpose::Pause => cleanup.check(trips, step),
+        let next = match purpose {
+            CleanupPurpose::Delete => self.cleanups[at].handle_delete_answer(answers, self.config.rules),
+            CleanupPurpose::Check => self.cleanups[at].handle_check(answers, &self.config),
+            CleanupPurpose::Pause => Next::Check,
         };
-        match progress {
-            Progress::Continues => {}
-            Progress::Refused(failure) => {
-                if std::mem::take(&mut cleanup.reports) {
+        self.continue_cleanup(at, next, step);
+    }
+
+    fn continue_cleanup(&mut self, at: usize, next: Next, step: &mut Step) {
+        let Cleanup { index, node, .. } = self.cleanups[at];
+        let purpose = |purpose| Purpose::Cleanup(node.czxid, purpose);
+        match next {
+            Next::Delete => {
+                let delete = (RequestKind::Main, self.cleanups[at].delete());
+                self.trips.send(index, purpose(CleanupPurpose::Delete), [delete], step);
+            }
+            Next::Check => {
+                self.trips.send(index, purpose(CleanupPurpose::Check), self.cleanups[at].check(), step);
+            }
+            Next::Pause => {
+                // Waits longer after each failure of this clean-up. A successful check does not shorten the wait,
+                // because a clean-up whose deletes fail repeats both.
+                let wait = backoff(&mut self.cleanups[at].tries);
+                self.trips.sleep(index, purpose(CleanupPurpose::Pause), wait, step);
+            }
+            Next::PauseAfterRefusal(failure) => {
+                if std::mem::take(&mut self.cleanups[at].reports) {
                     self.report_release(ReleaseOutcome::Refused(failure), step);
                 }
-                self.cleanups[at].pause(&mut self.trips, step);
+                self.continue_cleanup(at, Next::Pause, step);
             }
-            Progress::Ended(outcome) => {
+            Next::End(outcome) => {
                 if self.cleanups.remove(at).reports {
                     self.report_release(outcome, step);
                 }

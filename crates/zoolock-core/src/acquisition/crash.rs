@@ -50,6 +50,22 @@ impl Node {
 }
 
 impl Position {
+    /// Waits before the grant, because the previous holder may have crashed.
+    pub(super) fn start_delay(&mut self, here: &mut Here) -> Then {
+        *here.waited = true;
+        here.time_passes = true;
+        self.state = PositionState::Delaying;
+        here.sleep(PositionPurpose::Delay, here.config.delay)
+    }
+
+    pub(super) fn handle_delay_end(&mut self, here: &mut Here) -> Then {
+        if self.state != PositionState::Delaying {
+            return Then::Nothing;
+        }
+        self.delayed = true;
+        self.read_queue(here)
+    }
+
     /// Prepares our `held` marker, if crashes are tracked. Fails if the record is another program's.
     pub(super) fn prepare_held_record(&mut self, others: &[String], config: &Config) -> Result<(), Reason> {
         self.unrecorded = None;
@@ -90,7 +106,7 @@ impl Position {
     }
 
     /// Updates what we know of the directory after the write of our `held` marker.
-    fn remember_held_record(&mut self, here: &mut Here) {
+    fn remember_held_record(&mut self, here: &mut Here) -> Then {
         if self.unrecorded.is_some() {
             self.report_crash(here);
         }
@@ -99,13 +115,14 @@ impl Position {
             directory.record = Record::Marker(me.held_record_in(directory.czxid));
             directory.version = directory.version.wrapping_add(1);
         }
+        Then::Nothing
     }
 
     /// Reports the crash of the previous holder. Does nothing if our own marker has replaced its marker.
-    fn report_crash(&self, here: &mut Here) {
+    fn report_crash(&mut self, here: &mut Here) -> Then {
         let (Some(Previous::Crashed), Some(me), Some(directory)) = (self.previous, self.node, self.directory)
         else {
-            return;
+            return Then::Nothing;
         };
         // A reader does not report the crash, because it writes no marker: the crash stays in the record, and a later
         // writer reports it.
@@ -113,12 +130,13 @@ impl Position {
         if let Some(marker) = here.config.rules.marker_in(&directory).filter(is_replaced) {
             here.step.actions.push(Action::CrashFound { lock_index: here.index, marker });
         }
+        Then::Nothing
     }
 
     /// Reads the queue again after the write of our `held` marker has failed.
-    fn handle_held_record_failure(&mut self, failure: RequestFailure, here: &mut Here) {
+    fn handle_held_record_failure(&mut self, failure: RequestFailure, here: &mut Here) -> Then {
         if self.unrecorded.take().is_none() {
-            return;
+            return Then::Nothing;
         }
         self.perhaps_marked |= failure == RequestFailure::Unknown;
         if !self.perhaps_marked {
@@ -127,11 +145,12 @@ impl Position {
         }
         if failure.is_transient() {
             self.stop(here);
-            match failure.is_answer() {
+            return match failure.is_answer() {
                 true => self.read_queue(here),
                 false => self.read_queue_later(here),
-            }
+            };
         }
+        Then::Nothing
     }
 }
 

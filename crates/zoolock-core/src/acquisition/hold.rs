@@ -4,7 +4,7 @@ use super::*;
 
 impl Position {
     /// Watches our own znode, at once or after the configured time.
-    pub(super) fn watch_own_soon(&mut self, here: &mut Here) {
+    pub(super) fn watch_own_soon(&mut self, here: &mut Here) -> Then {
         match here.config.watch_own_after {
             0 => self.watch_own(here),
             // Sets the watch late, because it costs a request and an event, and most holders release before another
@@ -14,14 +14,14 @@ impl Position {
     }
 
     /// Watches our own znode, to detect a delete by another client. The grant does not wait for this watch.
-    pub(super) fn watch_own(&mut self, here: &mut Here) {
+    pub(super) fn watch_own(&mut self, here: &mut Here) -> Then {
         // Chooses the id before the field is cleared, because the earlier watch may still be set, and must have another
         // id.
         let watch = self.new_watch(here);
         self.own_watch = None;
-        let Some(me) = self.node else { return };
+        let Some(me) = self.node else { return Then::Nothing };
         let request = Request::Watch { name: me.name(), watch };
-        here.send(PositionPurpose::WatchOwn, [(RequestKind::Own(Some(watch)), request)]);
+        here.send(PositionPurpose::WatchOwn, [(RequestKind::Own(Some(watch)), request)])
     }
 
     pub(super) fn handle_own_watch_answer(&mut self, trip: &RoundTrip, here: &mut Here) -> Then {
@@ -29,19 +29,18 @@ impl Position {
         match (here.config.is_znode_ours(me, trip.answers.own.as_ref()), trip.answers.own) {
             (Some(true), Some(Ok(read))) => {
                 self.own_watch = Some(watch);
-                self.handle_own_flags(read, here);
+                self.handle_own_flags(read, here)
             }
             (Some(false), own) => {
                 here.unwatch(own.filter(Result::is_ok).map(|_| watch));
-                return self.stop_removed(here);
+                self.stop_removed(here)
             }
             _ => here.back_off(PositionPurpose::OwnPause),
         }
-        Then::Nothing
     }
 
     /// Handles the flags in our own znode: reports a request to release, and writes a missing `granted` flag.
-    fn handle_own_flags(&mut self, read: NodeRead, here: &mut Here) {
+    fn handle_own_flags(&mut self, read: NodeRead, here: &mut Here) -> Then {
         if read.flags.revoked && !*here.revoked {
             *here.revoked = true;
             // Before the grant of a multi-lock, only records the request, because the grant reports it.
@@ -49,7 +48,7 @@ impl Position {
                 here.step.actions.push(Action::Revoked);
             }
         }
-        self.mark_granted_if_missing(read, here);
+        self.mark_granted_if_missing(read, here)
     }
 
     /// Returns the marker that a releasing holder leaves, and the version that it replaces. `None` if it leaves no
@@ -79,13 +78,11 @@ impl Machine {
         match self.phase {
             // Keeps the znode until the holder releases, because it may keep other contenders out while the holder
             // still stops its work.
-            Phase::Held => {
+            Phase::Held | Phase::Downgrading(_) => {
                 self.is_doubtful = true;
-                self.at_each(step, |position, here| position.stop(here));
-                self.lose(Loss::Unreachable, step);
-            }
-            Phase::Downgrading(_) => {
-                self.is_doubtful = true;
+                if self.phase == Phase::Held {
+                    self.at_each(step, |position, here| position.stop(here));
+                }
                 self.lose(Loss::Unreachable, step);
             }
             // Reports nothing before the grant, because the caller does not rely on the lease yet.
@@ -158,7 +155,7 @@ impl Machine {
 
     /// Records the outcome of one release. After the last one, reports the worst outcome.
     pub(super) fn report_release(&mut self, outcome: ReleaseOutcome, step: &mut Step) {
-        let worst = worse_outcome(self.released, outcome);
+        let worst = several::worse_outcome(self.released, outcome);
         self.released = Some(worst);
         self.unreported = self.unreported.saturating_sub(1);
         if self.unreported == 0 {
@@ -181,25 +178,5 @@ impl Machine {
             let is_old = !position.is_fresh && self.config.rules.reads_after_wait();
             self.clean_up(index, me, marker, is_old, step);
         }
-    }
-}
-
-/// The kind of attempt at a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReleaseMode {
-    /// The first attempt.
-    Usual,
-    /// An attempt after one that may have succeeded.
-    Repeated,
-    /// An attempt after the joint release was refused, because one znode was missing or a record had changed. It checks
-    /// each znode first, because the missing one may be replaced by another contender's znode of the same name.
-    Refused,
-}
-
-pub(super) fn worse_outcome(so_far: Option<ReleaseOutcome>, now: ReleaseOutcome) -> ReleaseOutcome {
-    match (so_far, now) {
-        (Some(ReleaseOutcome::Lost(loss)), _) | (_, ReleaseOutcome::Lost(loss)) => ReleaseOutcome::Lost(loss),
-        (Some(refused @ ReleaseOutcome::Refused(_)), _) => refused,
-        _ => now,
     }
 }

@@ -86,12 +86,12 @@ pub use round_trip::lock_index;
 use ahead::LookAhead;
 use cleanup::{Cleanup, CleanupPurpose};
 use crash::Undo;
-use hold::ReleaseMode;
-use position::{Here, Leftover, Position, PositionState, Positions, Then};
+use position::{Here, Leftover, Position, PositionState, Then};
 use read::Watches;
 use round_trip::{
     Answers, Children, NodeRead, PositionPurpose, Purpose, RequestKind, RoundTrip, RoundTrips, backoff,
 };
+use several::{Positions, ReleaseMode};
 
 /// Maximum number of locks in one acquisition.
 pub const MAX_LOCKS: usize = 128;
@@ -357,12 +357,7 @@ impl Machine {
     // ---- the two levels ----
 
     /// Runs the code of one position, and then does what its result means for the acquisition.
-    fn at<T: Into<Then>>(
-        &mut self,
-        index: usize,
-        step: &mut Step,
-        run: impl FnOnce(&mut Position, &mut Here) -> T,
-    ) {
+    fn at(&mut self, index: usize, step: &mut Step, run: impl FnOnce(&mut Position, &mut Here) -> Then) {
         let mut here = Here {
             index,
             config: &self.config,
@@ -375,7 +370,7 @@ impl Machine {
             time_passes: false,
             step,
         };
-        let then = run(&mut self.positions[index], &mut here).into();
+        let then = run(&mut self.positions[index], &mut here);
         if here.time_passes {
             self.mark_reads_stale();
         }
@@ -383,7 +378,7 @@ impl Machine {
     }
 
     /// Runs the code of each position, one after the other.
-    fn at_each<T: Into<Then>>(&mut self, step: &mut Step, run: impl Fn(&mut Position, &mut Here) -> T) {
+    fn at_each(&mut self, step: &mut Step, run: impl Fn(&mut Position, &mut Here) -> Then) {
         for index in 0..self.positions.len() {
             self.at(index, step, &run);
         }

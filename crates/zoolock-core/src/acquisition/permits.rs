@@ -20,36 +20,57 @@ pub(super) struct SemaphoreState {
     pub(super) seen_waiting: bool,
 }
 
-/// The result of a check of the size in the record.
-pub(super) enum SizeCheck {
-    Size(u32),
-    /// The record has no size, and this one must be written.
-    Missing(u32),
+/// The reason why the names of the children give no decision.
+#[derive(PartialEq)]
+pub(super) enum NoDecision {
+    /// The record has no size, and ours must be written.
+    SizeMissing,
     Refused(Reason),
 }
 
 impl SemaphoreState {
+    /// Decides with the size of the semaphore from the record. The size is zero for other kinds of locks.
+    pub(super) fn decide(
+        &mut self,
+        directory: Option<Directory>,
+        kind: Kind,
+        decide: impl Fn(u32) -> QueueDecision,
+    ) -> Result<QueueDecision, NoDecision> {
+        let ours = kind.size();
+        let decision = match ours.map_or(Ok(0), |ours| self.check_size(directory, ours)) {
+            Ok(size) => self.watch_children_of_holder(decide(size), directory, kind),
+            // The directory must not become a semaphore while a contender holds it as another kind of lock.
+            Err(NoDecision::SizeMissing) if ours.map(decide) == Some(QueueDecision::OtherKind) => {
+                QueueDecision::OtherKind
+            }
+            Err(failure) => return Err(failure),
+        };
+        self.size_checked |= matches!(
+            decision,
+            QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)
+        );
+        Ok(decision)
+    }
+
     /// Returns the size of the semaphore from the record. It must equal our configured size at the first check; later
     /// it may change.
-    pub(super) fn check_size(&self, directory: Option<Directory>, kind: Kind) -> SizeCheck {
-        let Some(ours) = kind.size() else { return SizeCheck::Size(0) };
-        let Some(directory) = directory else { return SizeCheck::Refused(Reason::ForeignRecord) };
+    fn check_size(&self, directory: Option<Directory>, ours: u32) -> Result<u32, NoDecision> {
+        let refused = |reason| Err(NoDecision::Refused(reason));
+        let Some(directory) = directory else { return refused(Reason::ForeignRecord) };
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) => {
-                if !self.size_checked && size.permits != ours {
-                    return SizeCheck::Refused(Reason::OtherSize(size.permits));
-                }
-                SizeCheck::Size(size.permits)
+                let is_known = self.size_checked || size.permits == ours;
+                if is_known { Ok(size.permits) } else { refused(Reason::OtherSize(size.permits)) }
             }
-            Record::Empty | Record::Semaphore(_) => SizeCheck::Missing(ours),
-            Record::Marker(marker) if marker.directory != directory.czxid => SizeCheck::Missing(ours),
-            Record::Marker(_) => SizeCheck::Refused(Reason::OtherKind),
-            Record::Foreign | Record::KazooSize(_) => SizeCheck::Refused(Reason::ForeignRecord),
+            Record::Empty | Record::Semaphore(_) => Err(NoDecision::SizeMissing),
+            Record::Marker(marker) if marker.directory != directory.czxid => Err(NoDecision::SizeMissing),
+            Record::Marker(_) => refused(Reason::OtherKind),
+            Record::Foreign | Record::KazooSize(_) => refused(Reason::ForeignRecord),
         }
     }
 
     /// Changes a decision to watch the predecessor into one to watch the children, if the predecessor may hold.
-    pub(super) fn watch_children_of_holder(
+    fn watch_children_of_holder(
         &self,
         decision: QueueDecision,
         directory: Option<Directory>,
@@ -73,12 +94,13 @@ impl SemaphoreState {
 
 impl Here<'_, '_> {
     /// Writes our configured size into the record.
-    pub(super) fn write_size(&mut self, directory: Option<Directory>) {
-        if let (Some(permits), Some(Directory { czxid, version, .. })) = (self.config.kind.size(), directory)
-        {
-            let request = Request::WriteSize { size: Size { directory: czxid, permits }, version };
-            self.send(PositionPurpose::WriteSize, [(RequestKind::Main, request)]);
-        }
+    pub(super) fn write_size(&mut self, directory: Option<Directory>) -> Then {
+        let (Some(permits), Some(Directory { czxid, version, .. })) = (self.config.kind.size(), directory)
+        else {
+            return Then::Nothing;
+        };
+        let request = Request::WriteSize { size: Size { directory: czxid, permits }, version };
+        self.send(PositionPurpose::WriteSize, [(RequestKind::Main, request)])
     }
 }
 
@@ -89,17 +111,15 @@ impl Position {
             // directory may be missing.
             Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => self.read_queue(here),
             Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.read_queue_later(here),
-            Err(failure) => return Then::Fail(Reason::Refused(failure)),
+            Err(failure) => Then::Fail(Reason::Refused(failure)),
         }
-        Then::Nothing
     }
 
     /// Writes the `granted` flag into our znode, if our successor may have listed us as a waiter.
-    pub(super) fn mark_granted(&mut self, here: &mut Here) {
-        if let Some(node) = self.node.filter(|_| self.needs_granted_mark(here)) {
-            let request = Request::MarkGranted { node, version: 0, revoked: false };
-            here.send(PositionPurpose::MarkGranted, [(RequestKind::Main, request)]);
-        }
+    pub(super) fn mark_granted(&mut self, here: &mut Here) -> Then {
+        let Some(node) = self.node.filter(|_| self.needs_granted_mark(here)) else { return Then::Nothing };
+        let request = Request::MarkGranted { node, version: 0, revoked: false };
+        here.send(PositionPurpose::MarkGranted, [(RequestKind::Main, request)])
     }
 
     fn needs_granted_mark(&self, here: &Here) -> bool {
@@ -107,25 +127,27 @@ impl Position {
         has_waited && here.config.rules.tells_grants()
     }
 
-    pub(super) fn handle_mark_granted_answer(&mut self, answers: &Answers, here: &mut Here) {
+    pub(super) fn handle_mark_granted_answer(&mut self, answers: &Answers, here: &mut Here) -> Then {
         use RequestFailure::{BadVersion, Throttled, Unknown};
         // Does not repeat a refused write. The successor then waits until we release.
         let repeats = matches!(answers.main(), Err(Unknown | Throttled | BadVersion));
         // Does not read our own znode if a read is pending, because its handler writes a missing `granted` flag, too.
         let is_pending = here.is_open(PositionPurpose::WatchOwn) || here.is_open(PositionPurpose::OwnPause);
-        if repeats && !is_pending {
-            here.unwatch(self.own_watch.take());
-            here.back_off(PositionPurpose::OwnPause);
+        if !repeats || is_pending {
+            return Then::Nothing;
         }
+        here.unwatch(self.own_watch.take());
+        here.back_off(PositionPurpose::OwnPause)
     }
 
     /// Writes the `granted` flag again if another client has overwritten the data, for example with a request to
     /// release.
-    pub(super) fn mark_granted_if_missing(&mut self, read: NodeRead, here: &mut Here) {
+    pub(super) fn mark_granted_if_missing(&mut self, read: NodeRead, here: &mut Here) -> Then {
         let is_missing = !here.is_open(PositionPurpose::MarkGranted) && !read.flags.granted;
-        if let Some(node) = self.node.filter(|_| is_missing && self.needs_granted_mark(here)) {
-            let request = Request::MarkGranted { node, version: read.version, revoked: *here.revoked };
-            here.send(PositionPurpose::MarkGranted, [(RequestKind::Main, request)]);
-        }
+        let Some(node) = self.node.filter(|_| is_missing && self.needs_granted_mark(here)) else {
+            return Then::Nothing;
+        };
+        let request = Request::MarkGranted { node, version: read.version, revoked: *here.revoked };
+        here.send(PositionPurpose::MarkGranted, [(RequestKind::Main, request)])
     }
 }

@@ -3,8 +3,6 @@
 //! The code of a position sees its own queue only. It gets a [`Here`] with the parts of the acquisition that it may
 //! use, and returns a [`Then`]: what its result means for the whole acquisition. [`Machine::at`] runs that code.
 
-use std::ops::{Deref, DerefMut};
-
 use super::*;
 
 /// The position of an acquisition in the queue of one lock.
@@ -108,21 +106,15 @@ pub(super) struct Leftover {
     pub(super) checks: bool,
 }
 
-/// Code that returns nothing asks for nothing.
-impl From<()> for Then {
-    fn from((): ()) -> Then {
-        Then::Nothing
-    }
-}
-
 impl Here<'_, '_> {
-    /// Sends a round trip to this directory.
+    /// Sends a round trip to this directory. Nothing follows for the acquisition.
     pub(super) fn send(
         &mut self,
         purpose: PositionPurpose,
         requests: impl IntoIterator<Item = (RequestKind, Request)>,
-    ) {
+    ) -> Then {
         self.trips.send(self.index, Purpose::Position(purpose), requests, self.step);
+        Then::Nothing
     }
 
     /// Adds a request to the round trip that was sent last.
@@ -131,14 +123,14 @@ impl Here<'_, '_> {
     }
 
     /// Waits for some milliseconds.
-    pub(super) fn sleep(&mut self, purpose: PositionPurpose, ms: u32) {
-        self.trips.sleep(self.index, Purpose::Position(purpose), ms, self.step);
+    pub(super) fn sleep(&mut self, purpose: PositionPurpose, ms: u32) -> Then {
+        self.send(purpose, [(RequestKind::Timer, Request::Sleep(ms))])
     }
 
     /// Waits before the next try, longer after each failure in a row.
-    pub(super) fn back_off(&mut self, purpose: PositionPurpose) {
+    pub(super) fn back_off(&mut self, purpose: PositionPurpose) -> Then {
         let wait = backoff(self.tries);
-        self.sleep(purpose, wait);
+        self.sleep(purpose, wait)
     }
 
     pub(super) fn is_open(&self, purpose: PositionPurpose) -> bool {
@@ -146,8 +138,9 @@ impl Here<'_, '_> {
     }
 
     /// Removes the watch, if there is one.
-    pub(super) fn unwatch(&mut self, watch: Option<WatchId>) {
+    pub(super) fn unwatch(&mut self, watch: Option<WatchId>) -> Then {
         self.step.actions.extend(watch.map(Action::Unwatch));
+        Then::Nothing
     }
 }
 
@@ -170,12 +163,12 @@ impl Position {
     ) -> Then {
         let answers = &trip.answers;
         match purpose {
-            PositionPurpose::Look => return self.handle_queue_read(answers, here),
-            PositionPurpose::List => return self.handle_listing(trip, here),
-            PositionPurpose::Watch => return self.handle_predecessor_watch_answer(trip, here),
-            PositionPurpose::CheckOwn => return self.handle_own_check(answers, here),
-            PositionPurpose::WriteSize => return self.handle_size_answer(answers, here),
-            PositionPurpose::WatchOwn => return self.handle_own_watch_answer(trip, here),
+            PositionPurpose::Look => self.handle_queue_read(answers, here),
+            PositionPurpose::List => self.handle_listing(trip, here),
+            PositionPurpose::Watch => self.handle_predecessor_watch_answer(trip, here),
+            PositionPurpose::CheckOwn => self.handle_own_check(answers, here),
+            PositionPurpose::WriteSize => self.handle_size_answer(answers, here),
+            PositionPurpose::WatchOwn => self.handle_own_watch_answer(trip, here),
             PositionPurpose::LookPause => self.read_queue(here),
             PositionPurpose::Spread => self.send_listing(Watches::Nothing, here),
             PositionPurpose::Delay => self.handle_delay_end(here),
@@ -184,17 +177,17 @@ impl Position {
             PositionPurpose::ReadRecord => self.handle_record_answer(answers, here),
             PositionPurpose::RecordPause => here.read_record(),
         }
-        Then::Nothing
     }
 
     /// Removes the watches of the position, and ignores the answers to its open requests.
-    pub(super) fn stop(&mut self, here: &mut Here) {
+    pub(super) fn stop(&mut self, here: &mut Here) -> Then {
         if let PositionState::Waiting { watch, .. } = std::mem::take(&mut self.state) {
             here.unwatch(Some(watch));
         }
         here.unwatch(self.own_watch.take());
         self.forget_ahead(here);
         here.trips.void(here.index, here.step);
+        Then::Nothing
     }
 
     /// Stops after another client has deleted our znode. Deletes no znode of that name, because it would be another
@@ -249,43 +242,6 @@ impl Config {
             Some(Ok(read)) => Some(self.rules.is_own(me, read.czxid, read.owner, self.session)),
             Some(Err(RequestFailure::NoNode)) => Some(false),
             Some(Err(_)) => None,
-        }
-    }
-}
-
-/// The positions of an acquisition, at least one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[expect(clippy::large_enum_variant, reason = "most acquisitions are of one lock")]
-pub(super) enum Positions {
-    One(Position),
-    Many(Box<[Position]>),
-}
-
-impl Positions {
-    pub(super) fn new(locks: usize) -> Positions {
-        match locks {
-            0 | 1 => Positions::One(Position::default()),
-            _ => Positions::Many((0..locks).map(|_| Position::default()).collect()),
-        }
-    }
-}
-
-impl Deref for Positions {
-    type Target = [Position];
-
-    fn deref(&self) -> &[Position] {
-        match self {
-            Positions::One(position) => std::slice::from_ref(position),
-            Positions::Many(positions) => positions,
-        }
-    }
-}
-
-impl DerefMut for Positions {
-    fn deref_mut(&mut self) -> &mut [Position] {
-        match self {
-            Positions::One(position) => std::slice::from_mut(position),
-            Positions::Many(positions) => positions,
         }
     }
 }

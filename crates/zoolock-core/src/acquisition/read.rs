@@ -1,6 +1,6 @@
 //! Reading the queue: with the create, after a wait, and after a failure.
 
-use super::permits::SizeCheck;
+use super::permits::NoDecision;
 use super::*;
 use crate::layout::Layout;
 use crate::queue::{QueueDecision, decide};
@@ -39,14 +39,8 @@ impl Position {
         let Some(me) = self.node else { return Then::Nothing };
         let directory = match answers.directory {
             Some(Ok(directory)) => directory,
-            None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
-                self.read_queue_later(here);
-                return Then::Nothing;
-            }
-            Some(Err(_)) => {
-                self.read_queue(here);
-                return Then::Nothing;
-            }
+            Some(Err(failure)) if failure.is_answer() => return self.read_queue(here),
+            _ => return self.read_queue_later(here),
         };
         if let Some(reason) = here.config.refusal_by_record(&directory) {
             return Then::Fail(reason);
@@ -67,26 +61,24 @@ impl Position {
                 return self.reach_head(Some(directory), &[], here);
             }
             if let (Some(before), Mode::Wait) = (me.sequence.before(), here.config.mode) {
-                self.wait_for_predecessor(before, directory, here);
-                return Then::Nothing;
+                return self.wait_for_predecessor(before, directory, here);
             }
         }
-        self.read_queue(here);
-        Then::Nothing
+        self.read_queue(here)
     }
 
     /// Reads the queue again: the directory and then our own znode, with two requests that are sent together. This
     /// order proves that our znode still existed when the marker was read. Lists the queue instead if no marker grants
     /// this kind of lock.
-    pub(super) fn read_queue(&mut self, here: &mut Here) {
+    pub(super) fn read_queue(&mut self, here: &mut Here) -> Then {
         if !here.config.kind.properties().is_granted_by_marker {
             return self.send_listing(Watches::Nothing, here);
         }
-        let Some(me) = self.start_reading(here) else { return };
+        let Some(me) = self.start_reading(here) else { return Then::Nothing };
         self.is_fresh = false;
         let own = here.config.rules.reads_own_node().then_some((RequestKind::Own(None), Request::Exists(me)));
         let requests = [(RequestKind::Directory, Request::ReadDirectory)].into_iter().chain(own);
-        here.send(PositionPurpose::Look, requests);
+        here.send(PositionPurpose::Look, requests)
     }
 
     fn start_reading(&mut self, here: &mut Here) -> Option<Node> {
@@ -96,23 +88,20 @@ impl Position {
     }
 
     /// Reads the queue again after a pause.
-    pub(super) fn read_queue_later(&mut self, here: &mut Here) {
+    pub(super) fn read_queue_later(&mut self, here: &mut Here) -> Then {
         self.start_reading(here);
         here.time_passes = true;
-        here.back_off(PositionPurpose::LookPause);
+        here.back_off(PositionPurpose::LookPause)
     }
 
     pub(super) fn handle_queue_read(&mut self, answers: &Answers, here: &mut Here) -> Then {
         let Some(me) = self.node else { return Then::Nothing };
         let directory = match answers.directory {
             Some(Ok(directory)) => Some(directory),
-            None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
-                self.read_queue_later(here);
-                return Then::Nothing;
-            }
             // Either the directory is missing, and then our znode is missing, too. Or the server refuses the read, and
             // then the listing is enough.
-            Some(Err(_)) => None,
+            Some(Err(failure)) if failure.is_answer() => None,
+            _ => return self.read_queue_later(here),
         };
         if let Some(reason) = directory.and_then(|directory| here.config.refusal_by_record(&directory)) {
             return Then::Fail(reason);
@@ -120,34 +109,30 @@ impl Position {
         match here.config.is_znode_ours(me, answers.own.as_ref()) {
             Some(true) => self.is_fresh = true,
             Some(false) => return self.stop_removed(here),
-            None => {
-                self.read_queue_later(here);
-                return Then::Nothing;
-            }
+            None => return self.read_queue_later(here),
         }
         match directory {
             Some(directory) if self.is_released_to(me, &directory, here.config.rules) => {
-                return self.reach_head(Some(directory), &[], here);
+                self.reach_head(Some(directory), &[], here)
             }
             Some(Directory { children, .. }) if children >= SPREAD_FROM && here.config.mode == Mode::Wait => {
                 here.time_passes = true;
                 let range = (children / 4).min(SPREAD_MAX);
                 let moment = (me.sequence.0 as u32).wrapping_mul(0x9e37_79b9) % range;
-                here.sleep(PositionPurpose::Spread, moment);
+                here.sleep(PositionPurpose::Spread, moment)
             }
             _ => self.send_listing(Watches::Nothing, here),
         }
-        Then::Nothing
     }
 
     /// Lists the children, then reads the record, then our own znode, with three requests that are sent together. The
     /// record is read after the listing, because it must cover every predecessor that the listing no longer shows. Our
     /// own znode is read last, because the read proves that it existed during the other two.
-    pub(super) fn send_listing(&mut self, watches: Watches, here: &mut Here) {
+    pub(super) fn send_listing(&mut self, watches: Watches, here: &mut Here) -> Then {
         // Chooses the id before the state changes, because the watch that we wait for may still be set, and must have
         // another id.
         let watch = (watches == Watches::Children).then(|| self.new_watch(here));
-        let Some(me) = self.start_reading(here) else { return };
+        let Some(me) = self.start_reading(here) else { return Then::Nothing };
         let children = (RequestKind::Children(watch), watch.map_or(Request::List, Request::WatchChildren));
         let directory = (RequestKind::Directory, Request::ReadDirectory);
         let own = here.config.rules.reads_own_node().then_some((RequestKind::Own(None), Request::Exists(me)));
@@ -155,7 +140,7 @@ impl Position {
             true => [children, directory],
             false => [directory, children],
         };
-        here.send(PositionPurpose::List, reads.into_iter().chain(own));
+        here.send(PositionPurpose::List, reads.into_iter().chain(own))
     }
 
     pub(super) fn handle_listing(&mut self, trip: &RoundTrip, here: &mut Here) -> Then {
@@ -173,20 +158,14 @@ impl Position {
             (Some(Ok(_) | Err(RequestFailure::NoNode)), Some(Err(failure))) if failure.is_answer() => None,
             _ => {
                 here.unwatch(watch);
-                self.read_queue_later(here);
-                return Then::Nothing;
+                return self.read_queue_later(here);
             }
         };
         match here.config.is_znode_ours(me, answers.own.as_ref()) {
             Some(true) => self.is_fresh = true,
-            Some(false) => {
+            is_ours => {
                 here.unwatch(watch);
-                return self.stop_removed(here);
-            }
-            None => {
-                here.unwatch(watch);
-                self.read_queue_later(here);
-                return Then::Nothing;
+                return if is_ours.is_none() { self.read_queue_later(here) } else { self.stop_removed(here) };
             }
         }
         let nothing = Children { names: Vec::new(), pzxid: Zxid(0) };
@@ -212,28 +191,13 @@ impl Position {
             // name is another contender's.
             return self.withdraw(me, here);
         }
-        let decide = |size| {
-            let claim = config.kind.claim(size);
-            let decision = decide(&children.names, me.prefix, me.sequence, claim, config.names);
-            self.permits.watch_children_of_holder(decision, directory, config.kind)
-        };
+        let decide =
+            |size| decide(&children.names, me.prefix, me.sequence, config.kind.claim(size), config.names);
         let record = directory.map_or(Record::Empty, |directory| directory.record);
-        let size_check = match Layout::detect(&children.names, record) {
-            Some(layout) => SizeCheck::Refused(Reason::OtherLayout(layout)),
-            None => self.permits.check_size(directory, config.kind),
+        let decision = match Layout::detect(&children.names, record) {
+            Some(layout) => Err(NoDecision::Refused(Reason::OtherLayout(layout))),
+            None => self.permits.decide(directory, config.kind, decide),
         };
-        let decision = match size_check {
-            SizeCheck::Size(size) => Ok(decide(size)),
-            // The directory must not become a semaphore while a contender holds it as another kind of lock.
-            SizeCheck::Missing(size) if decide(size) == QueueDecision::OtherKind => {
-                Ok(QueueDecision::OtherKind)
-            }
-            SizeCheck::Missing(_) => Err(None),
-            SizeCheck::Refused(reason) => Err(Some(reason)),
-        };
-        if let Ok(QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)) = decision {
-            self.permits.size_checked = true;
-        }
         // Our grant must be written into our znode if the children have changed since our create, because another
         // contender may have listed us as a waiter.
         self.permits.seen_waiting |= children.pzxid != me.czxid;
@@ -241,24 +205,23 @@ impl Position {
             here.unwatch(watch);
         }
         match decision {
-            Err(None) => here.write_size(directory),
-            Err(Some(reason)) => return Then::Fail(reason),
-            Ok(QueueDecision::Held) => return self.reach_head(directory, &children.names, here),
+            Err(NoDecision::SizeMissing) => here.write_size(directory),
+            Err(NoDecision::Refused(reason)) => Then::Fail(reason),
+            Ok(QueueDecision::Held) => self.reach_head(directory, &children.names, here),
             Ok(QueueDecision::WaitFor(_) | QueueDecision::WatchChildren) if config.mode == Mode::Try => {
-                return Then::Fail(Reason::Busy);
+                Then::Fail(Reason::Busy)
             }
             Ok(QueueDecision::WaitFor(before)) => self.watch_contender(before, here),
             Ok(QueueDecision::WatchChildren) => match watch {
                 Some(watch) => self.start_waiting(None, watch, here),
                 None => self.send_listing(Watches::Children, here),
             },
-            Ok(QueueDecision::NotQueued) if config.kind.reader().is_some() => return self.withdraw(me, here),
-            Ok(QueueDecision::NotQueued) => return self.stop_removed(here),
-            Ok(QueueDecision::Outranked) => return Then::Fail(Reason::Outranked),
-            Ok(QueueDecision::OtherKind) => return Then::Fail(Reason::OtherKind),
-            Ok(QueueDecision::Clash(clash)) => return Then::Fail(Reason::Clash(clash)),
+            Ok(QueueDecision::NotQueued) if config.kind.reader().is_some() => self.withdraw(me, here),
+            Ok(QueueDecision::NotQueued) => self.stop_removed(here),
+            Ok(QueueDecision::Outranked) => Then::Fail(Reason::Outranked),
+            Ok(QueueDecision::OtherKind) => Then::Fail(Reason::OtherKind),
+            Ok(QueueDecision::Clash(clash)) => Then::Fail(Reason::Clash(clash)),
         }
-        Then::Nothing
     }
 
     /// Stops after another client has deleted the reader's znode, or ours. Ours must be deleted, because it would still

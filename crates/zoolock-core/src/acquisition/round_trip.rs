@@ -86,11 +86,7 @@ impl RequestKind {
         match self {
             RequestKind::Predecessor(watch) => Some(watch),
             RequestKind::Children(watch) | RequestKind::Own(watch) => watch,
-            RequestKind::Main
-            | RequestKind::Directory
-            | RequestKind::Reader
-            | RequestKind::Sync
-            | RequestKind::Timer => None,
+            _ => None,
         }
     }
 }
@@ -170,11 +166,7 @@ impl Answers {
             RequestKind::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
             RequestKind::Own(_) => matches!(self.own, Some(Ok(_))),
             RequestKind::Children(_) => matches!(self.children, Some(Ok(_))),
-            RequestKind::Main
-            | RequestKind::Directory
-            | RequestKind::Reader
-            | RequestKind::Sync
-            | RequestKind::Timer => false,
+            _ => false,
         }
     }
 }

@@ -12,29 +12,18 @@ impl Position {
         here: &mut Here,
     ) -> Then {
         let Some(me) = self.node else { return Then::Nothing };
-        let Config { delay, rules, .. } = *here.config;
+        let rules = here.config.rules;
         let read = |directory| self.read_previous(me, &directory, others, rules);
         let previous = directory.map_or(Previous::Unknown, read);
         // The first contender of a directory has no previous holder.
         let is_clean = previous == Previous::Clean || me.sequence == Sequence(0);
-        if delay > 0 && !self.delayed && !is_clean {
-            *here.waited = true;
-            here.time_passes = true;
-            self.state = PositionState::Delaying;
-            here.sleep(PositionPurpose::Delay, delay);
-            return Then::Nothing;
+        if here.config.delay > 0 && !self.delayed && !is_clean {
+            return self.start_delay(here);
         }
         (self.state, self.directory, self.previous) = (PositionState::First, directory, Some(previous));
         match self.prepare_held_record(others, here.config) {
             Ok(()) => Then::First,
             Err(reason) => Then::Fail(reason),
-        }
-    }
-
-    pub(super) fn handle_delay_end(&mut self, here: &mut Here) {
-        if self.state == PositionState::Delaying {
-            self.delayed = true;
-            self.read_queue(here);
         }
     }
 
@@ -119,7 +108,7 @@ impl Machine {
         } else {
             self.at(0, step, |position, here| {
                 position.mark_granted(here);
-                position.watch_own_soon(here);
+                position.watch_own_soon(here)
             });
         }
     }

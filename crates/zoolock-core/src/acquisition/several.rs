@@ -8,7 +8,46 @@
 //! queue has changed since the create, that moment is the create. Otherwise the machine reads all znodes again, after
 //! each has become the head.
 
+use std::ops::{Deref, DerefMut};
+
 use super::*;
+
+/// The positions of an acquisition, at least one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "most acquisitions are of one lock")]
+pub(super) enum Positions {
+    One(Position),
+    Many(Box<[Position]>),
+}
+
+impl Positions {
+    pub(super) fn new(locks: usize) -> Positions {
+        match locks {
+            0 | 1 => Positions::One(Position::default()),
+            _ => Positions::Many((0..locks).map(|_| Position::default()).collect()),
+        }
+    }
+}
+
+impl Deref for Positions {
+    type Target = [Position];
+
+    fn deref(&self) -> &[Position] {
+        match self {
+            Positions::One(position) => std::slice::from_ref(position),
+            Positions::Many(positions) => positions,
+        }
+    }
+}
+
+impl DerefMut for Positions {
+    fn deref_mut(&mut self) -> &mut [Position] {
+        match self {
+            Positions::One(position) => std::slice::from_mut(position),
+            Positions::Many(positions) => positions,
+        }
+    }
+}
 
 impl Position {
     /// Returns whether our create was still the last change of the children when our znode was found to be the head of
@@ -17,6 +56,22 @@ impl Position {
         match (self.node, self.directory) {
             (Some(me), Some(directory)) => directory.pzxid == me.czxid,
             _ => false,
+        }
+    }
+
+    /// Handles a read of our own znode that was sent after the watch on the predecessor was set. If our znode exists,
+    /// the directory is still the same as at our create.
+    pub(super) fn handle_own_check(&mut self, answers: &Answers, here: &mut Here) -> Then {
+        let Some(me) = self.node else { return Then::Nothing };
+        match (here.config.is_znode_ours(me, answers.own.as_ref()), &self.state) {
+            // Fails in every state without a delete, because a znode with our name now is another contender's.
+            (Some(false), _) => self.stop_removed(here),
+            (None, PositionState::Waiting { watch, .. }) => {
+                here.unwatch(Some(*watch));
+                self.forget_ahead(here);
+                self.read_queue_later(here)
+            }
+            (None | Some(true), _) => Then::Nothing,
         }
     }
 }
@@ -43,7 +98,7 @@ impl Machine {
     pub(super) fn continue_begun_alone(&mut self, index: usize, step: &mut Step) {
         self.at(index, step, |position, here| {
             position.state = PositionState::First;
-            position.watch_own_soon(here);
+            position.watch_own_soon(here)
         });
     }
 
@@ -125,5 +180,25 @@ impl Machine {
             Err(RequestFailure::Unknown) => self.release_each(state, ReleaseMode::Repeated, step),
             Err(_) => self.release_each(state, ReleaseMode::Refused, step),
         }
+    }
+}
+
+/// The kind of attempt at a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReleaseMode {
+    /// The first attempt.
+    Usual,
+    /// An attempt after one that may have succeeded.
+    Repeated,
+    /// An attempt after the joint release was refused, because one znode was missing or a record had changed. It checks
+    /// each znode first, because the missing one may be replaced by another contender's znode of the same name.
+    Refused,
+}
+
+pub(super) fn worse_outcome(so_far: Option<ReleaseOutcome>, now: ReleaseOutcome) -> ReleaseOutcome {
+    match (so_far, now) {
+        (Some(ReleaseOutcome::Lost(loss)), _) | (_, ReleaseOutcome::Lost(loss)) => ReleaseOutcome::Lost(loss),
+        (Some(refused @ ReleaseOutcome::Refused(_)), _) => refused,
+        _ => now,
     }
 }

@@ -22,20 +22,21 @@ impl Machine {
 
 impl Position {
     /// Watches the contender `before`. This is the predecessor; with look-ahead it can be the second predecessor.
-    pub(super) fn watch_contender(&mut self, before: String, here: &mut Here) {
+    pub(super) fn watch_contender(&mut self, before: String, here: &mut Here) -> Then {
         *here.waited = true;
         let exclusive = Name::parse(&before).filter(|name| name.role == Role::Exclusive);
         let watch = self.new_watch(here);
         self.exclusive_predecessor = exclusive.map(|name| name.sequence);
         self.state = PositionState::Watching { before: before.clone() };
         let request = Request::Watch { name: before, watch };
-        here.send(PositionPurpose::Watch, [(RequestKind::Predecessor(watch), request)]);
+        here.send(PositionPurpose::Watch, [(RequestKind::Predecessor(watch), request)])
     }
 
     /// Starts to wait for an event of `watch`, which is set.
-    pub(super) fn start_waiting(&mut self, before: Option<String>, watch: WatchId, here: &mut Here) {
+    pub(super) fn start_waiting(&mut self, before: Option<String>, watch: WatchId, here: &mut Here) -> Then {
         here.time_passes = true;
         self.state = PositionState::Waiting { before, watch };
+        Then::Nothing
     }
 
     /// Handles the answers to the requests that watch the predecessor.
@@ -50,7 +51,7 @@ impl Position {
             Some(Ok(read)) if read.flags.granted && here.config.kind.is_permits() => {
                 here.unwatch(Some(watch));
                 self.permits.granted_before = Some(before);
-                self.send_listing(Watches::Nothing, here);
+                self.send_listing(Watches::Nothing, here)
             }
             Some(Ok(read)) => {
                 self.start_waiting(Some(before), watch, here);
@@ -60,41 +61,24 @@ impl Position {
                 // for ever.
                 let is_younger = read.czxid > me.czxid;
                 self.finish_arming(trip, Some(read).filter(|_| !is_younger), here);
-                if is_younger && rules.waits_for_older() {
-                    here.send(PositionPurpose::CheckOwn, [(RequestKind::Own(None), Request::Exists(me))]);
+                if !is_younger || !rules.waits_for_older() {
+                    return Then::Nothing;
                 }
+                here.send(PositionPurpose::CheckOwn, [(RequestKind::Own(None), Request::Exists(me))])
             }
             Some(Err(RequestFailure::NoNode)) if rules.reads_when_missing() => {
-                return self.handle_missing_predecessor(&before, trip, here);
+                self.handle_missing_predecessor(&before, trip, here)
             }
             Some(Err(RequestFailure::NoNode)) => self.start_waiting(Some(before), watch, here),
             Some(Err(failure @ RequestFailure::Refused(_))) => {
                 self.finish_arming(trip, None, here);
-                return Then::Fail(Reason::Refused(failure));
+                Then::Fail(Reason::Refused(failure))
             }
             Some(Err(_)) | None => {
                 self.finish_arming(trip, None, here);
-                self.read_queue_later(here);
+                self.read_queue_later(here)
             }
         }
-        Then::Nothing
-    }
-
-    /// Handles a read of our own znode that was sent after the watch on the predecessor was set. If our znode exists,
-    /// the directory is still the same as at our create.
-    pub(super) fn handle_own_check(&mut self, answers: &Answers, here: &mut Here) -> Then {
-        let Some(me) = self.node else { return Then::Nothing };
-        match (here.config.is_znode_ours(me, answers.own.as_ref()), &self.state) {
-            // Fails in every state without a delete, because a znode with our name now is another contender's.
-            (Some(false), _) => return self.stop_removed(here),
-            (None, PositionState::Waiting { watch, .. }) => {
-                here.unwatch(Some(*watch));
-                self.forget_ahead(here);
-                self.read_queue_later(here);
-            }
-            (None | Some(true), _) => {}
-        }
-        Then::Nothing
     }
 
     /// Handles the event of a watch in this queue.
@@ -106,45 +90,48 @@ impl Position {
             PositionState::Waiting { before, watch } if *watch == fired => match before.take() {
                 None => self.send_listing(Watches::Children, here),
                 Some(_) if deleted && here.config.rules.end_of_wait_grants() => {
-                    return self.reach_head(None, &[], here);
+                    self.reach_head(None, &[], here)
                 }
-                Some(before) if deleted => return self.handle_predecessor_deletion(&before, here),
+                Some(before) if deleted => self.handle_predecessor_deletion(&before, here),
                 Some(before) => {
                     self.forget_ahead(here);
-                    self.watch_contender(before, here);
+                    self.watch_contender(before, here)
                 }
             },
             _ if self.own_watch == Some(fired) && deleted => {
                 self.own_watch = None;
-                return self.stop_removed(here);
+                self.stop_removed(here)
             }
             _ if self.own_watch == Some(fired) => self.watch_own(here),
-            _ => {}
+            _ => Then::Nothing,
         }
-        Then::Nothing
     }
 
     /// Sets the watches of this queue again after a reconnect.
-    fn set_watches_again(&mut self, here: &mut Here) {
-        let old = match &self.state {
-            PositionState::Waiting { .. } if here.config.rules.watch_survives_reconnect() => return,
+    fn set_watches_again(&mut self, here: &mut Here) -> Then {
+        match &self.state {
+            PositionState::Waiting { .. } if here.config.rules.watch_survives_reconnect() => Then::Nothing,
             PositionState::Waiting { before, watch } => {
-                let (before, old) = (before.clone(), *watch);
-                match before {
+                let old = *watch;
+                match before.clone() {
                     Some(before) => self.watch_contender(before, here),
                     None => self.send_listing(Watches::Children, here),
-                }
-                Some(old)
+                };
+                here.unwatch(Some(old))
             }
             PositionState::Watching { before } => {
                 let before = before.clone();
                 // Ignores the pending answer, because it may be from before the reconnect.
                 here.trips.void(here.index, here.step);
-                self.watch_contender(before, here);
-                return;
+                self.watch_contender(before, here)
             }
-            _ => self.own_watch.inspect(|_| self.watch_own(here)),
-        };
-        here.unwatch(old);
+            _ => match self.own_watch {
+                Some(old) => {
+                    self.watch_own(here);
+                    here.unwatch(Some(old))
+                }
+                None => Then::Nothing,
+            },
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! State queries, and events in unusual states.
 
 use super::*;
-use crate::acquisition::hold::worse_outcome;
+use crate::acquisition::several::worse_outcome;
 
 #[test]
 fn znodes_are_known_once_the_create_is_answered() {
