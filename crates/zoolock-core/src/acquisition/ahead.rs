@@ -122,8 +122,7 @@ impl Position {
     ) -> Then {
         let Some(me) = self.node else { return Then::Nothing };
         let is_ours = directory.czxid < me.czxid;
-        let is_tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
-        if here.config.may_look_ahead(me) && is_ours && !is_tracked {
+        if here.config.may_look_ahead(me) && is_ours && !directory.is_tracked() {
             if directory.children == 2 && directory.pzxid == me.czxid {
                 return self.start_arming(predecessor, HeadProof::OnlyTwoChildren, Some(directory), here);
             }
@@ -262,11 +261,10 @@ impl Position {
         rules: Rules,
     ) -> Option<(Directory, Previous)> {
         let me = self.node?;
-        let marker = directory.record.marker_of(directory.czxid);
         // Look-ahead needs a record that our release may overwrite, and a directory that is older than our znode. It
         // does not apply if crashes are tracked, because then a `held` marker must be written before the grant.
         let is_writable = directory.record.is_writable(directory.czxid);
-        let is_usual = is_writable && !marker.is_some_and(|marker| marker.tracked);
+        let is_usual = is_writable && !directory.is_tracked();
         if !is_usual || directory.czxid >= me.czxid {
             return None;
         }
@@ -332,17 +330,37 @@ impl Position {
         Then::Nothing
     }
 
-    /// Handles an event of the watch on our own znode during look-ahead.
-    pub(super) fn handle_own_watch_event_ahead(&mut self, deleted: bool, here: &mut Here) -> Then {
-        if deleted {
-            return self.stop_removed(here);
-        }
-        self.forget_ahead(here)
-    }
-
     /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead round trip is open,
     /// its end removes the watch.
     pub(super) fn forget_ahead(&mut self, here: &mut Here) -> Then {
         here.unwatch(std::mem::take(&mut self.ahead).own_watch())
+    }
+}
+
+impl Rules {
+    /// Returns whether a waiter that looks ahead watches its own znode ([`Rule::AheadWithOwnNode`]).
+    pub(super) fn watches_own_node_ahead(self) -> bool {
+        !self.off(Rule::AheadWithOwnNode)
+    }
+
+    /// Returns whether the predecessor counts as the head of the queue ([`Rule::AheadByProof`]).
+    pub(super) fn is_head(self, is_proven: bool) -> bool {
+        is_proven || self.off(Rule::AheadByProof)
+    }
+
+    /// Returns whether the predecessor counts as a holder that writes no `held` marker ([`Rule::AheadUntracked`]).
+    pub(super) fn is_untracked(self, untracked: bool) -> bool {
+        untracked || self.off(Rule::AheadUntracked)
+    }
+
+    /// Returns whether look-ahead ends with the connection ([`Rule::AheadOnOneConnection`]).
+    pub(super) fn look_ahead_ends_with_connection(self) -> bool {
+        !self.off(Rule::AheadOnOneConnection)
+    }
+
+    /// Returns whether look-ahead may grant the lock, given the state of the connection
+    /// ([`Rule::AheadOnOneConnection`]).
+    pub(super) fn may_hold_ahead(self, is_offline: bool) -> bool {
+        !is_offline || self.off(Rule::AheadOnOneConnection)
     }
 }

@@ -42,6 +42,13 @@ impl Undo {
     }
 }
 
+impl Directory {
+    /// Returns whether the last holder has written a `held` marker.
+    pub(super) fn is_tracked(&self) -> bool {
+        self.record.marker_of(self.czxid).is_some_and(|marker| marker.tracked)
+    }
+}
+
 impl Node {
     /// Returns the `held` marker of this znode, for the directory with this czxid.
     pub fn held_record_in(self, directory: Zxid) -> Marker {
@@ -145,16 +152,19 @@ impl Position {
         }
         if failure.is_transient() {
             self.stop(here);
-            return match failure.is_answer() {
-                true => self.read_queue(here),
-                false => self.read_queue_later(here),
-            };
+            return self.read_queue_after(failure, here);
         }
         Then::Nothing
     }
 }
 
 impl Machine {
+    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to pass.
+    pub fn is_delaying(&self) -> bool {
+        let delays = |position: &Position| position.state == PositionState::Delaying;
+        self.phase == Phase::Queued && self.positions.iter().any(delays)
+    }
+
     /// Writes the `held` markers that are due.
     pub(super) fn begin(&mut self, step: &mut Step) {
         self.phase = Phase::Beginning;
@@ -214,4 +224,16 @@ pub(super) fn is_of_present_contender(marker: &Marker, others: &[String]) -> boo
         name.is_some_and(|name| name.sequence == marker.sequence)
     };
     marker.state == HolderState::Held && others.iter().any(is_its_writer)
+}
+
+impl Rules {
+    /// Returns whether the `held` marker is written with a check of our own znode ([`Rule::HeldWithOwnNode`]).
+    pub(super) fn checks_own_node_at_beginning(self) -> bool {
+        !self.off(Rule::HeldWithOwnNode)
+    }
+
+    /// Returns whether the record is restored only if it is still our `held` marker ([`Rule::UndoWhatIsThere`]).
+    pub(super) fn undoes_what_is_there(self) -> bool {
+        !self.off(Rule::UndoWhatIsThere)
+    }
 }

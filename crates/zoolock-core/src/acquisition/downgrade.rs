@@ -3,6 +3,11 @@
 use super::*;
 
 impl Machine {
+    /// Returns whether a downgrade is under way.
+    pub fn is_downgrading(&self) -> bool {
+        matches!(self.phase, Phase::Downgrading(_))
+    }
+
     pub(super) fn downgrade(&mut self, step: &mut Step) {
         if self.phase != Phase::Held || self.lost.is_some() || self.is_of_several() {
             return;
@@ -24,12 +29,8 @@ impl Machine {
     fn send_downgrade(&mut self, step: &mut Step) {
         let position = &self.positions[0];
         let Some(me) = position.node else { return };
-        let is_tracked = |directory: &Directory| {
-            directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked)
-        };
-        let tracked = position.directory.as_ref().is_some_and(is_tracked);
-        let marker =
-            if tracked { position.release_marker(HolderState::Downgraded, &self.config) } else { None };
+        let marker = position.release_marker(HolderState::Downgraded, &self.config);
+        let marker = marker.filter(|(marker, _)| marker.tracked);
         let directory = (RequestKind::Directory, Request::ReadDirectory);
         let directory = self.config.rules.downgrades_in_place().then_some(directory);
         let requests = [
@@ -136,5 +137,12 @@ fn downgraded_znode(answers: &Answers) -> Result<Node, RequestFailure> {
         // Only the read can show that an earlier downgrade has succeeded.
         (Err(_), Err(failure)) if !failure.is_answer() => unknown,
         (Err(failure), _) => Err(failure),
+    }
+}
+
+impl Rules {
+    /// Returns whether a writer becomes a reader only in its own directory ([`Rule::DowngradeInPlace`]).
+    pub(super) fn downgrades_in_place(self) -> bool {
+        !self.off(Rule::DowngradeInPlace)
     }
 }

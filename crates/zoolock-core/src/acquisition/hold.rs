@@ -59,7 +59,7 @@ impl Position {
         config: &Config,
     ) -> Option<(Marker, Option<i32>)> {
         let (me, directory) = (self.node?, self.directory?);
-        let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
+        let tracked = directory.is_tracked();
         let state = match config.kind {
             _ if config.rules.reader_marks(me) => state,
             kind if kind.properties().leaves_marker && me.prefix.is_exclusive() => state,
@@ -117,13 +117,6 @@ impl Machine {
         }
     }
 
-    /// Ignores the answers that only a holder needs. The watches on our own znodes stay, because our deletes make them
-    /// fire, which ends them without a request.
-    pub(super) fn void_holder(&mut self, step: &mut Step) {
-        self.trips.void_reads_of_holder();
-        self.trips.void_all(step);
-    }
-
     /// Releases each lock by itself, so that a missing znode does not block the other releases.
     pub(super) fn release_each(&mut self, state: HolderState, mode: ReleaseMode, step: &mut Step) {
         self.phase = Phase::Leaving;
@@ -132,7 +125,7 @@ impl Machine {
         let has_lost = self.lost.is_some() && state == HolderState::Released;
         let state = if has_lost { HolderState::Broken } else { state };
         self.unreported = self.positions.len();
-        self.void_holder(step);
+        self.trips.void_holder(step);
         for index in 0..self.positions.len() {
             let position = &mut self.positions[index];
             let marker = position.release_marker(state, &self.config);

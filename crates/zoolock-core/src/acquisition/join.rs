@@ -3,12 +3,6 @@
 use super::*;
 
 impl Machine {
-    pub(super) fn start(&mut self, step: &mut Step) {
-        if self.phase == Phase::New {
-            self.join(step);
-        }
-    }
-
     /// Sends the create and the first reads together. The server answers a session's requests in order, so the reads
     /// see the create. Sends no reads if an earlier create may have succeeded, because a search follows.
     pub(super) fn join(&mut self, step: &mut Step) {
@@ -60,22 +54,6 @@ impl Machine {
         }
     }
 
-    /// Retires the directory if its sequence numbers have run out. Fails after any other refusal.
-    fn retire_or_fail(&mut self, failure: RequestFailure, step: &mut Step) {
-        let full = match failure {
-            RequestFailure::NodeExists if !self.is_of_several() => Some(0),
-            RequestFailure::NodeExistsAt(index) if index < self.positions.len() => Some(index),
-            _ => None,
-        };
-        match full {
-            Some(index) if self.config.rules.retires() => self.retire(index, None, step),
-            _ => {
-                self.phase = Phase::Leaving;
-                self.fail(Reason::Refused(failure), step);
-            }
-        }
-    }
-
     /// Continues with the znodes that were created. `first`: the answers to the reads of the first directory, which
     /// were sent together with the create.
     fn handle_created(&mut self, nodes: &[Node], first: &Answers, step: &mut Step) {
@@ -96,14 +74,8 @@ impl Machine {
             for (index, node) in nodes.iter().enumerate() {
                 self.clean_up(index, *node, None, false, step);
             }
-            return match ending.filter(|_| self.wanted) {
-                Some(index) => {
-                    let later = self.positions[index].early_answers.as_deref();
-                    let read =
-                        if index == 0 { first.directory } else { later.and_then(|read| read.directory) };
-                    let directory = read.and_then(Result::ok).map(|directory| directory.czxid);
-                    self.retire(index, directory, step);
-                }
+            return match ending {
+                Some(index) => self.retire_joined(index, first, step),
                 None => self.end_all_but_cleanups(step),
             };
         }
@@ -219,21 +191,15 @@ impl Machine {
         self.positions[index].found = found;
     }
 
-    /// Keeps the oldest complete set of znodes, and deletes the others. The znodes of one create are a set, which is
-    /// complete if it has a znode in every directory. The set is kept even if the create that served as the barrier was
-    /// refused.
+    /// Keeps the oldest complete set of znodes, even if the create that served as the barrier was refused. Deletes the
+    /// others.
     pub(super) fn handle_search_results(&mut self, step: &mut Step) {
         if self.unsure {
             return self.pause(AfterPause::Search, step);
         }
         let refusal = self.refusal.take();
         self.create_in_doubt = false;
-        let is_complete = |czxid: &Zxid| {
-            let has = |position: &Position| position.found.iter().any(|node| node.czxid == *czxid);
-            self.positions.iter().all(has)
-        };
-        let candidates = self.positions[0].found.iter().map(|node| node.czxid);
-        let keep = candidates.filter(|_| self.wanted).find(is_complete);
+        let keep = self.oldest_complete_set().filter(|_| self.wanted);
         let mut ending = None;
         for index in 0..self.positions.len() {
             for node in std::mem::take(&mut self.positions[index].found) {
@@ -246,14 +212,7 @@ impl Machine {
             }
         }
         match (keep, ending, refusal) {
-            (Some(_), Some(ending), _) => {
-                for index in 0..self.positions.len() {
-                    if let Some(node) = self.positions[index].node.take() {
-                        self.clean_up(index, node, None, false, step);
-                    }
-                }
-                self.retire(ending, None, step);
-            }
+            (Some(_), Some(ending), _) => self.retire_found(ending, step),
             (Some(_), None, _) => {
                 self.phase = Phase::Queued;
                 self.at_each(step, |position, here| position.read_queue(here));

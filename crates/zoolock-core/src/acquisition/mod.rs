@@ -9,10 +9,10 @@
 //!
 //! # Two levels
 //!
-//! An acquisition has one position in the queue of each of its locks ([`Position`]). [`Machine`] has the phases that
-//! concern all positions: create the znodes, grant, release, clean up. A [`Position`] has the progress in one queue:
-//! read it, wait in it, become its head. Its code gets a [`Here`], and returns a [`Then`]. [`Machine::apply`] carries
-//! that out. So only the acquisition fails, holds, or marks the reads of all positions as old.
+//! An acquisition has one position in the queue of each of its locks. [`Machine`] has the phases that concern all
+//! positions: create the znodes, grant, release, clean up. A `Position` has the progress in one queue: read it, wait in
+//! it, become its head. Its code gets a [`Here`], and returns a [`Then`]. [`Machine::apply`] carries that out. So only
+//! the acquisition fails, holds, or marks the reads of all positions as old.
 //!
 //! ```text
 //!         znodes created         each position first     lease, verify, begin
@@ -31,24 +31,14 @@
 //!
 //! # Files
 //!
-//! For every lock:
-//! * `messages.rs`: events, requests, answers, actions.
-//! * `round_trip.rs`: requests that are sent together, and whose answers are handled together.
-//! * `join.rs`: create the znodes, and find them after a lost reply.
-//! * `position.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue. `wait.rs`: wait
-//!   for the predecessor.
-//! * `settle.rs`: from the head of the queue to the grant.
-//! * `hold.rs`: hold, detect a loss, release.
-//! * `cleanup.rs`: delete our own znodes, and verify the deletion.
-//! * `conditions.rs`: the safety rules, as conditions of the other files.
+//! `messages.rs` has the events, requests, answers and actions, and `round_trip.rs` the requests that are sent
+//! together. `join.rs` creates the znodes. `position.rs`, `read.rs` and `wait.rs` are one position. `settle.rs` leads
+//! from the head of the queue to the grant, `hold.rs` from the grant to the release, and `cleanup.rs` deletes the
+//! znodes. `conditions.rs` has the safety rules.
 //!
-//! For one feature each:
-//! * `several.rs`: several locks at once.
-//! * `crash.rs`: the `held` marker, which is written before the grant if crashes are tracked.
-//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that the deletion of the
-//!   predecessor's znode grants the lock.
-//! * `permits.rs`: semaphores. `downgrade.rs`: a writer becomes a reader.
-//! * `retire.rs`: a directory whose numbers run out.
+//! Each other file has one feature, which a plain lock does not need: `several.rs` several locks at once, `crash.rs`
+//! the detection of crashes, `ahead.rs` look-ahead, `permits.rs` semaphores, `downgrade.rs` writers that become
+//! readers, and `retire.rs` directories whose numbers run out.
 
 mod ahead;
 mod cleanup;
@@ -75,7 +65,7 @@ pub use crate::names::{Kind, Node};
 use crate::names::{Names, Prefix};
 use crate::queue::Claim;
 use crate::record::{HolderState, Marker, Record};
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 
 pub use messages::{
     Action, Directory, Event, Grant, HoldOp, Loss, NodeFlags, Previous, Reason, Refusal, ReleaseOp,
@@ -271,7 +261,8 @@ impl Machine {
     pub fn step(&mut self, event: Event, lease_valid: bool, actions: &mut Vec<Action>) {
         let mut step = Step { actions, lease_valid };
         match event {
-            Event::Start => self.start(&mut step),
+            Event::Start if self.phase == Phase::New => self.join(&mut step),
+            Event::Start => {}
             Event::Answer(id, outcome) => self.handle_answer(id, outcome, &mut step),
             Event::Fired { watch, deleted } => self.handle_watch_event(watch, deleted, &mut step),
             Event::Disconnected => {
@@ -327,21 +318,10 @@ impl Machine {
         self.phase == Phase::Queued && self.positions.iter().any(waits)
     }
 
-    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to pass.
-    pub fn is_delaying(&self) -> bool {
-        let delays = |position: &Position| position.state == PositionState::Delaying;
-        self.phase == Phase::Queued && self.positions.iter().any(delays)
-    }
-
     /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event for every write to
     /// them.
     pub fn watches_own(&self) -> bool {
         self.phase == Phase::Held && self.positions.iter().all(|position| position.own_watch.is_some())
-    }
-
-    /// Returns whether a downgrade is under way.
-    pub fn is_downgrading(&self) -> bool {
-        matches!(self.phase, Phase::Downgrading(_))
     }
 
     /// Returns whether the caller no longer wants the lock, so that only clean-up is left.
@@ -490,7 +470,7 @@ impl Machine {
 
     fn clean_up_or_finish(&mut self, step: &mut Step) {
         if self.phase == Phase::Queued && self.positions.iter().all(Position::is_first) {
-            self.verify_or_grant(step);
+            if self.must_verify() { self.verify(step) } else { self.grant(step) }
         }
         if self.phase == Phase::Leaving && self.cleanups.is_empty() {
             self.phase = Phase::Finished;

@@ -6,6 +6,7 @@
 //! lacks. So each change wakes two contenders at most.
 
 use super::*;
+use crate::layout::Layout;
 use crate::queue::QueueDecision;
 use crate::record::Size;
 
@@ -28,6 +29,18 @@ pub(super) enum NoDecision {
     Refused(Reason),
 }
 
+impl Config {
+    /// Returns the reason to fail if the record shows a semaphore that excludes this kind of lock.
+    pub(super) fn refusal_by_record(&self, directory: &Directory) -> Option<Reason> {
+        let permits = self.kind.is_permits();
+        match directory.record {
+            Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
+            // The record alone shows a kazoo semaphore, without a listing.
+            record => Layout::detect::<&str>(&[], record).map(Reason::OtherLayout),
+        }
+    }
+}
+
 impl SemaphoreState {
     /// Decides with the size of the semaphore from the record. The size is zero for other kinds of locks.
     pub(super) fn decide(
@@ -38,12 +51,21 @@ impl SemaphoreState {
     ) -> Result<QueueDecision, NoDecision> {
         let ours = kind.size();
         let decision = match ours.map_or(Ok(0), |ours| self.check_size(directory, ours)) {
-            Ok(size) => self.watch_children_of_holder(decide(size), directory, kind),
+            Ok(size) => decide(size),
             // The directory must not become a semaphore while a contender holds it as another kind of lock.
             Err(NoDecision::SizeMissing) if ours.map(decide) == Some(QueueDecision::OtherKind) => {
                 QueueDecision::OtherKind
             }
             Err(failure) => return Err(failure),
+        };
+        // Watches the children of a resized semaphore (a version above 1), because the predecessor may hold without
+        // having waited. It then never writes `granted` into its znode, so a watch on that znode is not enough.
+        let is_resized = kind.is_permits() && directory.is_some_and(|directory| directory.version > 1);
+        let decision = match decision {
+            QueueDecision::WaitFor(before) if is_resized || self.granted_before.as_ref() == Some(&before) => {
+                QueueDecision::WatchChildren
+            }
+            decision => decision,
         };
         self.size_checked |= matches!(
             decision,
@@ -68,28 +90,6 @@ impl SemaphoreState {
             Record::Foreign | Record::KazooSize(_) => refused(Reason::ForeignRecord),
         }
     }
-
-    /// Changes a decision to watch the predecessor into one to watch the children, if the predecessor may hold.
-    fn watch_children_of_holder(
-        &self,
-        decision: QueueDecision,
-        directory: Option<Directory>,
-        kind: Kind,
-    ) -> QueueDecision {
-        match decision {
-            QueueDecision::WaitFor(before) if self.granted_before.as_ref() == Some(&before) => {
-                QueueDecision::WatchChildren
-            }
-            // Watches the children of a resized semaphore (a version above 1), because the predecessor may hold without
-            // having waited. It then never writes `granted` into its znode, so a watch on that znode is not enough.
-            QueueDecision::WaitFor(_)
-                if kind.is_permits() && directory.is_some_and(|directory| directory.version > 1) =>
-            {
-                QueueDecision::WatchChildren
-            }
-            decision => decision,
-        }
-    }
 }
 
 impl Here<'_, '_> {
@@ -109,8 +109,8 @@ impl Position {
         match answers.main() {
             // Reads again also after a refusal, because another contender may have written the size first, or the
             // directory may be missing.
-            Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => self.read_queue(here),
-            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.read_queue_later(here),
+            Ok(_) => self.read_queue(here),
+            Err(failure) if failure.is_transient() => self.read_queue_after(failure, here),
             Err(failure) => Then::Fail(Reason::Refused(failure)),
         }
     }
@@ -149,5 +149,18 @@ impl Position {
         };
         let request = Request::MarkGranted { node, version: read.version, revoked: *here.revoked };
         here.send(PositionPurpose::MarkGranted, [(RequestKind::Main, request)])
+    }
+}
+
+impl Rules {
+    /// Returns whether the directory had the same children at a listing and at a read of the record
+    /// ([`Rule::SizeOfThatMoment`]).
+    pub(super) fn is_size_of_that_moment(self, listed: Zxid, read: Zxid) -> bool {
+        listed == read || self.off(Rule::SizeOfThatMoment)
+    }
+
+    /// Returns whether a waiter writes to its znode that its permits were granted ([`Rule::GrantIsTold`]).
+    pub(super) fn tells_grants(self) -> bool {
+        !self.off(Rule::GrantIsTold)
     }
 }

@@ -39,8 +39,8 @@ impl Position {
         let Some(me) = self.node else { return Then::Nothing };
         let directory = match answers.directory {
             Some(Ok(directory)) => directory,
-            Some(Err(failure)) if failure.is_answer() => return self.read_queue(here),
-            _ => return self.read_queue_later(here),
+            Some(Err(failure)) => return self.read_queue_after(failure, here),
+            None => return self.read_queue_later(here),
         };
         if let Some(reason) = here.config.refusal_by_record(&directory) {
             return Then::Fail(reason);
@@ -92,6 +92,11 @@ impl Position {
         self.start_reading(here);
         here.time_passes = true;
         here.back_off(PositionPurpose::LookPause)
+    }
+
+    /// Reads the queue again after a failed request. Pauses first if the failure is no answer of the server.
+    pub(super) fn read_queue_after(&mut self, failure: RequestFailure, here: &mut Here) -> Then {
+        if failure.is_answer() { self.read_queue(here) } else { self.read_queue_later(here) }
     }
 
     pub(super) fn handle_queue_read(&mut self, answers: &Answers, here: &mut Here) -> Then {
@@ -230,17 +235,5 @@ impl Position {
         let undo = self.undo.take();
         self.stop_removed(here);
         Then::Withdraw(Leftover { node: me, undo, checks: true })
-    }
-}
-
-impl Config {
-    /// Returns the reason to fail if the record shows a semaphore that excludes this kind of lock.
-    fn refusal_by_record(&self, directory: &Directory) -> Option<Reason> {
-        let permits = self.kind.is_permits();
-        match directory.record {
-            Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
-            // The record alone shows a kazoo semaphore, without a listing.
-            record => Layout::detect::<&str>(&[], record).map(Reason::OtherLayout),
-        }
     }
 }

@@ -20,8 +20,42 @@ impl Config {
 }
 
 impl Machine {
+    /// Retires the directory if its sequence numbers have run out. Fails after any other refusal.
+    pub(super) fn retire_or_fail(&mut self, failure: RequestFailure, step: &mut Step) {
+        let full = match failure {
+            RequestFailure::NodeExists if !self.is_of_several() => Some(0),
+            RequestFailure::NodeExistsAt(index) if index < self.positions.len() => Some(index),
+            _ => None,
+        };
+        match full {
+            Some(index) if self.config.rules.retires() => self.retire(index, None, step),
+            _ => {
+                self.phase = Phase::Leaving;
+                self.fail(Reason::Refused(failure), step);
+            }
+        }
+    }
+
+    /// Retires a directory after our create in it. `first`: the answers to the reads of the first directory, which were
+    /// sent together with the create.
+    pub(super) fn retire_joined(&mut self, index: usize, first: &Answers, step: &mut Step) {
+        let later = self.positions[index].early_answers.as_deref();
+        let read = if index == 0 { first.directory } else { later.and_then(|read| read.directory) };
+        self.retire(index, read.and_then(Result::ok).map(|directory| directory.czxid), step);
+    }
+
+    /// Deletes our znodes that a search has found, and retires a directory.
+    pub(super) fn retire_found(&mut self, ending: usize, step: &mut Step) {
+        for index in 0..self.positions.len() {
+            if let Some(node) = self.positions[index].node.take() {
+                self.clean_up(index, node, None, false, step);
+            }
+        }
+        self.retire(ending, None, step);
+    }
+
     /// Retires a directory. `directory`: the transaction that created it, if that is known.
-    pub(super) fn retire(&mut self, index: usize, directory: Option<Zxid>, step: &mut Step) {
+    fn retire(&mut self, index: usize, directory: Option<Zxid>, step: &mut Step) {
         if !self.wanted {
             return self.end_all_but_cleanups(step);
         }
@@ -87,4 +121,11 @@ impl Machine {
 fn lasting_child(listing: &Option<Result<Children, RequestFailure>>) -> Option<&String> {
     let names = &listing.as_ref()?.as_ref().ok()?.names;
     if names.iter().any(|name| Name::parse(name).is_some()) { None } else { names.iter().min() }
+}
+
+impl Rules {
+    /// Returns whether directories near the end of their numbers are retired ([`Rule::RetireNearTheEnd`]).
+    pub(super) fn retires(self) -> bool {
+        !self.off(Rule::RetireNearTheEnd)
+    }
 }

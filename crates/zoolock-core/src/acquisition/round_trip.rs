@@ -324,9 +324,9 @@ impl RoundTrips {
         }
     }
 
-    /// Ignores the answers that only a holder needs. A watch on our own znode that is still being set stays, because
-    /// our delete makes it fire, which ends it without a request.
-    pub(super) fn void_reads_of_holder(&mut self) {
+    /// Ignores the answers of all round trips of a holder except those of clean-ups. A watch on our own znode that is
+    /// still being set stays, because our delete makes it fire, which ends it without a request.
+    pub(super) fn void_holder(&mut self, step: &mut Step) {
         use PositionPurpose::{OwnPause, ReadRecord, RecordPause, WatchOwn};
         for trip in &mut self.open {
             if let Purpose::Position(WatchOwn | OwnPause | RecordPause | ReadRecord) = trip.purpose {
@@ -338,6 +338,7 @@ impl RoundTrips {
                 });
             }
         }
+        self.void_all(step);
     }
 
     /// Ends all round trips without answers.

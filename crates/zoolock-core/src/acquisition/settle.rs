@@ -66,11 +66,6 @@ impl Position {
 }
 
 impl Machine {
-    /// Continues when our znode is the head of each queue.
-    pub(super) fn verify_or_grant(&mut self, step: &mut Step) {
-        if self.must_verify() { self.verify(step) } else { self.grant(step) }
-    }
-
     pub(super) fn handle_lease_renewal(&mut self, step: &mut Step) {
         if self.phase != Phase::AwaitingLease {
             return;

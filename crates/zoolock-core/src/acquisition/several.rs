@@ -81,6 +81,16 @@ impl Machine {
         self.positions.len() > 1
     }
 
+    /// Returns the transaction of the oldest complete set of our znodes that the search has found. The znodes of one
+    /// create are a set, which is complete if it has a znode in every directory.
+    pub(super) fn oldest_complete_set(&self) -> Option<Zxid> {
+        let is_complete = |czxid: &Zxid| {
+            let has = |position: &Position| position.found.iter().any(|node| node.czxid == *czxid);
+            self.positions.iter().all(has)
+        };
+        self.positions[0].found.iter().map(|node| node.czxid).find(is_complete)
+    }
+
     // ---- before the grant ----
 
     /// Continues when our znode is the head of one queue, and perhaps not yet of the others.
@@ -161,7 +171,7 @@ impl Machine {
         };
         let ops = self.positions.iter().filter_map(op).collect();
         self.phase = Phase::Releasing(state);
-        self.void_holder(step);
+        self.trips.void_holder(step);
         self.trips.begin(Purpose::ReleaseAll);
         self.trips.add(0, RequestKind::Main, Request::ReleaseAll(ops), step);
     }
@@ -200,5 +210,23 @@ pub(super) fn worse_outcome(so_far: Option<ReleaseOutcome>, now: ReleaseOutcome)
         (Some(ReleaseOutcome::Lost(loss)), _) | (_, ReleaseOutcome::Lost(loss)) => ReleaseOutcome::Lost(loss),
         (Some(refused @ ReleaseOutcome::Refused(_)), _) => refused,
         _ => now,
+    }
+}
+
+impl Rules {
+    /// Returns whether the znodes of a multi-lock are read again before the grant ([`Rule::VerifyAll`]).
+    pub(super) fn verifies_all(self) -> bool {
+        !self.off(Rule::VerifyAll)
+    }
+
+    /// Returns true only if [`Rule::BeginTogether`] is off. Then each `held` marker of a multi-lock is written in a
+    /// transaction of its own.
+    pub(super) fn begins_alone(self) -> bool {
+        self.off(Rule::BeginTogether)
+    }
+
+    /// Returns true only if [`Rule::ReleaseTheRest`] is off. Then all znodes stay if the joint release is refused.
+    pub(super) fn leaves_the_rest(self) -> bool {
+        self.off(Rule::ReleaseTheRest)
     }
 }

@@ -84,7 +84,7 @@ impl Position {
     /// Handles the event of a watch in this queue.
     fn handle_watch_event(&mut self, fired: WatchId, deleted: bool, here: &mut Here) -> Then {
         if self.ahead.own_watch() == Some(fired) {
-            return self.handle_own_watch_event_ahead(deleted, here);
+            return if deleted { self.stop_removed(here) } else { self.forget_ahead(here) };
         }
         match &mut self.state {
             PositionState::Waiting { before, watch } if *watch == fired => match before.take() {
