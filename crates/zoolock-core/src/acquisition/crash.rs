@@ -43,7 +43,7 @@ impl Undo {
 }
 
 impl Directory {
-    /// Returns whether the last holder has written a `held` marker.
+    /// Returns whether every holder writes a `held` marker, because crashes are tracked.
     pub(super) fn is_tracked(&self) -> bool {
         self.record.marker_of(self.czxid).is_some_and(|marker| marker.tracked)
     }

@@ -11,8 +11,9 @@
 //!
 //! An acquisition has one position in the queue of each of its locks. [`Machine`] has the phases that concern all
 //! positions: create the znodes, grant, release, clean up. A `Position` has the progress in one queue: read it, wait in
-//! it, become its head. Its code gets a [`Here`], and returns a [`Then`]. [`Machine::apply`] carries that out. So only
-//! the acquisition fails, holds, or marks the reads of all positions as old.
+//! it, become its head. The code of a position gets a `Here`, the parts of the machine that it may use. It returns a
+//! `Then`, which `Machine::apply` carries out. So only the machine fails, holds, or marks the reads of all positions as
+//! old.
 //!
 //! ```text
 //!         znodes created         each position first     lease, verify, begin
@@ -235,6 +236,7 @@ impl Machine {
     /// Returns an acquisition of one lock, or of `locks` at once, that has not started.
     pub fn new(config: Config, locks: usize) -> Machine {
         Machine {
+            // With several locks, one deletion does not grant all of them.
             config: Config { looks_ahead: config.looks_ahead && locks <= 1, ..config },
             phase: Phase::New,
             positions: Positions::new(locks.min(MAX_LOCKS)),
@@ -364,11 +366,12 @@ impl Machine {
         }
     }
 
+    /// Does what the result of one position's code means for the acquisition.
     fn apply(&mut self, index: usize, then: Then, step: &mut Step) {
         match then {
             Then::Nothing => {}
-            // `clean_up_or_finish` grants one lock.
             Then::First if self.is_of_several() => self.continue_at_head(index, step),
+            // Grants at the end of the step, in `clean_up_or_finish`.
             Then::First => {}
             Then::HeldAhead(grant) => self.hold_ahead(index, grant, step),
             Then::Fail(reason) => self.fail(reason, step),

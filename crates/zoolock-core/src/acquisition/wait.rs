@@ -112,12 +112,12 @@ impl Position {
         match &self.state {
             PositionState::Waiting { .. } if here.config.rules.watch_survives_reconnect() => Then::Nothing,
             PositionState::Waiting { before, watch } => {
-                let old = *watch;
-                match before.clone() {
+                let (before, old) = (before.clone(), Some(*watch));
+                match before {
                     Some(before) => self.watch_contender(before, here),
                     None => self.send_listing(Watches::Children, here),
                 };
-                here.unwatch(Some(old))
+                here.unwatch(old)
             }
             PositionState::Watching { before } => {
                 let before = before.clone();
@@ -125,13 +125,12 @@ impl Position {
                 here.trips.void(here.index, here.step);
                 self.watch_contender(before, here)
             }
-            _ => match self.own_watch {
-                Some(old) => {
-                    self.watch_own(here);
-                    here.unwatch(Some(old))
-                }
-                None => Then::Nothing,
-            },
+            _ if self.own_watch.is_none() => Then::Nothing,
+            _ => {
+                let old = self.own_watch;
+                self.watch_own(here);
+                here.unwatch(old)
+            }
         }
     }
 }
