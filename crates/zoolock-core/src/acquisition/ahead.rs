@@ -73,7 +73,7 @@ impl Machine {
     /// Ends all look-ahead when the connection is interrupted, because watches fire in any order after a reconnect.
     pub(super) fn end_look_ahead(&mut self, step: &mut Step) {
         if self.config.rules.look_ahead_ends_with_connection() {
-            self.at_each(step, |position, here| position.forget_ahead(here));
+            self.at_each(step, Position::forget_ahead);
         }
     }
 

@@ -28,8 +28,8 @@ impl Undo {
     pub(super) fn restored(
         self,
         node: Node,
-        read: Option<Result<Directory, RequestFailure>>,
-    ) -> Result<Option<(Marker, Option<i32>)>, RequestFailure> {
+        read: Option<Answer<Directory>>,
+    ) -> Answer<Option<(Marker, Option<i32>)>> {
         match read.unwrap_or(Err(RequestFailure::Unknown)) {
             Ok(Directory { record, version, .. }) => {
                 let is_ours = record == Record::Marker(node.held_record_in(self.marker.directory));
@@ -126,7 +126,7 @@ impl Position {
     }
 
     /// Reports the crash of the previous holder. Does nothing if our own marker has replaced its marker.
-    fn report_crash(&mut self, here: &mut Here) -> Then {
+    pub(super) fn report_crash(&mut self, here: &mut Here) -> Then {
         let (Some(Previous::Crashed), Some(me), Some(directory)) = (self.previous, self.node, self.directory)
         else {
             return Then::Nothing;
@@ -205,11 +205,6 @@ impl Machine {
             (None, Some(index)) if self.phase != Phase::Beginning => self.continue_begun_alone(index, step),
             (None, _) => self.grant(step),
         }
-    }
-
-    /// Reports the crashes of previous holders that were not reported with the write of a `held` marker.
-    pub(super) fn report_crashes(&mut self, step: &mut Step) {
-        self.at_each(step, |position, here| position.report_crash(here));
     }
 }
 

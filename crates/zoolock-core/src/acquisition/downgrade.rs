@@ -117,7 +117,7 @@ impl Machine {
         let Phase::Downgrading(release) = std::mem::replace(&mut self.phase, Phase::Held) else { return };
         match release {
             Some(state) => self.release(state, step),
-            None if self.lost.is_none() => self.at(0, step, |position, here| position.watch_own(here)),
+            None if self.lost.is_none() => self.at(0, step, Position::watch_own),
             None => {}
         }
     }
@@ -125,7 +125,7 @@ impl Machine {
 
 /// Returns the reader's znode after a downgrade, or the reason why there is none. `answers`: those to the transaction,
 /// and to the read of the reader's znode after it.
-fn downgraded_znode(answers: &Answers) -> Result<Node, RequestFailure> {
+fn downgraded_znode(answers: &Answers) -> Answer<Node> {
     let unknown = Err(RequestFailure::Unknown);
     let Some(read) = answers.reader else { return unknown };
     match (answers.main(), read) {

@@ -81,7 +81,7 @@ impl Machine {
             Phase::Held | Phase::Downgrading(_) => {
                 self.is_doubtful = true;
                 if self.phase == Phase::Held {
-                    self.at_each(step, |position, here| position.stop(here));
+                    self.at_each(step, Position::stop);
                 }
                 self.lose(Loss::Unreachable, step);
             }

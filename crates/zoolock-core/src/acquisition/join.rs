@@ -22,12 +22,10 @@ impl Machine {
             Ok(Reply::AllJoined(nodes)) => self.handle_created(nodes, answers, step),
             Ok(_) | Err(RequestFailure::Unknown) => {
                 self.create_in_doubt = self.config.rules.may_exist_after_lost_reply();
-                let after = if self.config.rules.creates_before_search() {
-                    AfterPause::Join
-                } else {
-                    AfterPause::Search
-                };
-                self.pause(after, step);
+                match self.config.rules.creates_before_search() {
+                    true => self.pause(AfterPause::Join, step),
+                    false => self.pause(AfterPause::Search, step),
+                }
             }
             // One directory is missing. Earlier creates may have left znodes in the others.
             Err(RequestFailure::NoNode) if self.create_in_doubt && self.is_of_several() => self.search(step),
@@ -110,7 +108,7 @@ impl Machine {
     }
 
     /// Handles the answer to the create of one directory.
-    pub(super) fn record_directory_answer(&mut self, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn record_directory_answer(&mut self, outcome: Answer) {
         match outcome {
             Ok(_) | Err(RequestFailure::NodeExists) => {}
             Err(RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::NoNode) => {
@@ -171,7 +169,7 @@ impl Machine {
     }
 
     /// Handles the answer to the search in one directory.
-    pub(super) fn record_search_answer(&mut self, index: usize, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn record_search_answer(&mut self, index: usize, outcome: Answer) {
         let known = std::mem::take(&mut self.positions[index].found);
         let mut found = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
@@ -215,7 +213,7 @@ impl Machine {
             (Some(_), Some(ending), _) => self.retire_found(ending, step),
             (Some(_), None, _) => {
                 self.phase = Phase::Queued;
-                self.at_each(step, |position, here| position.read_queue(here));
+                self.at_each(step, Position::read_queue);
             }
             (None, ..) if !self.wanted => self.end_all_but_cleanups(step),
             (None, _, Some(failure)) => self.retire_or_fail(failure, step),

@@ -80,7 +80,8 @@ use crash::Undo;
 use position::{Here, Leftover, Position, PositionState, Then};
 use read::Watches;
 use round_trip::{
-    Answers, Children, NodeRead, PositionPurpose, Purpose, RequestKind, RoundTrip, RoundTrips, backoff,
+    Answer, Answers, Children, NodeRead, PositionPurpose, Purpose, RequestKind, RoundTrip, RoundTrips,
+    backoff,
 };
 use several::{Positions, ReleaseMode};
 

@@ -232,11 +232,7 @@ impl Config {
     /// Returns whether our znode still exists, or `None` if the answer `own` does not show this. `own` is the answer to
     /// a read of the znode with our name. It is `None` only if a test has switched off the rule
     /// `OwnNodeAfterDirectory`. Then no read was sent, and the znode counts as ours.
-    pub(super) fn is_znode_ours(
-        &self,
-        me: Node,
-        own: Option<&Result<NodeRead, RequestFailure>>,
-    ) -> Option<bool> {
+    pub(super) fn is_znode_ours(&self, me: Node, own: Option<&Answer<NodeRead>>) -> Option<bool> {
         match own {
             None => Some(true),
             Some(Ok(read)) => Some(self.rules.is_own(me, read.czxid, read.owner, self.session)),

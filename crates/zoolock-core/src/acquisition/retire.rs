@@ -118,7 +118,7 @@ impl Machine {
 }
 
 /// Returns a child if none is a contender. It may stay for ever, such as the directory of a lock below this lock.
-fn lasting_child(listing: &Option<Result<Children, RequestFailure>>) -> Option<&String> {
+fn lasting_child(listing: &Option<Answer<Children>>) -> Option<&String> {
     let names = &listing.as_ref()?.as_ref().ok()?.names;
     if names.iter().any(|name| Name::parse(name).is_some()) { None } else { names.iter().min() }
 }

@@ -96,6 +96,9 @@ const MAX_PARTS: usize = 4;
 /// Maximum number of round trips to one directory that are open at the same time.
 const MAX_ROUND_TRIPS: u8 = 64;
 
+/// The answer to one request.
+pub(super) type Answer<T = Reply> = Result<T, RequestFailure>;
+
 /// The names of the children at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Children {
@@ -116,17 +119,17 @@ pub(super) struct NodeRead {
 /// answer is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Answers {
-    main: Option<Result<Reply, RequestFailure>>,
-    pub(super) sync: Option<Result<(), RequestFailure>>,
-    pub(super) predecessor: Option<Result<NodeRead, RequestFailure>>,
-    pub(super) children: Option<Result<Children, RequestFailure>>,
-    pub(super) directory: Option<Result<Directory, RequestFailure>>,
-    pub(super) own: Option<Result<NodeRead, RequestFailure>>,
-    pub(super) reader: Option<Result<Node, RequestFailure>>,
+    main: Option<Answer>,
+    pub(super) sync: Option<Answer<()>>,
+    pub(super) predecessor: Option<Answer<NodeRead>>,
+    pub(super) children: Option<Answer<Children>>,
+    pub(super) directory: Option<Answer<Directory>>,
+    pub(super) own: Option<Answer<NodeRead>>,
+    pub(super) reader: Option<Answer<Node>>,
 }
 
 impl Answers {
-    pub(super) fn add(&mut self, kind: RequestKind, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn add(&mut self, kind: RequestKind, outcome: Answer) {
         // A reply of an unexpected type counts as lost.
         const UNEXPECTED: RequestFailure = RequestFailure::Unknown;
         let node = |reply| match reply {
@@ -153,7 +156,7 @@ impl Answers {
     }
 
     /// Returns the answer to the write, the barrier or the search.
-    pub(super) fn main(&self) -> Result<&Reply, RequestFailure> {
+    pub(super) fn main(&self) -> Answer<&Reply> {
         match &self.main {
             Some(outcome) => outcome.as_ref().map_err(|failure| *failure),
             None => Err(RequestFailure::Unknown),
@@ -400,12 +403,7 @@ impl Machine {
     }
 
     /// Handles the answer to one request. The last answer of a round trip ends it.
-    pub(super) fn handle_answer(
-        &mut self,
-        id: RequestId,
-        outcome: Result<Reply, RequestFailure>,
-        step: &mut Step,
-    ) {
+    pub(super) fn handle_answer(&mut self, id: RequestId, outcome: Answer, step: &mut Step) {
         let (index, number, part) = (lock_index(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
         let is_it = |trip: &RoundTrip| trip.number == number && trip.is_to(index);
         let Some(at) = self.trips.open.iter().position(is_it) else { return };

@@ -74,7 +74,7 @@ impl Machine {
             return self.verify(step);
         }
         self.phase = Phase::Queued;
-        self.at(0, step, |position, here| position.read_queue(here));
+        self.at(0, step, Position::read_queue);
     }
 
     /// Grants the lock. Waits first for a valid lease, and writes the `held` markers that are due.
@@ -94,7 +94,7 @@ impl Machine {
             () => Previous::Clean,
         };
         self.phase = Phase::Held;
-        self.report_crashes(step);
+        self.at_each(step, Position::report_crash);
         step.actions.push(Action::Granted(Grant { node, previous }));
         if self.is_of_several() {
             // Reports a request to release that was read before the grant, because the watches on our znodes may have

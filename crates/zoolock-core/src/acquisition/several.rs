@@ -101,7 +101,7 @@ impl Machine {
         }
         // Watches this znode before the grant, because it may be deleted while the acquisition still waits in other
         // queues.
-        self.at(index, step, |position, here| position.watch_own_soon(here));
+        self.at(index, step, Position::watch_own_soon);
     }
 
     /// Continues after the `held` marker of one lock was written alone ([`Rules::begins_alone`]).
@@ -130,7 +130,7 @@ impl Machine {
         self.send_to_all(Purpose::Verify, RequestKind::Own(None), exists, step);
     }
 
-    pub(super) fn record_verify_answer(&mut self, index: usize, outcome: Result<Reply, RequestFailure>) {
+    pub(super) fn record_verify_answer(&mut self, index: usize, outcome: Answer) {
         let mut answers = Answers::default();
         answers.add(RequestKind::Own(None), outcome);
         let position = &mut self.positions[index];

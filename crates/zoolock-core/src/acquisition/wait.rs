@@ -16,7 +16,7 @@ impl Machine {
     pub(super) fn set_watches_again(&mut self, step: &mut Step) {
         self.offline = false;
         self.end_look_ahead(step);
-        self.at_each(step, |position, here| position.set_watches_again(here));
+        self.at_each(step, Position::set_watches_again);
     }
 }
 
