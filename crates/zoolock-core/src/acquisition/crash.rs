@@ -24,7 +24,7 @@ impl Undo {
     }
 
     /// Returns the marker to restore and the version that it replaces, or `None` if the record is not our `held` marker
-    /// any more. `read`: the answer to a read of the directory after the barrier. Fails if the answer does not tell.
+    /// any more. `read`: the answer to a read of the directory after the barrier. Fails if the answer does not show this.
     pub(super) fn restored(
         self,
         node: Node,

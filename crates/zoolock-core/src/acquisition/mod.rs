@@ -339,7 +339,7 @@ impl Machine {
 
     // ---- the two levels ----
 
-    /// Runs the code of one position, and then does what its result means for the acquisition.
+    /// Runs the code of one position, and then carries out its result.
     fn at(&mut self, index: usize, step: &mut Step, run: impl FnOnce(&mut Position, &mut Here) -> Then) {
         let mut here = Here {
             index,
@@ -367,7 +367,7 @@ impl Machine {
         }
     }
 
-    /// Does what the result of one position's code means for the acquisition.
+    /// Carries out the result of one position's code.
     fn apply(&mut self, index: usize, then: Then, step: &mut Step) {
         match then {
             Then::Nothing => {}

@@ -83,6 +83,7 @@ pub(super) struct Here<'m, 's> {
 
 /// The result of one position's code for the whole acquisition.
 pub(super) enum Then {
+    /// Nothing follows. The position may have sent requests.
     Nothing,
     /// Our znode is the head of the queue, and nothing is left to do before the grant.
     First,
@@ -91,7 +92,7 @@ pub(super) enum Then {
     Fail(Reason),
     /// Another client deleted our znode.
     Removed,
-    /// Another client deleted the reader's znode of an upgrade. The acquisition fails and deletes this znode.
+    /// Another client deleted our reader's znode, and we are its upgrade. The acquisition fails, and deletes this znode.
     Withdraw(Leftover),
     Delete(Leftover),
 }

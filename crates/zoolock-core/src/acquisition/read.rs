@@ -11,7 +11,7 @@ const SPREAD_FROM: u32 = 64;
 /// Maximum pause, in milliseconds.
 const SPREAD_MAX: u32 = 500;
 
-/// What a listing watches.
+/// The watch that a listing sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watches {
     Nothing,
