@@ -152,7 +152,8 @@ impl<H: Handler> Client<H> {
             dial: None,
             sasl: None,
             input: vec![0; READ_BYTES],
-            turns: 0,
+            reads: 0,
+            parts: 0,
         };
         platform.spawn(Box::pin(driver.run()));
         Client { inner: Arc::new(CloseOnDrop { shared }) }
@@ -323,12 +324,11 @@ const MAX_CALLER_WRITES: usize = 8;
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The number of turns in a row after which the driver calls the session's timer, because a server that sends without a pause
-/// must not delay the session's timers. A turn is a read, or a part of the handler's work.
-const MAX_TURNS: u32 = 64;
+/// The number of reads in a row after which the driver calls the session's timer, so that reads without a pause do not delay it.
+const MAX_READS: u32 = 64;
 
-/// The number of turns after which other tasks run, also if the handler has no more work.
-const TURNS_PER_YIELD: u32 = 8;
+/// The number of parts of the handler's work after which other tasks run.
+const PARTS_PER_YIELD: u32 = 8;
 
 type DialResult = Result<Dialed, Vec<DialError>>;
 
@@ -354,8 +354,10 @@ struct Driver<H: Handler> {
     /// The SASL exchange that is not complete yet, and its connection.
     sasl: Option<(ConnectionId, SaslProgress)>,
     input: Vec<u8>,
-    /// The number of reads and of parts of the handler's work since the session's timer was last called.
-    turns: u32,
+    /// The number of reads since the session's timer was last called.
+    reads: u32,
+    /// The number of parts of the handler's work so far.
+    parts: u32,
 }
 
 /// The reason why the driver woke up.
@@ -390,37 +392,38 @@ impl<H: Handler> Driver<H> {
         while self.run_actions(sleep.as_mut()) {
             match self.next_wake(sleep.as_mut()).await {
                 DriverWake::Called => {}
-                DriverWake::Read(id, bytes) => self.receive(id, bytes),
+                DriverWake::Read(id, bytes) => {
+                    self.receive(id, bytes);
+                    self.reads += 1;
+                    if self.reads >= MAX_READS {
+                        self.reads = 0;
+                        self.with_session(Session::run_due_timers);
+                    }
+                }
                 DriverWake::Closed(id) => {
                     self.with_session(|session, now, random| session.handle_connection_end(id, now, random));
                 }
                 DriverWake::Dialed(result) => self.handle_dial_result(result),
                 DriverWake::Stepped(exchange, step) => self.continue_sasl(exchange, step),
                 DriverWake::Timer => {
-                    self.turns = 0;
+                    self.reads = 0;
                     self.shared.core.lock().clear_alarm();
                     self.with_session(Session::run_due_timers);
                 }
             }
             self.run_work().await;
-            if self.turns >= MAX_TURNS {
-                self.turns = 0;
-                self.with_session(Session::run_due_timers);
-            }
         }
     }
 
-    /// Runs one part of the handler's work. Then lets the other tasks of the runtime run if there is more, and at some turns in
-    /// any case, because the next read may bring more at once.
+    /// Runs one part of the handler's work. Then lets the other tasks of the runtime run if there is more, and after every
+    /// eighth part, because the next read may bring more at once.
     async fn run_work(&mut self) {
-        let shared = self.shared.clone();
-        let work = shared.core.lock().state.handler.take_work(shared.platform.now());
-        self.turns += 1;
-        if let Some(work) = work {
-            work();
-            if shared.core.lock().state.handler.has_work() || self.turns.is_multiple_of(TURNS_PER_YIELD) {
-                tokio::task::yield_now().await;
-            }
+        let now = self.shared.platform.now();
+        let Some(work) = self.shared.core.lock().state.handler.take_work(now) else { return };
+        work();
+        self.parts = self.parts.wrapping_add(1);
+        if self.shared.core.lock().state.handler.has_work() || self.parts.is_multiple_of(PARTS_PER_YIELD) {
+            tokio::task::yield_now().await;
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) enum ExpectedReply {
     Done,
     /// The next reply of a request that takes several rounds.
     Routine(Routine),
-    /// All replies have arrived.
+    /// The replies so far are being translated, or the answer is known.
     Taken,
 }
 

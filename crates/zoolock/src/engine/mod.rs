@@ -59,7 +59,7 @@ use crate::engine::data::NodeData;
 use crate::session::LockSession;
 use crate::zk::session::ZkError;
 
-use expected::{ArrivedReply, ExpectedReply, Routine};
+use expected::{ArrivedReply, ExpectedReply};
 use watches::{KnownWatches, SetWatch};
 
 /// One acquisition, from the first request to the last clean-up.
@@ -560,15 +560,7 @@ impl Acquisition {
     }
 
     fn drop_in_flight(&self, state: &mut AcquisitionState) {
-        for sent in state.in_flight.drain(..) {
-            if let (ExpectedReply::Routine(Routine::Directory(creation)), Some(zk)) =
-                (sent.expected, self.session.zk())
-            {
-                // Goes on without the acquisition. Otherwise callers with a short deadline would never get a directory with
-                // several missing parents.
-                self.session.tasks().spawn(async move { drop(creation.run(&zk).await) });
-            }
-        }
+        state.in_flight.drain(..).for_each(|sent| self.continue_alone(sent.expected));
         self.settled.notify_waiters();
     }
 

@@ -92,7 +92,13 @@ impl Acquisition {
     /// Records the answer to a request, or sends the next round of requests that it needs.
     fn continue_request(&self, id: RequestId, interpreted: Result<Interpreted, ZkError>) {
         let in_flight = &mut lock(&self.state).in_flight;
-        let Some(sent) = in_flight.iter_mut().find(|sent| sent.id == id) else { return };
+        let Some(sent) = in_flight.iter_mut().find(|sent| sent.id == id) else {
+            // The acquisition has ended meanwhile.
+            if let Ok(Interpreted::Send(_, expected)) = interpreted {
+                self.continue_alone(expected);
+            }
+            return;
+        };
         match interpreted {
             Ok(Interpreted::Answer(reply)) => sent.answer = Some(Ok(reply)),
             Err(error) => sent.answer = Some(Err(error)),

@@ -14,6 +14,7 @@ use super::Acquisition;
 use super::data::NodeData;
 use super::expected::{ExpectedReply, Interpreted, Routine, Search, send_one, unexpected};
 use crate::base::path::LockPath;
+use crate::session::Connection;
 use crate::session::znode_owner::{Creator, find_znode_owner, is_mine};
 use crate::zk::directory::DirectoryCreation;
 use crate::zk::session::{self, ReplyOutcome, ZkError, ZkSession, ZnodeStat};
@@ -24,6 +25,23 @@ impl Acquisition {
         let lasting =
             self.config.tracks_crashes || self.config.delay > 0 || self.needs_persistent_directory();
         next_create(zk, DirectoryCreation::new(path.as_str().to_owned(), lasting))
+    }
+
+    /// Continues the creation of a directory without the acquisition, unless the session has ended. Otherwise callers with a
+    /// short deadline would never get a directory with several missing parents.
+    pub(super) fn continue_alone(&self, expected: ExpectedReply) {
+        if let ExpectedReply::Routine(Routine::Directory(creation)) = expected
+            && let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none())
+        {
+            let mut connection = self.session.connection();
+            self.session.tasks().spawn(async move {
+                tokio::select! {
+                    biased;
+                    _ = connection.wait_for(|now| *now == Connection::Ended) => {}
+                    _ = creation.run(&zk) => {}
+                }
+            });
+        }
     }
 
     /// Begins the search for every znode of this acquisition, after creates whose replies were lost.
@@ -100,9 +118,9 @@ impl Acquisition {
         }
         let read = |number: &Sequence| session::read_request(&directory.child(&prefix.name(*number)));
         let reads = numbers.iter().map(read).collect();
-        // Keeps the acquisitions of now, because one may end before its znode is read. No other acquisition can have a znode
-        // that the reads find: one that has ended has seen its znode deleted, before the reads are sent, and a later one has
-        // sent its create after the listing.
+        // Keeps the acquisitions of now, because one may end before its znode is read. The reads find no znode of any other
+        // acquisition: one that has ended has seen its znode deleted, or the znode is a stray, which any acquisition may take.
+        // A later one has sent its create after the listing.
         let pending = self.session.acquisition_ids();
         let search = Search { numbers, pending, mine: Ok(Vec::new()) };
         Interpreted::Send(reads, ExpectedReply::Routine(Routine::OwnZnodes(search)))

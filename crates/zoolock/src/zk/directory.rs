@@ -42,7 +42,7 @@ impl DirectoryCreation {
         })
     }
 
-    /// Sends the requests that are left.
+    /// Sends the requests that are left, and the last one again.
     ///
     /// # Errors
     /// As [`DirectoryCreation::handle_outcome`].

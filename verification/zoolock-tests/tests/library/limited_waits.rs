@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use zoolock::{Guard, Zoolock};
-use zoolock_tests::locks::settings;
-use zoolock_tests::{Proxy, on_both_servers, tree};
+use zoolock_tests::locks::{connect_through, lock_in_background, settings};
+use zoolock_tests::{Proxy, on_both_servers, opcode, tree};
 
 on_both_servers!(slow_server_does_not_prolong_a_short_wait, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
@@ -18,6 +18,21 @@ on_both_servers!(slow_server_does_not_prolong_a_short_wait, |place| async move {
     let took = began.elapsed();
     // The answer timeout, and time for a slow machine.
     assert!(took < Duration::from_secs(10), "{took:?}: {:?}", late.err());
+});
+
+// Otherwise a caller whose limit is too short for all missing parents would never get the lock.
+on_both_servers!(missing_parents_are_made_after_the_wait_has_ended, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = connect_through(&place, &proxy).await;
+    proxy.delay(Duration::from_millis(20));
+    let waiting = lock_in_background(&zl.mutex("a/b/c/d/e/f"));
+    proxy.until("a create", |stats| stats.total.replies(opcode::CREATE_CONTAINER) >= 1).await;
+    waiting.abort();
+    let observer = tree::connect(&place.addr()).await.expect("session starts");
+    let path = format!("{}/locks/a/b/c/d/e/f", place.chroot());
+    while observer.list_children(&path).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 });
 
 /// Maximum time for which the last drop waits.

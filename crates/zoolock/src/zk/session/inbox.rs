@@ -69,8 +69,8 @@ pub(crate) trait Receiver: Send + Sync {
     fn receive(self: Arc<Self>, arrivals: Vec<Arrival>);
 }
 
-/// Maximum number of arrivals that the receiver gets at once. Between two calls other tasks of the runtime run, for example
-/// the task that renews the lease.
+/// Maximum number of arrivals that the receiver gets at once. If there are more, other tasks of the runtime run first, for
+/// example the task that renews the lease.
 const MAX_ARRIVALS: usize = 64;
 
 /// The receiver of a reply.
