@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::{Sequence, SessionId, Zxid};
-use zoolock_wire::Reply;
+use zoolock_wire::{Reply, Request};
 
 use super::codes::{created_znodes, error_of_code, zk_error};
 use super::inbox::{ReplyAddress, ReplyOutcome, ReplyTo, TransactionPart};
-use super::requests::exists_request;
 use super::{Op, ZkError, ZkSession};
 use crate::base::sync::lock;
 
@@ -154,7 +153,8 @@ impl ZkSession {
                 // If the server does not return the czxid, reads the znode at the guessed path right after
                 // the transaction. The guess is right unless another contender has queued in between.
                 if let Some(path) = joining.next.as_ref().filter(|_| !returns_zxids) {
-                    self.send_now(&exists_request(path), ReplyTo::Acquisition(to, None));
+                    let read = Request::Exists { path: path.clone(), watch: false };
+                    self.send_now(&read, ReplyTo::Acquisition(to, None));
                     joining.reads_guess = true;
                 }
                 return joining;
