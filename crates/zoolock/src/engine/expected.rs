@@ -52,7 +52,7 @@ pub(super) struct ArrivedReply {
     pub(super) outcome: ReplyOutcome,
 }
 
-/// What follows from the replies to a request.
+/// The result of translating the replies to a request.
 pub(super) enum Interpreted {
     /// The answer for the machine.
     Answer(Reply),
