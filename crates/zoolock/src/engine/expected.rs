@@ -1,4 +1,4 @@
-//! What the engine expects of the server after it has sent a request of the machine, and what follows from the replies.
+//! The replies that the engine expects to a request of the machine, and the results of their translation.
 
 use std::collections::VecDeque;
 
