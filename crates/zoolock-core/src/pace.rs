@@ -1,9 +1,10 @@
 //! The requests that keep a session and its lease alive.
 //!
-//! A session with a holder or a waiter sends a request every twelfth of its timeout. So the leader
-//! soon gets a report that the session lives (see [`lease`](crate::lease)). Every second request is
-//! a write, which only a quorum confirms. When little of the lease is left, every request is a
-//! write.
+//! A session that needs its lease sends a request every twelfth of its timeout. So the leader soon gets a report that the
+//! session lives (see [`lease`](crate::lease)). Every second request is a write, which only a quorum confirms. When little of
+//! the lease is left, every request is a write.
+//!
+//! A session that rests sends no write, and only as many requests as its next confirmed write needs to begin a lease.
 
 use std::time::Duration;
 
@@ -13,16 +14,18 @@ use crate::lease::BEATS;
 /// timeout.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
-    /// The number of beats since the last write, or since the last request of an idle session.
+    /// The number of beats since the last write, or since the last request of a session that rests.
     beats: u32,
 }
 
-/// The number of beats from one write to the next, or from one request of an idle session to the
-/// next.
+/// The number of beats from one write to the next, or from one request of a session that rests to the next.
+///
+/// With three beats, the first lease after a rest would be too short for a command that asks for all of
+/// [`spare_time`](crate::lease::spare_time) as its grace period.
 const WRITES_EACH: u32 = 2;
 
 impl Pace {
-    /// Creates a pace. A write is due at the first beat, or a request if the session is idle.
+    /// Creates a pace. A write is due at the first beat, or a request if the session rests.
     pub fn new() -> Pace {
         Pace { beats: WRITES_EACH }
     }
@@ -38,12 +41,9 @@ impl Pace {
         self.beat_for(if is_low { 1 } else { WRITES_EACH })
     }
 
-    /// Counts a beat of a session without locks. Returns whether the session sends a request. The
-    /// session sends a request at every second beat. If the tick of the servers is unknown, the
-    /// session sends a request at each beat, because without the tick it takes longer to prove that
-    /// the leader was told of the session.
-    pub fn next_idle_beat(&mut self, knows_tick: bool) -> bool {
-        self.beat_for(if knows_tick { WRITES_EACH } else { 1 })
+    /// Counts a beat of a session that rests. Returns whether the session sends a request.
+    pub fn next_resting_beat(&mut self) -> bool {
+        self.beat_for(WRITES_EACH)
     }
 
     fn beat_for(&mut self, each: u32) -> bool {
@@ -61,18 +61,52 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::lease::{Instant, Lease};
+    use crate::lease::{Instant, Lease, spare_time};
 
     const TICK: Duration = Duration::from_secs(2);
 
     #[test]
-    fn idle_session_sends_at_every_second_beat() {
-        for (knows_tick, each) in [(true, 2), (false, 1)] {
-            let mut pace = Pace::new();
-            let heard: Vec<bool> = (0..6).map(|_| pace.next_idle_beat(knows_tick)).collect();
-            let due: Vec<bool> = (0..6).map(|beat| beat % each == 0).collect();
-            assert_eq!(heard, due);
+    fn session_that_rests_sends_at_every_second_beat() {
+        let mut pace = Pace::new();
+        let sends: Vec<bool> = (0..6).map(|_| pace.next_resting_beat()).collect();
+        assert_eq!(sends, [true, false, true, false, true, false]);
+    }
+
+    /// Returns the shortest lease that the first write after a long rest begins, counted from the time at which the write is
+    /// sent. `each`: the number of beats from one request of the rest to the next.
+    fn shortest_first_lease(timeout: Duration, tick: Option<Duration>, each: u32) -> Duration {
+        let (beat, late) = (Pace::beat(timeout), Duration::from_millis(10));
+        let mut lease = Lease::new(timeout, tick, Instant(1 << 40));
+        let (mut pace, mut now) = (Pace::new(), Instant(1 << 40));
+        let mut shortest = timeout;
+        for beats in 0..4 * BEATS {
+            if pace.beat_for(each) {
+                lease.record_answer(now, now.after(late));
+            }
+            for part in (1..=16).filter(|_| beats > 2 * BEATS) {
+                let (mut lease, sent) = (lease.clone(), now.after(beat * part / 16));
+                lease.record_confirmed_write(sent, sent.after(late));
+                shortest = shortest.min(sent.until(lease.valid_until().unwrap_or_default()));
+            }
+            now = now.after(beat);
         }
+        shortest
+    }
+
+    #[test]
+    fn first_lease_after_a_rest_has_time_for_the_longest_grace_period() {
+        let mut slower_is_too_short = 0;
+        for seconds in 6..=300 {
+            for tick in [Some(TICK), None] {
+                let timeout = Duration::from_secs(seconds);
+                let least = spare_time(timeout, tick) + timeout / 12;
+                let lasts = shortest_first_lease(timeout, tick, WRITES_EACH);
+                assert!(lasts >= least, "{timeout:?}, {tick:?}: the lease lasts {lasts:?}, not {least:?}");
+                slower_is_too_short +=
+                    u32::from(shortest_first_lease(timeout, tick, WRITES_EACH + 1) < least);
+            }
+        }
+        assert!(slower_is_too_short > 250, "three beats are too few for {slower_is_too_short} of 590");
     }
 
     /// A request that was sent, and its answer.
@@ -82,12 +116,18 @@ mod tests {
         is_write: bool,
     }
 
+    /// The delays of the answers.
+    #[derive(Clone, Copy, Debug)]
+    enum Delay {
+        UpTo(Duration),
+        Always(Duration),
+    }
+
     /// A session on which answers are late, and nothing else goes wrong.
     struct SimulatedRun {
         rng: fastrand::Rng,
         timeout: Duration,
-        /// The longest delay of an answer.
-        late: Duration,
+        delay: Delay,
         /// The time of the last answer. Answers come in the order of the requests.
         last_answer: Instant,
         under_way: VecDeque<Sent>,
@@ -100,80 +140,121 @@ mod tests {
 
     impl SimulatedRun {
         fn send(&mut self, now: Instant, is_write: bool) {
-            let most = u64::try_from(self.late.as_nanos()).expect("delay fits in u64");
-            let late = match self.rng.u8(..4) {
-                0 => most,
-                1 => most / 20,
-                _ => self.rng.u64(..=most),
+            let late = match (self.delay, self.rng.u8(..4)) {
+                (Delay::Always(late), _) | (Delay::UpTo(late), 0) => late,
+                (Delay::UpTo(most), 1) => most / 20,
+                (Delay::UpTo(most), _) => most * self.rng.u32(..=1000) / 1000,
             };
-            self.last_answer = self.last_answer.max(now.after(Duration::from_nanos(late)));
+            self.last_answer = self.last_answer.max(now.after(late));
             self.under_way.push_back(Sent { at: now, answered: self.last_answer, is_write });
         }
 
-        /// Runs a session. A contender asks for a lock after some idle time, and the run ends ten
-        /// timeouts later.
-        fn of(seed: u64, timeout: Duration, late: Duration, tick: Option<Duration>) -> SimulatedOutcome {
+        /// Runs a session. A contender creates its znode, and waits behind others for some time, in which the session rests.
+        /// Then the contender needs the lease, until the run ends ten timeouts later. `rule`: set if a low lease ends with
+        /// the rest.
+        fn of(
+            seed: u64,
+            timeout: Duration,
+            delay: Delay,
+            tick: Option<Duration>,
+            rule: bool,
+        ) -> SimulatedOutcome {
             let begin = Instant(1 << 40);
             let mut run = SimulatedRun {
                 rng: fastrand::Rng::with_seed(seed),
                 timeout,
-                late,
+                delay,
                 last_answer: begin,
                 under_way: VecDeque::new(),
             };
             let mut lease = Lease::new(timeout, tick, begin);
             let mut pace = Pace::new();
-            let mut beat = begin.after(late * run.rng.u32(1..=20) / 20);
-            let idle = [Duration::ZERO, timeout / 20, timeout * 3][run.rng.usize(..3)];
-            let comes = beat.after(idle * run.rng.u32(..=100) / 100);
+            let mut beat = begin.after(timeout * run.rng.u32(1..=20) / 160);
+            let rest = [Duration::ZERO, timeout / 20, timeout, timeout * 3][run.rng.usize(..4)];
+            let comes = beat.after(rest * run.rng.u32(..=100) / 100);
             let ends = comes.after(timeout * 10);
-            let (mut came, mut granted, mut writes) = (false, false, 0);
+            // The next check for a renewal between two beats.
+            let mut check = comes.after(Pace::beat(timeout) / 8);
+            let (mut last_write, mut came, mut granted, mut writes) = (begin, false, false, 0);
+            let mut ended_with_rest = false;
+            run.send(begin, true);
             loop {
                 let answer = run.under_way.front().map(|sent| sent.answered);
                 let now = answer
                     .into_iter()
-                    .chain([beat])
-                    .chain((!came).then_some(comes))
+                    .chain([beat, if came { check } else { comes }])
                     .min()
                     .expect("there is a next beat");
                 if granted && !lease.is_valid(now) {
                     return SimulatedOutcome { lost: true, writes };
                 }
                 if now >= ends {
-                    assert!(granted, "seed {seed}: the lock was never granted");
+                    assert!(
+                        granted,
+                        "{timeout:?}, {tick:?}, {delay:?}, seed {seed}: the lock was never granted"
+                    );
                     return SimulatedOutcome { lost: false, writes };
                 }
                 if answer == Some(now) {
                     let sent = run.under_way.pop_front().expect("an answer is pending");
-                    match sent.is_write {
-                        true => lease.record_confirmed_write(sent.at, now),
-                        false => lease.record_answer(sent.at, now),
-                    };
-                    granted |= came && lease.is_valid(now);
+                    if sent.is_write {
+                        ended_with_rest = false;
+                        lease.record_confirmed_write(sent.at, now);
+                    } else {
+                        lease.record_answer(sent.at, now);
+                        assert!(
+                            !ended_with_rest || !lease.is_valid(now),
+                            "seed {seed}: begun without a write"
+                        );
+                    }
                 } else if !came && now == comes {
                     came = true;
-                    run.send(now, true);
+                    let before = lease.clone();
+                    let is_due = lease.begin_use(now);
+                    if !rule {
+                        lease.clone_from(&before);
+                        let _ = lease.begin_use(begin);
+                    }
+                    ended_with_rest = before.is_valid(now) && !lease.is_valid(now);
+                    if is_due {
+                        run.send(now, true);
+                        last_write = now;
+                    } else {
+                        // The loop that sends the renewals learns of the end of the rest at its next beat.
+                        check = beat;
+                    }
+                } else if came && now == check {
+                    check = now.after(Pace::beat(timeout) / 8);
+                    if lease.needs_renewal_now(now, last_write) {
+                        run.send(now, true);
+                        last_write = now;
+                    }
                 } else {
                     beat = beat.after(Pace::beat(run.timeout) + Duration::from_millis(run.rng.u64(..4)));
                     if came {
                         let is_write = pace.next_beat(lease.is_low(now));
                         run.send(now, is_write);
-                        writes += u32::from(is_write);
-                    } else if pace.next_idle_beat(tick.is_some()) {
+                        if is_write {
+                            (last_write, writes) = (now, writes + 1);
+                        }
+                    } else if pace.next_resting_beat() {
                         run.send(now, false);
                     }
                 }
+                granted |= came && lease.is_valid(now);
             }
         }
     }
 
+    const HALF_TICKS: [u32; 15] = [6, 7, 8, 9, 10, 11, 12, 16, 20, 28, 29, 30, 40, 60, 200];
+
     #[test]
     fn lease_survives_answers_late_by_an_eighth() {
-        for half_ticks in [6, 7, 8, 9, 10, 11, 12, 16, 20, 28, 29, 30, 40, 60, 200] {
+        for half_ticks in HALF_TICKS {
             let timeout = TICK / 2 * half_ticks;
             for seed in 0..2000 {
                 for tick in [Some(TICK), None] {
-                    let outcome = SimulatedRun::of(seed, timeout, timeout / 8, tick);
+                    let outcome = SimulatedRun::of(seed, timeout, Delay::UpTo(timeout / 8), tick, true);
                     assert!(!outcome.lost, "{timeout:?}, {tick:?}: seed {seed}");
                 }
             }
@@ -181,9 +262,40 @@ mod tests {
     }
 
     #[test]
+    fn lease_begins_with_answers_that_are_always_late() {
+        for half_ticks in HALF_TICKS {
+            let timeout = TICK / 2 * half_ticks;
+            for late in 0..=24 {
+                for seed in 0..40 {
+                    for tick in [Some(TICK), None] {
+                        let delay = Delay::Always(timeout / 8 * late / 24);
+                        let outcome = SimulatedRun::of(seed, timeout, delay, tick, true);
+                        assert!(!outcome.lost, "{timeout:?}, {tick:?}, {late}: seed {seed}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn lease_ends_if_answers_take_longer() {
-        let lost = |seed| SimulatedRun::of(seed, TICK * 3, TICK, Some(TICK)).lost;
+        let lost = |seed| SimulatedRun::of(seed, TICK * 3, Delay::UpTo(TICK), Some(TICK), true).lost;
         assert!((0..100).any(lost), "no lease ever ends");
+    }
+
+    /// A lock that is granted on the rest of a lease can be lost on a healthy network.
+    #[test]
+    fn low_lease_must_end_with_the_rest() {
+        let lost = |rule| {
+            let timeout = TICK * 15;
+            (0..2000)
+                .filter(|seed| {
+                    SimulatedRun::of(*seed, timeout, Delay::UpTo(timeout / 8), Some(TICK), rule).lost
+                })
+                .count()
+        };
+        assert_eq!(lost(true), 0);
+        assert!(lost(false) > 0, "no lock is lost");
     }
 
     #[test]
@@ -191,7 +303,7 @@ mod tests {
         for ticks in [3, 4, 5, 10, 15] {
             let timeout = TICK * ticks;
             for tick in [Some(TICK), None] {
-                let writes = SimulatedRun::of(0, timeout, timeout / 200, tick).writes;
+                let writes = SimulatedRun::of(0, timeout, Delay::UpTo(timeout / 200), tick, true).writes;
                 assert!((50..=70).contains(&writes), "{ticks} ticks, {tick:?}: {writes} in ten timeouts");
             }
         }
@@ -229,6 +341,36 @@ mod tests {
                         beat = beat.after(Pace::beat(timeout));
                     }
                     assert!(lease.is_valid(beat), "{timeout:?}: never begins again after a gap of {gap:?}");
+                }
+            }
+        }
+    }
+
+    /// Sends the requests of a session on a healthy server. The session learns the tick at different beats.
+    #[test]
+    fn no_renewal_is_overdue_on_a_healthy_server() {
+        for seconds in [6, 10, 12, 30, 40, 300] {
+            let (timeout, late) = (Duration::from_secs(seconds), Duration::from_millis(25));
+            for learned_at in [0, 4, 8, usize::MAX] {
+                let mut lease = Lease::new(
+                    timeout,
+                    (learned_at == 0).then_some(Duration::from_secs(2)),
+                    Instant(1 << 40),
+                );
+                let (mut sent, mut pace) = (Instant(1 << 40), Pace::new());
+                for beat in 0..60 {
+                    if let Some(overdue) = lease.overdue_from() {
+                        assert!(sent.after(late) < overdue, "{timeout:?}, beat {beat}: {lease:?}");
+                    }
+                    if beat == learned_at {
+                        lease.set_tick(Duration::from_secs(2).min(timeout / 3));
+                    }
+                    let answered = sent.after(late);
+                    match pace.next_beat(lease.is_low(sent)) {
+                        true => lease.record_confirmed_write(sent, answered),
+                        false => lease.record_answer(sent, answered),
+                    };
+                    sent = sent.after(timeout / BEATS);
                 }
             }
         }

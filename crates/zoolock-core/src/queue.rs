@@ -105,6 +105,14 @@ pub fn decide<S: AsRef<str>>(
     }
 }
 
+/// Returns whether the contender `child`, for which another contender waits, waits itself.
+pub fn is_waiting<S: AsRef<str>>(children: &[S], child: &str) -> bool {
+    let Some(name) = Name::parse(child) else { return false };
+    let is_ahead = |other: Name| other.position() < name.position() && name.role.waits_for(other.role);
+    // Of permits, a contender waits for the last one ahead of it only if that one waits, too.
+    name.role == Role::Permit || children.iter().filter_map(|other| Name::parse(other.as_ref())).any(is_ahead)
+}
+
 /// Returns which contenders hold the lock, for observers, which see only the names in the queue.
 ///
 /// `queue` is sorted by [`Name::sort_key`]. `permits` is the size of the semaphore; if it is `None`,

@@ -54,6 +54,7 @@ mod executor;
 mod history;
 mod host;
 mod plan;
+mod queue;
 mod trace;
 mod work;
 mod world;
@@ -120,12 +121,28 @@ impl Grants {
 
 /// Runs a seed. With `with_trace`, records the text of all events.
 pub fn run(seed: u64, with_trace: bool) -> SimReport {
+    block_on(Sim::run(SimPlan::of(seed), seed, with_trace, work::start_host))
+}
+
+/// Queues one task on each of some hosts for one mutex. No faults happen. The first task holds the lock for `wait`, and each
+/// other one for a second. With `tells_previous`, the tasks read how the previous holder left before their grants, and do not
+/// look ahead. Returns the times from each release to the next grant, by the clock of the servers.
+pub fn measure_hand_overs(wait: Duration, tells_previous: bool, seed: u64) -> Vec<Duration> {
+    let queue = Arc::new(queue::Queue::new(wait, tells_previous));
+    let turns = queue.clone();
+    let start = move |sim: &Arc<Sim>, host, _| queue::start_host(&queue, sim, host);
+    let report = block_on(Sim::run(SimPlan::of_queue(queue::HOSTS, wait), seed, false, start));
+    assert_eq!(report.violation, None, "seed {seed}");
+    turns.hand_overs()
+}
+
+fn block_on<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without I/O starts");
-    runtime.block_on(tokio::task::unconstrained(Sim::run(seed, with_trace)))
+    runtime.block_on(tokio::task::unconstrained(run))
 }
 
 /// One run.
@@ -143,8 +160,13 @@ pub(crate) struct Sim {
 const MAX_STEPS: u64 = 3_000_000;
 
 impl Sim {
-    async fn run(seed: u64, with_trace: bool) -> SimReport {
-        let plan = SimPlan::of(seed);
+    /// `start_host`: starts the tasks of a host. Its last argument is the seed.
+    async fn run(
+        plan: SimPlan,
+        seed: u64,
+        with_trace: bool,
+        start_host: impl Fn(&Arc<Sim>, usize, u64),
+    ) -> SimReport {
         let executor: Arc<Executor> = Arc::default();
         let sim = Arc::new(Sim {
             start: Instant::now(),
@@ -158,7 +180,7 @@ impl Sim {
         let hosts = (0..sim.plan.drifts.len()).map(|index| SimHost::create(index, seed, &sim)).collect();
         let _ = sim.hosts.set(hosts);
         for host in 0..sim.plan.drifts.len() {
-            work::start_host(&sim, host, seed);
+            start_host(&sim, host, seed);
         }
         sim.run_to_end(seed).await;
         // The checks have ended, so the hosts are killed without being checked.

@@ -1,5 +1,7 @@
 //! The plan of a run, which follows from its seed: hosts, servers, locks and faults.
 
+use std::time::Duration;
+
 use fastrand::Rng;
 
 use crate::ensemble::{SYNC_LIMIT, TICK};
@@ -167,6 +169,29 @@ impl SimPlan {
 }
 
 impl SimPlan {
+    /// Returns the plan of a run without faults, in which each host waits for one mutex ([`crate::queue`]).
+    pub(crate) fn of_queue(hosts: usize, wait: Duration) -> SimPlan {
+        SimPlan {
+            drifts: vec![0; hosts],
+            servers: 3,
+            timeout: 15 * TICK,
+            knows_tick: true,
+            longest_timeout: 20 * TICK,
+            replaces_unknown_session: false,
+            is_before_3_6: false,
+            returns_created_stat: true,
+            latency: 20,
+            locks: vec![PlannedLock { family: PlannedKind::Mutex, crash_detection: false, delay: 0 }],
+            workers: 1,
+            rounds: 1,
+            max_hold: u64::try_from(wait.as_millis()).expect("wait fits in u64"),
+            max_idle: 0,
+            operators: false,
+            faults: Vec::new(),
+            healed_at: 0,
+        }
+    }
+
     /// Returns the maximum duration of the work if all tasks run one after the other, in
     /// milliseconds. A task that upgrades or downgrades holds twice.
     pub(crate) fn max_work_time(&self) -> u64 {

@@ -65,21 +65,37 @@ pub(crate) fn start_host(sim: &Arc<Sim>, host: usize, seed: u64) {
     sim.executor.spawn(host, false, Box::pin(task));
 }
 
-async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
+/// Connects the client of a host. Returns `None` after a violation.
+pub(crate) async fn connect(sim: &Arc<Sim>, host: usize) -> Option<Zoolock> {
     let plan = &sim.plan;
-    let zoolock = loop {
+    loop {
         let mut builder = Zoolock::builder().session_timeout(Duration::from_millis(plan.timeout));
         if plan.knows_tick {
             builder = builder.tick_time(Duration::from_millis(TICK));
         }
         let address = crate::host::address(plan.servers);
         match zoolock::sim::connect(builder, &address, sim.hosts()[host].clone()).await {
-            Ok(zoolock) => break zoolock,
+            Ok(zoolock) => return Some(zoolock),
             Err(Error::Unavailable { .. }) => {}
-            Err(error) => return sim.record_violation(format!("host {host} cannot connect: {error}")),
+            Err(error) => {
+                sim.record_violation(format!("host {host} cannot connect: {error}"));
+                return None;
+            }
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+    }
+}
+
+/// Waits until each host that has not crashed closes its client.
+pub(crate) async fn until_closing(sim: &Sim) {
+    while !matches!(lock(&sim.history).stage, RunStage::Closing(_)) {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
+    let plan = &sim.plan;
+    let Some(zoolock) = connect(&sim, host).await else { return };
     if let Some(working) = lock(&sim.history).working.get_mut(&host) {
         *working += plan.workers;
     }
@@ -91,20 +107,14 @@ async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     }
     drop(shared);
     count_ended_task(&sim, host);
-    // At the end of the run, each host that has not crashed closes its client.
-    loop {
-        if matches!(lock(&sim.history).stage, RunStage::Closing(_)) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
+    until_closing(&sim).await;
     if rng.bool() {
         zoolock.close().await;
     }
     drop(zoolock);
 }
 
-fn count_ended_task(sim: &Sim, host: usize) {
+pub(crate) fn count_ended_task(sim: &Sim, host: usize) {
     if let Some(working) = lock(&sim.history).working.get_mut(&host) {
         *working -= 1;
     }

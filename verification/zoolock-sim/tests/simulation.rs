@@ -158,6 +158,29 @@ fn virtual_time_is_a_thousand_times_real_time() {
 }
 
 /// Runs one seed. Set `ZOOLOCK_SEED=n`, and use `--no-capture`.
+/// Returns the longest and the average hand-over of some runs, in milliseconds.
+fn hand_overs(wait: Duration, tells_previous: bool) -> (u128, u128) {
+    let runs = (0..20).flat_map(|seed| zoolock_sim::measure_hand_overs(wait, tells_previous, seed));
+    let all: Vec<u128> = runs.map(|hand_over| hand_over.as_millis()).collect();
+    println!("after {wait:?}, tells previous: {tells_previous}: {all:?}");
+    (*all.iter().max().expect("there are hand-overs"), all.iter().sum::<u128>() / all.len() as u128)
+}
+
+/// The sessions of the waiters rest while an hour passes. A session whose lease has ended renews it before it is its turn,
+/// because a waiter looks ahead.
+#[test]
+fn hand_over_after_an_hour_is_as_quick_as_after_seconds() {
+    let [soon, late] = [8, 3600].map(|seconds| hand_overs(Duration::from_secs(seconds), false));
+    assert!(late.0 <= soon.0 + 20 && late.1 <= soon.1 + 5, "{soon:?}, {late:?}");
+}
+
+/// Without look-ahead the first grant after an hour waits for a renewal, and for another read of the queue.
+#[test]
+fn hand_over_without_look_ahead_waits_for_one_renewal() {
+    let [soon, late] = [8, 3600].map(|seconds| hand_overs(Duration::from_secs(seconds), true));
+    assert!(late.1 > soon.1 && late.1 <= 2 * soon.1, "{soon:?}, {late:?}");
+}
+
 #[test]
 fn replay() {
     let Some(seed) = number("ZOOLOCK_SEED") else { return };

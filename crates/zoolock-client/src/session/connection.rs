@@ -87,6 +87,7 @@ pub(super) struct SessionConnection {
     /// A random number that spreads the times at which many sessions move to another server.
     random: u64,
     last_received: Instant,
+    /// The time of the last ping, or of a request in its place.
     pub(super) last_ping: Instant,
     /// The window: the largest number of requests in flight, adapted to the pace of the server.
     window: usize,

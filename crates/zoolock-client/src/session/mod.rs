@@ -239,6 +239,17 @@ impl Session {
         })
     }
 
+    /// Sends a request in place of a ping, before the requests that are queued because too many requests are in flight.
+    ///
+    /// # Errors
+    /// As [`Session::request`].
+    pub fn keep_alive(&mut self, request: &Request, now: Instant) -> Result<RequestNumber, RequestError> {
+        self.send(|connection, id, last_xid, _| {
+            connection.last_ping = now;
+            connection.write_request(id, request, last_xid, now);
+        })
+    }
+
     /// Closes the session. The server then deletes the ephemeral znodes of the session.
     /// [`Output::State`] reports the end.
     ///

@@ -122,6 +122,8 @@ impl Position {
     ) -> Then {
         let Some(me) = self.node else { return Then::Nothing };
         let is_ours = directory.czxid < me.czxid;
+        // Contenders behind us count, too, if they have joined since.
+        self.is_far = directory.children > 2;
         if here.config.may_look_ahead(me) && is_ours && !directory.is_tracked() {
             if directory.children == 2 && directory.pzxid == me.czxid {
                 return self.start_arming(predecessor, HeadProof::OnlyTwoChildren, Some(directory), here);
@@ -164,7 +166,7 @@ impl Position {
         } else {
             here.add(RequestKind::Own(None), Request::Exists(me));
         }
-        (self.ahead, self.directory) = (LookAhead::Arming { proof, own }, directory);
+        (self.ahead, self.directory, self.is_far) = (LookAhead::Arming { proof, own }, directory, false);
         Then::Nothing
     }
 

@@ -321,6 +321,13 @@ impl Machine {
         self.phase == Phase::Queued && self.positions.iter().any(waits)
     }
 
+    /// Returns whether we need the lease: we hold the lock, or the next event of the queues may grant it. True from the
+    /// start, until we know that another contender waits ahead of us.
+    pub fn needs_lease(&self) -> bool {
+        let is_far = self.phase == Phase::Queued && self.positions.iter().any(|position| position.is_far);
+        !is_far && !self.is_leaving() && self.lost.is_none()
+    }
+
     /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event for every write to
     /// them.
     pub fn watches_own(&self) -> bool {

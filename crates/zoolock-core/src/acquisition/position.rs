@@ -14,6 +14,9 @@ pub(super) struct Position {
     /// Set if our znode was created or read since the last wait. During a wait another client may delete our znode, and
     /// another contender may then get its name.
     pub(super) is_fresh: bool,
+    /// Set if the contender for which we wait seems to wait itself, so that its leaving does not grant us the lock. A wrong
+    /// value costs a renewal, or makes the grant wait for one.
+    pub(super) is_far: bool,
     /// The answers to the reads of this directory that were sent with the create of our znode. `None` for the first
     /// directory, because `round_trip.rs` keeps its answers together with the answer to the create.
     pub(super) early_answers: Option<Box<Answers>>,

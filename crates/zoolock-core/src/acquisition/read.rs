@@ -3,7 +3,7 @@
 use super::permits::NoDecision;
 use super::*;
 use crate::layout::Layout;
-use crate::queue::{QueueDecision, decide};
+use crate::queue::{QueueDecision, decide, is_waiting};
 
 /// Minimum number of children for which a waiter pauses before it lists. The pauses differ, so that not all waiters
 /// list at once.
@@ -83,7 +83,7 @@ impl Position {
 
     fn start_reading(&mut self, here: &mut Here) -> Option<Node> {
         *here.waited = true;
-        self.state = PositionState::Reading;
+        (self.state, self.is_far) = (PositionState::Reading, false);
         self.node
     }
 
@@ -216,7 +216,10 @@ impl Position {
             Ok(QueueDecision::WaitFor(_) | QueueDecision::WatchChildren) if config.mode == Mode::Try => {
                 Then::Fail(Reason::Busy)
             }
-            Ok(QueueDecision::WaitFor(before)) => self.watch_contender(before, here),
+            Ok(QueueDecision::WaitFor(before)) => {
+                self.is_far = config.kind.reader().is_none() && is_waiting(&children.names, &before);
+                self.watch_contender(before, here)
+            }
             Ok(QueueDecision::WatchChildren) => match watch {
                 Some(watch) => self.start_waiting(None, watch, here),
                 None => self.send_listing(Watches::Children, here),

@@ -67,7 +67,10 @@ impl Drive {
 
     fn feed(&mut self, event: Event) {
         let mut actions = Vec::new();
+        let needed_lease = self.machine.needs_lease();
         self.machine.step(event, self.lease, &mut actions);
+        let is_granted = actions.iter().any(|action| matches!(action, Action::Granted(_)));
+        assert!(needed_lease || !is_granted, "a grant in the step that ends the rest of the session");
         for action in actions {
             match action {
                 Action::Send(id, request) => {

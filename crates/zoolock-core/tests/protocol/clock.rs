@@ -10,6 +10,8 @@
 //! the lock. The holder's clock runs up to a twelfth faster or slower than the leader's, which is the
 //! margin of the lease. When the holder reconnects, the server can grant half of the session timeout.
 //!
+//! A session can rest between its first write and the time at which it needs the lease ([`LeaseModel::rest`]).
+//!
 //! In the last tests, messages take longer and the holder's computer sleeps. Meanwhile the leader
 //! gets no report. [`with_a_connection`] also models the connection between the server and the
 //! leader. All messages on that connection arrive in order, pings too. Once the holder's computer
@@ -122,6 +124,8 @@ struct LeaseModel {
     /// Set if the holder sends another request after each write: a `sync`, or a read with the rule
     /// `ReadsProve`.
     alternates: bool,
+    /// The time for which the session rests after its first write, in steps. Then the contender needs the lease.
+    rest: u32,
     /// Maximum delay of a message, in steps.
     delay: u32,
     /// Set to model the connection between the server and the leader. The messages on it have no
@@ -460,10 +464,15 @@ impl Model for LeaseModel {
             }
         }
         // The holder renews as soon as possible.
+        let rests = world.own < (TIMEOUT + self.rest) * UNITS;
+        if !rests && !world.lease.is_in_use() && world.lease.begin_use(instant(world.own)) {
+            world.renew_at = world.own;
+        }
         if world.renewal.is_none() && world.own >= world.renew_at && !world.rival {
-            let interval = Pace::beat(duration(TIMEOUT)) * if self.alternates { 1 } else { 2 };
+            let interval = Pace::beat(duration(TIMEOUT)) * if self.alternates && !rests { 1 } else { 2 };
             world.renew_at = world.own + interval.as_millis() as u32;
-            world.was_write = !(self.alternates && world.was_write);
+            let is_first = world.own == TIMEOUT * UNITS;
+            world.was_write = is_first || !(rests || self.alternates && world.was_write);
             let is_write = world.was_write;
             world.renewal = Some(Sent { at: world.own, is_write, place: Place::ToServer, since: world.now });
         }
@@ -495,6 +504,7 @@ fn with(rule: LeaseRule, faults: Faults) -> LeaseModel {
         faults,
         knows_tick: true,
         alternates: false,
+        rest: 0,
         delay: 1,
         connection: false,
         nap: TIMEOUT,
@@ -541,6 +551,21 @@ fn lease_ends_before_rival_holds() {
         is_safe(with(LeaseRule::Lease, faults));
         is_safe(LeaseModel { knows_tick: false, ..with(LeaseRule::Lease, faults) });
     }
+}
+
+#[test]
+fn lease_after_a_rest_ends_before_rival_holds() {
+    let faults = [
+        Faults { follower_cut: true, ..NO_FAULTS },
+        Faults { holder_cut: true, heals: true, deposed: true, ..NO_FAULTS },
+        Faults { sleeps: true, ..NO_FAULTS },
+    ];
+    // Below and above the time after which the lease from before the rest is low.
+    for (faults, rest) in faults.into_iter().flat_map(|faults| [(faults, 4), (faults, TIMEOUT / 2)]) {
+        is_safe(LeaseModel { rest, alternates: true, ..with(LeaseRule::Lease, faults) });
+    }
+    let one = with(LeaseRule::ByOneConfirmation, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS });
+    expect_caught(LeaseModel { rest: TIMEOUT / 2, ..one });
 }
 
 mod bugs;

@@ -4,7 +4,7 @@
 use zoolock_core::Sequence;
 use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
-use zoolock_core::queue::{Claim, QueueDecision, decide};
+use zoolock_core::queue::{Claim, QueueDecision, decide, is_waiting};
 
 /// A contender in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,8 +93,18 @@ fn lock_waits_for_nearest_excluding_predecessor() {
                 None => QueueDecision::Held,
             };
             assert_eq!(ask(&queue, me, 0), expected, "{me:?} of {queue:?}");
+            waits_as_decided(&queue, &expected, 0);
         }
     }
+}
+
+/// Checks whether the contender that `decision` names waits, by its own decision.
+fn waits_as_decided(queue: &[Queued], decision: &QueueDecision, size: u32) {
+    let QueueDecision::WaitFor(before) = decision else { return };
+    let names: Vec<String> = queue.iter().map(Queued::name).collect();
+    let predecessor = queue.iter().find(|one| one.name() == *before).expect("predecessor is queued");
+    let waits = ask(queue, predecessor, size) != QueueDecision::Held;
+    assert_eq!(is_waiting(&names, before), waits, "{before} of {queue:?}, size {size}");
 }
 
 #[test]
@@ -114,6 +124,7 @@ fn one_permit_waiter_watches_the_children() {
                 let fits = expected == QueueDecision::Held;
                 assert!(!fits || first.is_none_or(|first| me.number < first.number));
                 assert_eq!(ask(&queue, me, size), expected, "{me:?} of {queue:?}, size {size}");
+                waits_as_decided(&queue, &expected, size);
             }
         }
     }

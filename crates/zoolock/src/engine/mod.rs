@@ -106,6 +106,8 @@ struct AcquisitionState {
     /// Set while a background release sends its requests. No caller waits for these requests.
     in_background: bool,
     has_ended: bool,
+    /// Set while the session counts this acquisition as one that needs the lease.
+    needs_lease: bool,
     /// The message of the server's last refusal.
     refusal_message: String,
     metrics: AcquireMetrics,
@@ -190,6 +192,7 @@ impl Acquisition {
                 was_busy: false,
                 in_background: false,
                 has_ended: false,
+                needs_lease: false,
                 refusal_message: String::new(),
                 metrics,
             }),
@@ -451,6 +454,10 @@ impl Acquisition {
         }
         let mut actions = std::mem::take(&mut state.actions);
         state.machine.step(event, self.session.lease_valid(), &mut actions);
+        let needs_lease = state.machine.needs_lease();
+        if std::mem::replace(&mut state.needs_lease, needs_lease) != needs_lease {
+            self.session.count_lease_user(needs_lease, state.machine.node(0).is_some());
+        }
         // Callers do not wait for these two actions. They wait for every other action, and for the
         // watch on the holder's own znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));

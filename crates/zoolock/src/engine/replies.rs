@@ -46,7 +46,11 @@ impl SessionAcquisition for Acquisition {
     }
 
     fn tell(self: Arc<Self>, event: Event) {
-        self.handle_event(event);
+        let state = &mut *lock(&self.state);
+        // Since the session found that the lease had ended, the lease may have been renewed, and the lock granted.
+        if event != Event::LeaseLost || !self.session.lease_valid() {
+            self.handle_event_in(state, event);
+        }
     }
 
     fn receive(self: Arc<Self>, arrival: Arrival) {

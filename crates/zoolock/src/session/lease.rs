@@ -25,6 +25,27 @@ impl LockSession {
         clock::now() < self.valid_until()
     }
 
+    /// Records that one more acquisition needs the lease, or one fewer. `is_queued`: set if the acquisition has its znodes.
+    pub(crate) fn count_lease_user(&self, needs_lease: bool, is_queued: bool) {
+        let mut lease = lock(&self.lease);
+        if !needs_lease {
+            return lease.end_use();
+        }
+        let is_due = lease.begin_use(clock::now());
+        self.store_end(&lease);
+        // The create of the znodes is a write.
+        if is_due && is_queued {
+            self.renewal_due.notify_one();
+        }
+    }
+
+    fn store_end(&self, lease: &Lease) {
+        let end = lease.valid_until().map_or(0, |end| end.0);
+        if self.valid_until.swap(end, Ordering::AcqRel) != end {
+            self.lease_moved.notify_waiters();
+        }
+    }
+
     /// Records that a quorum confirmed a write that was sent at `sent`.
     ///
     /// A confirmation may arrive after the lease has ended. It is still correct to extend the
@@ -45,39 +66,36 @@ impl LockSession {
     pub(super) fn record_granted_timeout(&self, sent: Instant, timeout: Duration) {
         let mut lease = lock(&self.lease);
         lease.record_attach(sent, timeout);
-        self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
-        self.lease_moved.notify_waiters();
+        self.store_end(&lease);
     }
 
-    /// Changes the lease with `change`, which returns whether the end of the lease has moved. Tells
-    /// the acquisitions if a suspect lock is confirmed again, and if an ended lease is valid again.
+    /// Changes the lease with `change`. Tells the acquisitions if a suspect lock is confirmed again, and if an ended lease is
+    /// valid again.
     fn update_lease(&self, change: impl FnOnce(&mut Lease) -> bool) {
-        let (lapsed, overdue) = {
+        let (lapsed, is_overdue) = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();
             if let Some(tick) = self.tick.for_timeout(lease.timeout()) {
                 lease.set_tick(tick);
             }
-            if change(&mut lease) {
-                self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
-                self.lease_moved.notify_waiters();
-            }
+            change(&mut lease);
+            self.store_end(&lease);
             // Reads the clock after the store, because a waiter that saw an ended lease before the store waits for
             // `LeaseRenewed`, and must get this event.
-            (before <= clock::now(), lease.overdue_from())
+            let now = clock::now();
+            let is_overdue = lease.overdue_from().is_none_or(|overdue| overdue <= now);
+            (before <= now, lease.is_in_use() && is_overdue)
         };
-        if self.lease_valid() {
-            let is_suspect = *self.connection.borrow() == Connection::Suspect;
-            if is_suspect
-                && overdue.is_some_and(|overdue| clock::now() < overdue)
-                && *self.connection_state.borrow() == ConnectionState::Up
-                && self.change_connection(Connection::Suspect, Connection::Connected)
-            {
-                self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(false));
-            }
-            if lapsed {
-                self.tell_all(&Event::LeaseRenewed);
-            }
+        let is_suspect = *self.connection.borrow() == Connection::Suspect;
+        if is_suspect
+            && !is_overdue
+            && self.is_up()
+            && self.change_connection(Connection::Suspect, Connection::Connected)
+        {
+            self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(false));
+        }
+        if lapsed && self.lease_valid() {
+            self.tell_all(&Event::LeaseRenewed);
         }
     }
 
@@ -89,26 +107,26 @@ impl LockSession {
     /// Returns whether the lease ends soon. Returns `false` if no acquisition needs the lease, or
     /// there is no connection.
     fn ends_soon(&self) -> bool {
-        self.needs_lease() && lock(&self.lease).ends_soon(clock::now())
+        self.needs_lease() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
     }
 
-    fn needs_lease(&self) -> bool {
-        self.has_had_znode() && self.is_up()
+    /// Returns whether an acquisition needs the lease. Otherwise the session rests.
+    pub(super) fn needs_lease(&self) -> bool {
+        lock(&self.lease).is_in_use()
     }
 
-    /// Returns the time from now to the next check of a lease that ends soon: when its last sixth begins, and then eight times
-    /// in a beat. Returns `None` if no acquisition needs the lease, it is not valid, or there is no connection.
+    /// Returns the time from now to the next check of a lease that ends soon or is not valid: when its last sixth begins, and
+    /// then eight times in a beat. Returns `None` if no acquisition needs the lease, or there is no connection.
     pub(super) fn next_check(&self) -> Option<Duration> {
-        let (lease, now) = (self.needs_lease().then(|| lock(&self.lease))?, clock::now());
-        let left = now.until(lease.valid_until().filter(|end| now < *end)?);
+        let lease = self.is_up().then(|| lock(&self.lease)).filter(|lease| lease.is_in_use())?;
+        let left = lease.valid_until().map_or(Duration::ZERO, |end| clock::now().until(end));
         Some(left.saturating_sub(lease.timeout() / 6).max(Pace::beat(lease.timeout()) / 8))
     }
 
     /// Returns whether a renewal that is sent now continues the proof that the leader was told of the session, and the lease
-    /// ends soon. `last_sent`: the time at which the newest renewal was sent.
+    /// ends soon or is not valid. `last_sent`: the time at which the newest renewal was sent.
     pub(super) fn needs_renewal_now(&self, last_sent: Instant) -> bool {
-        let from = lock(&self.lease).proof_continues_after();
-        self.ends_soon() && from.is_some_and(|from| from <= clock::now() && last_sent < from)
+        self.is_up() && lock(&self.lease).needs_renewal_now(clock::now(), last_sent)
     }
 
     /// Attaches the session on a new connection if the lease ends soon, and the lease can hardly be
@@ -116,7 +134,8 @@ impl LockSession {
     /// server answers, but confirms no write. Or even prompt answers cannot prove in time that the
     /// leader was told of the session.
     pub(super) fn attach_again_if_needed(&self) {
-        if !self.ends_soon() {
+        // Before the create of the first znode, a move could only lose the reply to it.
+        if !self.ends_soon() || !self.has_znode() {
             return;
         }
         let (is_hopeless, server_works) = {
@@ -169,7 +188,7 @@ pub(super) async fn watch_lease(
             session.connection.send_modify(|_| {});
         }
         let ring = async {
-            if end.0 == reported_end {
+            if end.0 == 0 || end.0 == reported_end {
                 std::future::pending::<()>().await;
             }
             if let Err(error) = wait_for_end(&session, &alarm, end).await {
@@ -198,7 +217,7 @@ pub(super) async fn watch_lease(
 async fn wait_for_end(session: &LockSession, alarm: &Alarm, end: Instant) -> io::Result<()> {
     loop {
         let (now, overdue) = (clock::now(), lock(&session.lease).overdue_from().unwrap_or(end));
-        if now >= overdue && !session.is_idle() {
+        if now >= overdue && session.needs_lease() {
             session.report_suspect();
         }
         if now >= end {

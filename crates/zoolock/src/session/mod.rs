@@ -59,10 +59,12 @@ pub(crate) struct LockSession {
     tasks: Tasks,
     lease: Mutex<Lease>,
     /// The time at which the lease ends, in the nanoseconds of an
-    /// [`Instant`](zoolock_core::Instant). Zero before the first confirmation. An atomic, because
-    /// every call of `Held::is_valid` reads it.
+    /// [`Instant`](zoolock_core::Instant). Zero if there is no lease: before the first confirmation, and after a long rest.
+    /// An atomic, because every call of `Held::is_valid` reads it.
     valid_until: AtomicU64,
     lease_moved: Notify,
+    /// Notified if a write is due because the lease is in use again.
+    renewal_due: Notify,
     connection: watch::Sender<Connection>,
     connection_state: watch::Receiver<ConnectionState>,
     end: Mutex<Option<SessionEnd>>,
@@ -255,9 +257,7 @@ impl LockSession {
         lock(&self.acquisitions).is_empty()
     }
 
-    /// Returns whether an acquisition has had a znode, and so may need the lease. The create of the first znode begins
-    /// the lease.
-    fn has_had_znode(&self) -> bool {
+    fn has_znode(&self) -> bool {
         lock(&self.acquisitions).values().any(|registration| !registration.nodes.is_empty())
     }
 

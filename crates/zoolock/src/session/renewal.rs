@@ -31,9 +31,8 @@ const MAX_PENDING: usize = 6;
 /// short command, does not ask.
 const RENEWALS_BEFORE_TICK: u32 = 4;
 
-/// Renews the lease while the session has acquisitions, and keeps an idle session alive. Closes an
-/// unused spare session. Reports a lost connection and the end of the session. Runs until the
-/// session ends.
+/// Renews the lease while an acquisition needs it, and keeps a session that rests alive. Closes an unused spare session.
+/// Reports a lost connection and the end of the session. Runs until the session ends.
 pub(super) async fn run_keep_alive(
     session: Arc<LockSession>,
     mut connection_state: watch::Receiver<ConnectionState>,
@@ -66,6 +65,13 @@ pub(super) async fn run_keep_alive(
                 false
             }
             _ = beats.tick() => true,
+            // The lease is in use again after a rest.
+            () = session.renewal_due.notified() => {
+                if session.is_up() {
+                    renewer.confirm();
+                }
+                continue;
+            }
             // Checks more often than at the beats, because a holder may have to try several servers before its
             // lease ends, and because an outage may leave too few beats for the three answers that extend the lease.
             () = tokio::time::sleep(next_check.unwrap_or_default()), if next_check.is_some() => {
@@ -84,20 +90,21 @@ pub(super) async fn run_keep_alive(
         }
         if !session.is_up() {
             // Does not renew without a connection, because the request would be refused.
-        } else if !session.is_idle() {
+        } else if session.needs_lease() {
             idle_beats = 0;
             if is_beat {
                 session.attach_again_if_needed();
             }
             // Writes after a reconnect, because only a write renews the lease at once.
-            renewer.renew(!is_beat || pace.next_beat(session.is_low()));
+            let writes = !is_beat || pace.next_beat(session.is_low());
+            renewer.renew(if writes { Renewal::Confirm } else { Renewal::KeepAlive });
         } else if is_beat {
-            idle_beats += 1;
+            idle_beats = if session.is_idle() { idle_beats + 1 } else { 0 };
             if idle_beats > MAX_IDLE_BEATS && session.close_if_unused() {
                 return;
             }
-            if pace.next_idle_beat(session.tick.for_timeout(session.timeout()).is_some()) {
-                renewer.renew(false);
+            if pace.next_resting_beat() {
+                renewer.renew(Renewal::Rest);
             }
         }
     }
@@ -109,13 +116,24 @@ fn beat_interval(timeout: Duration) -> tokio::time::Interval {
     beats
 }
 
+/// The request of a beat.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Renewal {
+    /// A write, behind a ping.
+    Confirm,
+    /// A `sync`, behind a ping.
+    KeepAlive,
+    /// A `sync` in place of a ping, of a session that rests.
+    Rest,
+}
+
 /// The sender of the requests that keep the lease and the session alive.
 struct Renewer {
     session: Arc<LockSession>,
     pending: Arc<Semaphore>,
     /// The number of renewals, without those between two beats.
     renewals: u32,
-    /// The time at which the newest write was sent.
+    /// The time at which the newest renewal was sent.
     last_sent: Instant,
     /// The number of failed checks after which the next renewal checked another znode. A check
     /// fails if the znode does not exist, or the server refuses the request.
@@ -133,22 +151,21 @@ impl Renewer {
         }
     }
 
-    /// Sends a request that shows the leader that the session is alive: a `sync`, or if `writes` is
-    /// set, a transaction that checks a znode. The check changes nothing, and only a quorum can
-    /// confirm it.
+    /// Sends a request that shows the leader that the session is alive: a `sync`, or a transaction that checks a znode. The
+    /// check changes nothing, and only a quorum can confirm it.
     ///
     /// The client's server passes both requests on to the leader, over the connection between the
     /// two servers. The request arrives after the server's earlier reports of live sessions, and
     /// the leader's answer arrives after the leader's earlier pings. So an answer proves that these
     /// reports and pings have arrived. A read would prove nothing, because the client's server
     /// answers a read without the leader.
-    fn renew(&mut self, writes: bool) {
+    fn renew(&mut self, renewal: Renewal) {
         self.renewals = self.renewals.saturating_add(1);
         // Asks for the tick at the renewals 4, 8, 16 and so on, until an attempt has succeeded.
         if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
             self.session.tick.learn_in_background();
         }
-        if writes { self.confirm() } else { self.keep_alive() }
+        if renewal == Renewal::Confirm { self.confirm() } else { self.keep_alive(renewal) }
     }
 
     /// Sends a transaction that checks a znode. Sends a `sync` in its place while no acquisition has a znode.
@@ -157,7 +174,9 @@ impl Renewer {
         let turn = self.missing.load(Ordering::Relaxed);
         // Sends no write while no acquisition has a znode, because the directory may not exist yet. The create of the
         // znode is a write, which begins the lease.
-        let Some(path) = self.session.znode_to_check(turn) else { return self.keep_alive() };
+        let Some(path) = self.session.znode_to_check(turn) else {
+            return self.keep_alive(Renewal::KeepAlive);
+        };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         self.last_sent = sent;
@@ -182,17 +201,20 @@ impl Renewer {
         });
     }
 
-    /// Sends a `sync`. A session without acquisitions also sends it. Without recent answers, the
-    /// lease of the next acquisition could begin only after three more requests were answered.
+    /// Sends a `sync`. A session that rests also sends it. Without recent answers, the lease of the next holder could begin
+    /// only after three more requests were answered.
     ///
     /// A session that may have strays sends a write instead, because a server answers a `sync` also
     /// for a session that has moved to another server.
-    fn keep_alive(&mut self) {
+    fn keep_alive(&mut self, renewal: Renewal) {
         let Some(zk) = self.session.zk() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
-        let session = self.session.clone();
-        let sent = clock::now();
-        let answer = if session.may_have_strays() { zk.check("/") } else { zk.sync_ahead() };
+        let (session, sent) = (self.session.clone(), clock::now());
+        self.last_sent = sent;
+        let answer = match session.may_have_strays() {
+            true => zk.check("/"),
+            false => zk.sync_ahead(renewal != Renewal::Rest),
+        };
         self.session.tasks.spawn(async move {
             // A refusal is an answer, too, because only the leader refuses a check.
             if answer.await.map_or_else(|error| error.failure.is_answer(), |()| true) {

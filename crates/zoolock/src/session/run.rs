@@ -41,6 +41,7 @@ impl LockSession {
             tasks: tasks.clone(),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
+            renewal_due: Notify::new(),
             connection: watch::Sender::new(Connection::Connected),
             connection_state: connection_state.clone(),
             end: Mutex::new(None),

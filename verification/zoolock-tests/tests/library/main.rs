@@ -24,6 +24,7 @@ mod polled_snapshots;
 mod queue;
 mod recorded;
 mod reentrant;
+mod resting;
 mod sasl;
 mod secrets;
 mod shards;

@@ -246,6 +246,21 @@ fn ping_goes_ahead_of_each_renewal_in_one_write() {
 }
 
 #[test]
+fn keep_alive_takes_the_place_of_a_ping() {
+    let mut harness = Harness::attached();
+    let sync = Request::Sync { path: "/".to_owned() };
+    harness.wait(T / 3 - Duration::from_millis(1));
+    harness.session.keep_alive(&sync, harness.now).expect("session has a connection");
+    harness.collect();
+    let written = harness.requests();
+    assert_eq!(written.iter().map(|(_, request)| request).collect::<Vec<_>>(), [&sync]);
+    harness.reply(written[0].0, Reply::Path("/".to_owned()));
+    harness.outputs();
+    harness.wait(T / 3 - Duration::from_millis(1));
+    assert!(harness.requests().is_empty());
+}
+
+#[test]
 fn session_pings_every_third() {
     let mut harness = Harness::attached();
     harness.wait(T / 3 - Duration::from_millis(1));

@@ -51,6 +51,37 @@ fn grants_on_deletion(drive: &mut Drive, by: u16) -> bool {
 }
 
 #[test]
+fn lease_is_needed_from_the_deletion_of_the_second_predecessor() {
+    let mut drive = joined_among(5, Record::Empty);
+    drive.answer(watch(4, 0), Ok(theirs()));
+    assert!(!drive.machine.needs_lease());
+    drive.feed(fired(0, true));
+    assert!(drive.machine.needs_lease());
+}
+
+#[test]
+fn lease_is_needed_until_another_waiter_is_ahead_and_from_its_end() {
+    let mut drive = Drive::start();
+    assert!(drive.machine.needs_lease(), "the create may grant the lock");
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 3, Record::Empty)));
+    assert!(!drive.machine.needs_lease(), "two contenders are ahead");
+    drive.answer(watch(5, 0), Ok(theirs()));
+    drive.feed(fired(0, true));
+    assert!(drive.machine.needs_lease(), "the predecessor has left");
+    drive.answer(Request::ReadDirectory, directory_read(Record::Empty));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+    let names = [3, 4, 6].map(|sequence| Prefix::Lock.name(Sequence(sequence)));
+    drive.answer(Request::List, Ok(children(names.to_vec())));
+    drive.answer(Request::ReadDirectory, directory_read(Record::Empty));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+    assert!(!drive.machine.needs_lease(), "the predecessor gave up, and another waiter is ahead");
+    drive.answer(watch(4, 0), Ok(theirs()));
+    drive.feed(Event::Cancel);
+    assert!(!drive.machine.needs_lease());
+}
+
+#[test]
 fn deletion_of_proven_head_grants() {
     let mut drive = near_head();
     drive.answer(watch(5, 1), Ok(untracked()));

@@ -165,16 +165,16 @@ impl ZkSession {
         self.answer(answer, read)
     }
 
-    /// Sends a request that renews the lease. The request overtakes the requests that wait to be
-    /// sent.
-    fn renew<T: Send + 'static>(
+    /// Sends a request with `send`, so that it overtakes the requests that wait to be sent.
+    fn send_ahead<T: Send + 'static>(
         &self,
         request: &Request,
+        send: impl FnOnce(&mut Session, &Request, Instant) -> Result<RequestNumber, RequestError>,
         read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
         let (sender, answer) = oneshot::channel();
         self.client.with(|session: &mut Session, inbox: &mut Inbox, now: Instant| {
-            let accepted: Result<RequestNumber, RequestError> = session.renew(request, now);
+            let accepted = send(session, request, now);
             inbox.register_receiver(request, ReplyTo::Caller(sender), accepted, now);
         });
         self.answer(answer, read)
@@ -244,16 +244,18 @@ impl ZkSession {
         })
     }
 
-    /// Sends a `sync`, which overtakes the requests that wait to be sent.
-    pub(crate) fn sync_ahead(&self) -> Answer<()> {
-        self.renew(&Request::Sync { path: "/".to_owned() }, |_| Some(()))
+    /// Sends a `sync`, which overtakes the requests that wait to be sent. `with_ping`: set to send a ping ahead of it;
+    /// otherwise it takes the place of a ping.
+    pub(crate) fn sync_ahead(&self, with_ping: bool) -> Answer<()> {
+        let send = if with_ping { Session::renew } else { Session::keep_alive };
+        self.send_ahead(&Request::Sync { path: "/".to_owned() }, send, |_| Some(()))
     }
 
     /// Checks in a transaction that a znode exists. Only a quorum can confirm the transaction. The request overtakes
     /// the requests that wait to be sent.
     pub(crate) fn check(&self, path: &str) -> Answer<()> {
         let check = Request::Check { path: path.to_owned(), version: ANY_VERSION };
-        let answer = self.renew(&Request::Multi(vec![check]), into_results);
+        let answer = self.send_ahead(&Request::Multi(vec![check]), Session::renew, into_results);
         Box::pin(async move { check_outcome(&answer.await?) })
     }
 
