@@ -27,6 +27,10 @@ const ALL_BATCHES: usize = 2048;
 /// Time after which a turn ends early, because some requests cost more than others.
 pub(super) const BATCH_TIME: Duration = Duration::from_millis(1);
 
+/// Maximum number of frames of a turn after which the task of a connection may write the log by itself. The create of a lock's
+/// znode comes with at most two reads and a ping.
+const LONE_BATCH: usize = 4;
+
 /// A longer frame is decoded before the core is locked. Its request may take long.
 const LARGE_FRAME: usize = 8192;
 /// A multi in a longer frame may take long.
@@ -154,7 +158,8 @@ impl SharedServer {
             inner.last_active = Some(conn);
             inner.latency.add(frames as u64, started_at.elapsed());
         }
-        let is_alone = self.timing.may_block && was_active && frames == 1 && input.is_empty();
+        let is_small = frames <= LONE_BATCH && input.is_empty();
+        let is_alone = self.timing.may_block && was_active && is_small;
         let must_write = self.journal_decided(&mut inner, is_alone);
         self.end_turn(&mut inner, Some(conn));
         let admitted = inner.core.is_admitted(conn);
