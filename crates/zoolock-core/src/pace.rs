@@ -14,8 +14,10 @@ use crate::lease::BEATS;
 /// timeout.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
-    /// The number of beats since the last write, or since the last request of a session that rests.
+    /// The number of beats since the last write.
     beats: u32,
+    /// The number of beats since the last request of the rest.
+    resting_beats: u32,
 }
 
 /// The number of beats from one write to the next, or from one request of a session that rests to the next.
@@ -27,7 +29,7 @@ const WRITES_EACH: u32 = 2;
 impl Pace {
     /// Creates a pace. A write is due at the first beat, or a request if the session rests.
     pub fn new() -> Pace {
-        Pace { beats: WRITES_EACH }
+        Pace { beats: WRITES_EACH, resting_beats: WRITES_EACH }
     }
 
     /// Returns the length of a beat.
@@ -38,22 +40,25 @@ impl Pace {
     /// Counts a beat. Returns whether its request is a write. `is_low`: set if little of the lease
     /// is left.
     pub fn next_beat(&mut self, is_low: bool) -> bool {
-        self.beat_for(if is_low { 1 } else { WRITES_EACH })
+        self.resting_beats = WRITES_EACH;
+        count_beat(&mut self.beats, if is_low { 1 } else { WRITES_EACH })
     }
 
-    /// Counts a beat of a session that rests. Returns whether the session sends a request.
+    /// Counts a beat of a session that rests. Returns whether the session sends a request. The first beat after the rest sends
+    /// a write, because the last write is older than a beat.
     pub fn next_resting_beat(&mut self) -> bool {
-        self.beat_for(WRITES_EACH)
+        self.beats = WRITES_EACH;
+        count_beat(&mut self.resting_beats, WRITES_EACH)
     }
+}
 
-    fn beat_for(&mut self, each: u32) -> bool {
-        self.beats = self.beats.saturating_add(1);
-        let is_due = self.beats >= each;
-        if is_due {
-            self.beats = 0;
-        }
-        is_due
+fn count_beat(beats: &mut u32, each: u32) -> bool {
+    *beats = beats.saturating_add(1);
+    let is_due = *beats >= each;
+    if is_due {
+        *beats = 0;
     }
+    is_due
 }
 
 #[cfg(test)]
@@ -77,10 +82,10 @@ mod tests {
     fn shortest_first_lease(timeout: Duration, tick: Option<Duration>, each: u32) -> Duration {
         let (beat, late) = (Pace::beat(timeout), Duration::from_millis(10));
         let mut lease = Lease::new(timeout, tick, Instant(1 << 40));
-        let (mut pace, mut now) = (Pace::new(), Instant(1 << 40));
+        let (mut pace, mut now) = (each, Instant(1 << 40));
         let mut shortest = timeout;
         for beats in 0..4 * BEATS {
-            if pace.beat_for(each) {
+            if count_beat(&mut pace, each) {
                 lease.record_answer(now, now.after(late));
             }
             for part in (1..=16).filter(|_| beats > 2 * BEATS) {
@@ -133,6 +138,7 @@ mod tests {
         under_way: VecDeque<Sent>,
     }
 
+    #[derive(Default)]
     struct SimulatedOutcome {
         lost: bool,
         writes: u32,
@@ -175,7 +181,8 @@ mod tests {
             let ends = comes.after(timeout * 10);
             // The next check for a renewal between two beats.
             let mut check = comes.after(Pace::beat(timeout) / 8);
-            let (mut last_write, mut came, mut granted, mut writes) = (begin, false, false, 0);
+            let (mut last_write, mut came, mut granted) = (begin, false, false);
+            let mut outcome = SimulatedOutcome::default();
             let mut ended_with_rest = false;
             run.send(begin, true);
             loop {
@@ -186,14 +193,14 @@ mod tests {
                     .min()
                     .expect("there is a next beat");
                 if granted && !lease.is_valid(now) {
-                    return SimulatedOutcome { lost: true, writes };
+                    return SimulatedOutcome { lost: true, ..outcome };
                 }
                 if now >= ends {
                     assert!(
                         granted,
                         "{timeout:?}, {tick:?}, {delay:?}, seed {seed}: the lock was never granted"
                     );
-                    return SimulatedOutcome { lost: false, writes };
+                    return outcome;
                 }
                 if answer == Some(now) {
                     let sent = run.under_way.pop_front().expect("an answer is pending");
@@ -235,7 +242,8 @@ mod tests {
                         let is_write = pace.next_beat(lease.is_low(now));
                         run.send(now, is_write);
                         if is_write {
-                            (last_write, writes) = (now, writes + 1);
+                            last_write = now;
+                            outcome.writes += 1;
                         }
                     } else if pace.next_resting_beat() {
                         run.send(now, false);
@@ -341,6 +349,51 @@ mod tests {
                         beat = beat.after(Pace::beat(timeout));
                     }
                     assert!(lease.is_valid(beat), "{timeout:?}: never begins again after a gap of {gap:?}");
+                }
+            }
+        }
+    }
+
+    /// A session that rests after a hold creates a znode, and needs the lease again some time later.
+    #[test]
+    fn no_renewal_is_overdue_after_a_short_rest() {
+        let parts = 8;
+        for seconds in [6, 8, 10, 12, 30, 300] {
+            let timeout = Duration::from_secs(seconds);
+            let late = timeout / 50;
+            for (created, rest) in
+                (1..=2 * parts).flat_map(|created| (0..5 * parts).map(move |rest| (created, rest)))
+            {
+                let begin = Instant(1 << 40);
+                let (mut lease, mut pace) = (Lease::new(timeout, Some(TICK), begin), Pace::new());
+                let (created, used) = (6 * parts + created, 6 * parts + created + rest);
+                for part in 0..16 * parts {
+                    let now = begin.after(timeout / BEATS * part / parts);
+                    let mut writes = part == created;
+                    // A lock was held before, until its third beat, which was a write.
+                    if part == 2 * parts + 1 {
+                        lease.end_use();
+                    }
+                    if part == 0 || part == used {
+                        writes |= lease.begin_use(now) && rest > 0;
+                    }
+                    let is_beat = part % parts == 0;
+                    let sends = match (is_beat, lease.is_in_use()) {
+                        (true, true) => {
+                            writes |= pace.next_beat(lease.is_low(now));
+                            true
+                        }
+                        (true, false) => pace.next_resting_beat() || writes,
+                        (false, _) => writes,
+                    };
+                    let overdue = lease.overdue_from().filter(|_| lease.is_in_use());
+                    let is_overdue = overdue.is_some_and(|overdue| overdue <= now.after(late));
+                    assert!(!is_overdue, "{timeout:?}: created at {created}, used from {used}, at {part}");
+                    match (sends, writes) {
+                        (true, true) => lease.record_confirmed_write(now, now.after(late)),
+                        (true, false) => lease.record_answer(now, now.after(late)),
+                        (false, _) => false,
+                    };
                 }
             }
         }

@@ -33,3 +33,4 @@ mod spans;
 mod structure;
 mod telemetry;
 mod tls;
+mod way;
