@@ -24,12 +24,12 @@ pub struct Pace {
 ///
 /// With three beats, the first lease after a rest would be too short for a command that asks for all of
 /// [`spare_time`](crate::lease::spare_time) as its grace period.
-const WRITES_EACH: u32 = 2;
+const BEATS_PER_REQUEST: u32 = 2;
 
 impl Pace {
     /// Creates a pace. A write is due at the first beat, or a request if the session rests.
     pub fn new() -> Pace {
-        Pace { beats: WRITES_EACH, resting_beats: WRITES_EACH }
+        Pace { beats: BEATS_PER_REQUEST, resting_beats: BEATS_PER_REQUEST }
     }
 
     /// Returns the length of a beat.
@@ -40,15 +40,15 @@ impl Pace {
     /// Counts a beat. Returns whether its request is a write. `is_low`: set if little of the lease
     /// is left.
     pub fn next_beat(&mut self, is_low: bool) -> bool {
-        self.resting_beats = WRITES_EACH;
-        count_beat(&mut self.beats, if is_low { 1 } else { WRITES_EACH })
+        self.resting_beats = BEATS_PER_REQUEST;
+        count_beat(&mut self.beats, if is_low { 1 } else { BEATS_PER_REQUEST })
     }
 
     /// Counts a beat of a session that rests. Returns whether the session sends a request. The first beat after the rest sends
     /// a write, because the last write is older than a beat.
     pub fn next_resting_beat(&mut self) -> bool {
-        self.beats = WRITES_EACH;
-        count_beat(&mut self.resting_beats, WRITES_EACH)
+        self.beats = BEATS_PER_REQUEST;
+        count_beat(&mut self.resting_beats, BEATS_PER_REQUEST)
     }
 }
 
@@ -105,10 +105,10 @@ mod tests {
             for tick in [Some(TICK), None] {
                 let timeout = Duration::from_secs(seconds);
                 let least = spare_time(timeout, tick) + timeout / 12;
-                let lasts = shortest_first_lease(timeout, tick, WRITES_EACH);
+                let lasts = shortest_first_lease(timeout, tick, BEATS_PER_REQUEST);
                 assert!(lasts >= least, "{timeout:?}, {tick:?}: the lease lasts {lasts:?}, not {least:?}");
                 slower_is_too_short +=
-                    u32::from(shortest_first_lease(timeout, tick, WRITES_EACH + 1) < least);
+                    u32::from(shortest_first_lease(timeout, tick, BEATS_PER_REQUEST + 1) < least);
             }
         }
         assert!(slower_is_too_short > 250, "three beats are too few for {slower_is_too_short} of 590");

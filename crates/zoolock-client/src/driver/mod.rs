@@ -78,8 +78,8 @@ struct DriverCore<H> {
     hosts: Arc<Mutex<Hosts>>,
     /// Set if the driver must write, because a caller did not write all bytes.
     driver_writes: bool,
-    /// The threads whose [flights](Client::begin_batch) have not ended.
-    flights: Vec<ThreadId>,
+    /// The threads whose [batches](Client::begin_batch) have not ended.
+    batches: Vec<ThreadId>,
     /// Outputs of the session that the driver must carry out.
     actions: Vec<DriverAction>,
     /// The errors of the last dial. Empty if that dial reached a server.
@@ -135,7 +135,7 @@ impl<H: Handler> Client<H> {
             link: None,
             hosts,
             driver_writes: false,
-            flights: Vec::new(),
+            batches: Vec::new(),
             actions: Vec::new(),
             dial_errors: Vec::new(),
         };
@@ -168,17 +168,17 @@ impl<H: Handler> Client<H> {
         self.inner.shared.with(false, call)
     }
 
-    /// Runs `call` as [`Client::with`] does. During a [flight](Client::begin_batch) of this thread, the session's
-    /// pending bytes are written only at the end of the flight.
+    /// Runs `call` as [`Client::with`] does. During a [batch](Client::begin_batch) of this thread, the session's
+    /// pending bytes are written only at the end of the batch.
     pub fn with_batched<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.inner.shared.with(true, call)
     }
 
-    /// Begins a flight of this thread. Requests that the thread sends with [`Client::with_batched`] are written
+    /// Begins a batch of this thread. Requests that the thread sends with [`Client::with_batched`] are written
     /// together when the returned value is dropped. That saves system calls in this process and on the server.
     pub fn begin_batch(&self) -> RequestBatch<H> {
         let thread = std::thread::current().id();
-        self.inner.shared.core.lock().state.flights.push(thread);
+        self.inner.shared.core.lock().state.batches.push(thread);
         RequestBatch { shared: self.inner.shared.clone(), thread }
     }
 
@@ -207,8 +207,8 @@ impl<H: Handler> Client<H> {
 }
 
 /// A period in which the requests of a thread are collected, to be written together at the end of
-/// the flight. See [`Client::begin_batch`].
-#[must_use = "the flight ends when this is dropped"]
+/// the batch. See [`Client::begin_batch`].
+#[must_use = "the batch ends when this is dropped"]
 pub struct RequestBatch<H: Handler> {
     shared: Arc<SharedDriver<H>>,
     thread: ThreadId,
@@ -217,9 +217,9 @@ pub struct RequestBatch<H: Handler> {
 impl<H: Handler> Drop for RequestBatch<H> {
     fn drop(&mut self) {
         {
-            let flights = &mut self.shared.core.lock().state.flights;
-            if let Some(at) = flights.iter().position(|thread| *thread == self.thread) {
-                flights.swap_remove(at);
+            let batches = &mut self.shared.core.lock().state.batches;
+            if let Some(at) = batches.iter().position(|thread| *thread == self.thread) {
+                batches.swap_remove(at);
             }
         }
         self.shared.with(false, |_, _, _| ());
@@ -227,7 +227,7 @@ impl<H: Handler> Drop for RequestBatch<H> {
 }
 
 impl<H: Handler> SharedDriver<H> {
-    fn with<T>(&self, in_flight: bool, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
+    fn with<T>(&self, is_batched: bool, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.core.change_and_wake(|core| {
             if self.is_forked() {
                 // The link is not dropped: a drop would remove its socket from the parent's epoll instance.
@@ -237,7 +237,7 @@ impl<H: Handler> SharedDriver<H> {
             let result = call(&mut core.session, &mut core.handler, self.platform.now());
             core.dispatch_outputs();
             let waits =
-                in_flight && !core.flights.is_empty() && core.flights.contains(&std::thread::current().id());
+                is_batched && !core.batches.is_empty() && core.batches.contains(&std::thread::current().id());
             core.driver_writes |= !waits && !core.try_write();
             result
         })

@@ -281,7 +281,7 @@ impl Machine {
             Event::Release(state) => self.release(state, &mut step),
             Event::Downgrade => self.downgrade(&mut step),
         }
-        self.clean_up_or_finish(&mut step);
+        self.grant_or_finish(&mut step);
     }
 
     /// Returns our znode for the first lock, while all locks are held and none is lost.
@@ -379,7 +379,7 @@ impl Machine {
         match then {
             Then::Nothing => {}
             Then::First if self.is_of_several() => self.continue_at_head(index, step),
-            // Grants at the end of the step, in `clean_up_or_finish`.
+            // Grants at the end of the step, in `grant_or_finish`.
             Then::First => {}
             Then::HeldAhead(grant) => self.hold_ahead(index, grant, step),
             Then::Fail(reason) => self.fail(reason, step),
@@ -479,7 +479,7 @@ impl Machine {
         self.phase = Phase::Leaving;
     }
 
-    fn clean_up_or_finish(&mut self, step: &mut Step) {
+    fn grant_or_finish(&mut self, step: &mut Step) {
         if self.phase == Phase::Queued && self.positions.iter().all(Position::is_first) {
             if self.must_verify() { self.verify(step) } else { self.grant(step) }
         }

@@ -465,7 +465,7 @@ impl Acquisition {
         let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);
         let sends = actions.iter().filter(|action| matches!(action, Action::Send(..))).count();
         // Several requests of one step are sent as one packet, for example the first requests of an acquisition.
-        let _flight = self.session.zk().filter(|_| sends > 1).map(|zk| zk.begin_flight());
+        let _batch = self.session.zk().filter(|_| sends > 1).map(|zk| zk.begin_batch());
         for action in actions.drain(..) {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => {

@@ -76,6 +76,9 @@ impl SessionAcquisition for Acquisition {
 impl Acquisition {
     /// Records a reply. If its request has all its replies, translates them at once. Handles the answers in the order in which
     /// their requests were sent.
+    ///
+    /// Unlocks the state in between, because the translation of a search and the renewal of the lease lock the states of other
+    /// acquisitions.
     fn record_reply(self: &Arc<Self>, request: RequestId, reply: ArrivedReply) {
         let complete = {
             let in_flight = &mut lock(&self.state).in_flight;
@@ -110,7 +113,7 @@ impl Acquisition {
                 sent.expected = expected;
                 let Some(zk) = self.session.zk() else { return };
                 let to = ReplyAddress { contender: self.id, request: id, part: TransactionPart::All };
-                let _flight = (requests.len() > 1).then(|| zk.begin_flight());
+                let _batch = (requests.len() > 1).then(|| zk.begin_batch());
                 requests.iter().for_each(|request| zk.send(request, to, None));
             }
         }

@@ -165,7 +165,7 @@ impl Acquisition {
         } else {
             Creator::Unknown
         };
-        let known = || self.session.acquisition_of_node(stat.czxid, directory);
+        let known = self.session.acquisition_of_node(stat.czxid, directory);
         let owner = find_znode_owner(known, || self.other_acquisition_may_learn_of_znode(directory));
         is_mine(owner, self.id, creator, || self.session.has_node(self.id, stat.czxid))
     }

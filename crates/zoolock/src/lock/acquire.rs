@@ -409,7 +409,7 @@ impl Lock {
             Progress::Failed(reason) => {
                 self.failure_error(reason, kind, acquisition).map(|()| AttemptOutcome::Busy)
             }
-            Progress::Pending => unreachable!("outcome() waits until the acquisition is decided"),
+            Progress::Pending => unreachable!("wait_for_outcome() waits until the acquisition is decided"),
         }
     }
 

@@ -97,7 +97,7 @@ impl Sessions {
         }
     }
 
-    /// Returns a live session as `checkout` does, or `None` instead of waiting.
+    /// Returns a live session with room for these watches, or `None` instead of waiting.
     pub(crate) fn try_reserve_session(&self, bytes: usize) -> Option<Arc<LockSession>> {
         let pool = &mut *lock(&self.pool);
         if *self.is_closed.borrow() { None } else { pool.checkout(bytes) }

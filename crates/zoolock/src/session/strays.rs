@@ -127,7 +127,7 @@ impl LockSession {
             if stat.owner != self.id {
                 continue;
             }
-            let known = || self.acquisition_of_node(stat.czxid, &directory);
+            let known = self.acquisition_of_node(stat.czxid, &directory);
             let may_learn = || {
                 self.acquisitions().iter().any(|acquisition| acquisition.may_learn_of_znode_in(&directory))
             };

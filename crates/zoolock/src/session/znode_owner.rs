@@ -1,4 +1,4 @@
-//! Finds out which acquisition has a znode of the session, while replies are handled on other threads.
+//! Finds out which acquisition has a znode of the session.
 
 use zoolock_core::ContenderId;
 
@@ -46,27 +46,15 @@ pub(crate) fn is_mine(
     }
 }
 
-/// Looks for the owner of a znode.
+/// Returns the owner of a znode. No reply is handled meanwhile, because one thread handles all replies of a session.
 ///
-/// `known`: returns the acquisition that is registered for the znode.
-///
-/// `is_in_doubt`: returns whether an acquisition, except the one that searches, may still learn that it has the znode. Called
-/// only if no acquisition is registered, because it looks at all acquisitions.
-///
-/// Asks for the registered acquisition again after the doubt, because an acquisition registers its znode first, and only
-/// then is no longer in doubt. Without the second question, a znode would have no owner if its reply is handled between the
-/// first question and the doubt, and another acquisition would take it.
-pub(crate) fn find_znode_owner(
-    known: impl Fn() -> Option<ContenderId>,
-    is_in_doubt: impl FnOnce() -> bool,
-) -> ZnodeOwner {
-    if let Some(owner) = known() {
-        return ZnodeOwner::Acquisition(owner);
-    }
-    let is_in_doubt = is_in_doubt();
-    match known() {
+/// `known`: the acquisition that is registered for the znode. `is_in_doubt`: returns whether an acquisition, except the one
+/// that searches, may still learn that it has the znode. Called only if no acquisition is registered, because it looks at all
+/// acquisitions.
+pub(crate) fn find_znode_owner(known: Option<ContenderId>, is_in_doubt: impl FnOnce() -> bool) -> ZnodeOwner {
+    match known {
         Some(owner) => ZnodeOwner::Acquisition(owner),
-        None if is_in_doubt => ZnodeOwner::InDoubt,
+        None if is_in_doubt() => ZnodeOwner::InDoubt,
         None => ZnodeOwner::Nobody,
     }
 }
@@ -100,26 +88,6 @@ mod tests {
         for (owner, creator, expected) in rows {
             let found = [false, true].map(|of_own| is_mine(owner, OWN, creator, || of_own));
             assert_eq!(found, expected, "{owner:?}, {creator:?}");
-        }
-    }
-
-    #[test]
-    fn owner_is_asked_for_before_and_after_the_doubt() {
-        // Registered at the first and at the second question, in doubt, owner.
-        let rows = [
-            ([None, None], false, ZnodeOwner::Nobody),
-            ([None, None], true, ZnodeOwner::InDoubt),
-            ([None, Some(OTHER)], false, ZnodeOwner::Acquisition(OTHER)),
-            ([None, Some(OTHER)], true, ZnodeOwner::Acquisition(OTHER)),
-            ([Some(OTHER), None], false, ZnodeOwner::Acquisition(OTHER)),
-            ([Some(OTHER), None], true, ZnodeOwner::Acquisition(OTHER)),
-            ([Some(OTHER), Some(OTHER)], false, ZnodeOwner::Acquisition(OTHER)),
-            ([Some(OTHER), Some(OTHER)], true, ZnodeOwner::Acquisition(OTHER)),
-        ];
-        for (registered, in_doubt, owner) in rows {
-            let questions = std::cell::Cell::new(0);
-            let known = || registered[questions.replace(questions.get() + 1).min(1)];
-            assert_eq!(find_znode_owner(known, || in_doubt), owner, "{registered:?} {in_doubt}");
         }
     }
 }

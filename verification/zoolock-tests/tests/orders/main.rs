@@ -7,7 +7,6 @@
 mod shared_hold;
 mod toy;
 mod wakes;
-mod znode_owner;
 
 mod sync {
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};

@@ -54,8 +54,8 @@ use crate::zk::transport::Transport;
 /// The error if the server finds no identity for an ACL that grants access to the creator only.
 pub(crate) const NO_IDENTITY: &str = "the server knows no identity of this client that could own the znodes; check that it requests client certificates";
 
-/// A flight of requests. The requests are sent together when the flight is dropped.
-pub(crate) type Flight = zoolock_client::RequestBatch<Inbox>;
+/// A batch of requests. The requests are sent together when the batch is dropped.
+pub(crate) type Batch = zoolock_client::RequestBatch<Inbox>;
 
 /// The parameters of a new session.
 #[derive(Clone)]

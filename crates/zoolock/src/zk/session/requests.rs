@@ -18,7 +18,7 @@ use super::inbox::{
     WatchNumber, Watcher, watch_key,
 };
 use super::join::reply_or_error;
-use super::{Answer, Created, Flight, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
+use super::{Answer, Batch, Created, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
 use crate::base::sync::lock;
 
 const EPHEMERAL: i32 = 1;
@@ -73,9 +73,9 @@ impl ZkSession {
         self.client.with(|session, _, now| session.reattach(is_hopeless, works, now));
     }
 
-    /// Begins a flight: the next requests of this thread are sent together when the returned value is dropped. Renewals
+    /// Begins a batch: the next requests of this thread are sent together when the returned value is dropped. Renewals
     /// are still sent at once.
-    pub(crate) fn begin_flight(&self) -> Flight {
+    pub(crate) fn begin_batch(&self) -> Batch {
         self.client.begin_batch()
     }
 
@@ -143,7 +143,7 @@ impl ZkSession {
         Request::Create(CreateRequest { op, path: path.to_owned(), data, acl, flags, ttl: 0 })
     }
 
-    /// Sends a request. If this thread has a flight, the request is sent at the end of the flight.
+    /// Sends a request. If this thread has a batch, the request is sent at the end of the batch.
     pub(super) fn send_now(&self, request: &Request, to: ReplyTo) {
         self.client.with_batched(|session, inbox, now| {
             let accepted = session.request(request, now);
