@@ -135,14 +135,16 @@ impl Lease {
     /// Records that one more acquisition needs the lease. Returns whether a write is due now.
     ///
     /// A session without such an acquisition *rests*: it sends no writes, and its lease may run out. The lease from before a
-    /// rest ends here if it is low or a renewal is almost overdue, because a lock that was granted on it could be lost before
-    /// a write is confirmed. Then only a new write begins a lease.
+    /// rest ends here if it is low, less than a third of the timeout is left, or a renewal is almost overdue, because a lock
+    /// that was granted on it could be lost before a renewal is answered. Then only a new write begins a lease.
     pub fn begin_use(&mut self, now: Instant) -> bool {
         self.users += 1;
         if self.users > 1 {
             return false;
         }
-        if self.is_low(now) || self.confirmed.is_some_and(|sent| sent.until(now) > self.timeout / 4) {
+        let left = self.end.map_or(Duration::ZERO, |end| now.until(end));
+        let is_old = self.confirmed.is_some_and(|sent| sent.until(now) > self.timeout / 4);
+        if self.is_low(now) || left < self.timeout / 3 || is_old {
             (self.end, self.confirmed) = (None, None);
         }
         self.confirmed.is_none_or(|sent| sent.until(now) > self.timeout / 6)

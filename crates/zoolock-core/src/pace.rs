@@ -155,8 +155,8 @@ mod tests {
             self.under_way.push_back(Sent { at: now, answered: self.last_answer, is_write });
         }
 
-        /// Runs a session. A contender creates its znode, and waits behind others for some time, in which the session rests.
-        /// Then the contender needs the lease, until the run ends ten timeouts later. `rule`: set if a low lease ends with
+        /// Runs a session. After some idle time a contender creates its znode, and waits behind others for some time, in
+        /// which the session rests. Then the contender needs the lease, until the run ends ten timeouts later. `rule`: set if a low lease ends with
         /// the rest.
         fn of(
             seed: u64,
@@ -176,20 +176,21 @@ mod tests {
             let mut lease = Lease::new(timeout, tick, begin);
             let mut pace = Pace::new();
             let mut beat = begin.after(timeout * run.rng.u32(1..=20) / 160);
-            let rest = [Duration::ZERO, timeout / 20, timeout, timeout * 3][run.rng.usize(..4)];
-            let comes = beat.after(rest * run.rng.u32(..=100) / 100);
+            let creates = begin.after(timeout * 2 * [0, run.rng.u32(..=100)][run.rng.usize(..2)] / 100);
+            let rest = [Duration::ZERO, timeout / 8, timeout, timeout * 3][run.rng.usize(..4)];
+            let comes = beat.max(creates).after(rest * run.rng.u32(..=100) / 100);
             let ends = comes.after(timeout * 10);
             // The next check for a renewal between two beats.
             let mut check = comes.after(Pace::beat(timeout) / 8);
             let (mut last_write, mut came, mut granted) = (begin, false, false);
             let mut outcome = SimulatedOutcome::default();
-            let mut ended_with_rest = false;
-            run.send(begin, true);
+            let (mut ended_with_rest, mut has_created) = (false, false);
             loop {
                 let answer = run.under_way.front().map(|sent| sent.answered);
                 let now = answer
                     .into_iter()
                     .chain([beat, if came { check } else { comes }])
+                    .chain((!has_created).then_some(creates))
                     .min()
                     .expect("there is a next beat");
                 if granted && !lease.is_valid(now) {
@@ -214,6 +215,9 @@ mod tests {
                             "seed {seed}: begun without a write"
                         );
                     }
+                } else if !has_created && now == creates {
+                    has_created = true;
+                    run.send(now, true);
                 } else if !came && now == comes {
                     came = true;
                     let before = lease.clone();

@@ -158,7 +158,6 @@ fn virtual_time_is_a_thousand_times_real_time() {
     assert!(ratio >= 1000.0, "only {ratio:.0} times");
 }
 
-/// Runs one seed. Set `ZOOLOCK_SEED=n`, and use `--no-capture`.
 /// Returns the longest and the average hand-over of some runs, in milliseconds.
 fn hand_overs(wait: Duration, tells_previous: bool) -> (u128, u128) {
     let runs = (0..20).flat_map(|seed| zoolock_sim::measure_hand_overs(wait, tells_previous, seed));
@@ -175,13 +174,14 @@ fn hand_over_after_an_hour_is_as_quick_as_after_seconds() {
     assert!(late.0 <= soon.0 + 20 && late.1 <= soon.1 + 5, "{soon:?}, {late:?}");
 }
 
-/// Without look-ahead the first grant after an hour waits for a renewal, and for another read of the queue.
+/// Without look-ahead a grant after an hour waits for a renewal, and for another read of the queue.
 #[test]
 fn hand_over_without_look_ahead_waits_for_one_renewal() {
     let [soon, late] = [8, 3600].map(|seconds| hand_overs(Duration::from_secs(seconds), true));
     assert!(late.1 > soon.1 && late.1 <= 2 * soon.1, "{soon:?}, {late:?}");
 }
 
+/// Runs one seed. Set `ZOOLOCK_SEED=n`, and use `--no-capture`.
 #[test]
 fn replay() {
     let Some(seed) = number("ZOOLOCK_SEED") else { return };
