@@ -156,8 +156,8 @@ mod tests {
         }
 
         /// Runs a session. After some idle time a contender creates its znode, and waits behind others for some time, in
-        /// which the session rests. Then the contender needs the lease, until the run ends ten timeouts later. `rule`: set if a low lease ends with
-        /// the rest.
+        /// which the session rests. Then the contender needs the lease, until the run ends ten timeouts later. `rule`: set if
+        /// a low lease ends with the rest.
         fn of(
             seed: u64,
             timeout: Duration,

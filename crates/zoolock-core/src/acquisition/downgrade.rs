@@ -67,9 +67,8 @@ impl Machine {
         let Some(me) = self.positions[0].node else { return };
         match downgraded_znode(answers) {
             Ok(reader) => match answers.directory {
-                // Holds only in a directory that is older than the writer's znode, because we
-                // joined that directory. In a younger one, another writer had our name, and the transaction replaced that
-                // writer's znode.
+                // Holds only in a directory that is older than the writer's znode, because we joined that directory. In a
+                // younger one, another writer had our name, and the transaction replaced that writer's znode.
                 Some(Ok(seen)) if seen.czxid < me.czxid => self.hold_as(reader, step),
                 Some(Ok(_) | Err(RequestFailure::NoNode)) => {
                     self.lose_downgrade(step);

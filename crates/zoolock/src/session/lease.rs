@@ -52,12 +52,12 @@ impl LockSession {
     /// lease, because the write proves that the session was alive at `sent`. A holder whose alarm
     /// or guard has already found the end of the lease has lost the lock, and does not get it back.
     pub(crate) fn record_confirmed_write(&self, sent: Instant) {
-        self.update_lease(|lease| lease.record_confirmed_write(sent, clock::now()));
+        self.update_lease(|lease| _ = lease.record_confirmed_write(sent, clock::now()));
     }
 
     /// Records that the server answered a request that was sent at `sent`.
     pub(super) fn record_answer(&self, sent: Instant) {
-        self.update_lease(|lease| lease.record_answer(sent, clock::now()));
+        self.update_lease(|lease| _ = lease.record_answer(sent, clock::now()));
     }
 
     /// Records that a server attached the session. `timeout` is the shortest timeout that was
@@ -71,7 +71,7 @@ impl LockSession {
 
     /// Changes the lease with `change`. Tells the acquisitions if a suspect lock is confirmed again, and if an ended lease is
     /// valid again.
-    fn update_lease(&self, change: impl FnOnce(&mut Lease) -> bool) {
+    fn update_lease(&self, change: impl FnOnce(&mut Lease)) {
         let (lapsed, is_overdue) = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();

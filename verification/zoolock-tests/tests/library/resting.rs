@@ -1,4 +1,4 @@
-//! What sessions send while they wait behind another waiter, or have no locks.
+//! Tests the requests of sessions that wait behind another waiter, or have no locks.
 
 use std::time::Duration;
 
