@@ -143,7 +143,8 @@ const ZOOKEEPERS: [ServerKind; 2] = [ServerKind::Apache, ServerKind::Ours];
 /// Returns all works.
 pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
     use ComparedClient::{
-        Curator, Etcd, Floor, Kazoo, Raw, Redis, Same, SameAtOnce, WriteLock, ZookeeperClient, Zoolock,
+        Curator, Etcd, Floor, Kazoo, Raw, Redis, Same, SameAtOnce, SameFloor, WriteLock, ZookeeperClient,
+        Zoolock,
     };
     let solo = |count: usize| {
         Job::new("solo").with("count", count).with("warm", sizes.warm).with("release", "await")
@@ -168,7 +169,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             sizes,
         ))
         // The following clients send the requests without a lock.
-        .measured_with(&[Floor, SameAtOnce], &ZOOKEEPERS)
+        .measured_with(&[Floor, SameFloor, SameAtOnce], &ZOOKEEPERS)
         .more_rounds(3, sizes),
         ComparedWork {
             network: Network::Delayed,

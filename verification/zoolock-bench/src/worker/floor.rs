@@ -1,5 +1,5 @@
-//! One blocking socket and one thread, without a lock. This client measures the least time that two
-//! awaited writes take.
+//! One blocking socket and one thread, without a lock: the least time that two awaited writes take, and that the requests
+//! of zoolock's lock take.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use zoolock_wire::{
 };
 
 use super::peer::SESSION_TIMEOUT;
-use super::raw::{create_request, created_path};
+use super::raw::{create_request, created_path, read_request, release_request};
 use super::session::LockRequests;
 use crate::Outcome;
 
@@ -33,15 +33,11 @@ impl BlockingConnection {
         stream.set_nodelay(true)?;
         let mut connection = BlockingConnection { stream, input: BytesMut::new(), last_xid: 0 };
         let request = ConnectRequest::new_session(i32::try_from(SESSION_TIMEOUT.as_millis())?);
-        connection.send(|writer| request.encode(writer))?;
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, |writer| request.encode(writer));
+        connection.stream.write_all(&frame)?;
         connection.read_frame()?;
         Ok(connection)
-    }
-
-    fn send(&mut self, body: impl FnOnce(&mut Writer<'_>)) -> Outcome<()> {
-        let mut frame = BytesMut::new();
-        Writer::frame(&mut frame, body);
-        Ok(self.stream.write_all(&frame)?)
     }
 
     fn read_frame(&mut self) -> Outcome<bytes::Bytes> {
@@ -58,20 +54,32 @@ impl BlockingConnection {
         }
     }
 
-    fn call(&mut self, request: &Request) -> Outcome<Reply> {
-        self.last_xid += 1;
-        let header = RequestHeader { xid: self.last_xid, op: request.op() };
-        self.send(|writer| {
-            header.encode(writer);
-            request.encode(writer);
-        })?;
+    /// Sends the requests in one packet, and returns their replies.
+    fn call<const N: usize>(&mut self, requests: [&Request; N]) -> Outcome<[Reply; N]> {
+        let mut frames = BytesMut::new();
+        let headers = requests.map(|request| {
+            self.last_xid += 1;
+            let header = RequestHeader { xid: self.last_xid, op: request.op() };
+            Writer::frame(&mut frames, |writer| {
+                header.encode(writer);
+                request.encode(writer);
+            });
+            header
+        });
+        self.stream.write_all(&frames)?;
+        let replies: Vec<Reply> =
+            headers.iter().map(|header| self.read_reply(header)).collect::<Outcome<_>>()?;
+        replies.try_into().map_err(|_| "a reply is missing".into())
+    }
+
+    fn read_reply(&mut self, request: &RequestHeader) -> Outcome<Reply> {
         let frame = self.read_frame()?;
         let mut reader = Reader::new(&frame);
         let answer = ReplyHeader::decode(&mut reader)?;
-        if answer.xid != header.xid || answer.err != 0 {
+        if answer.xid != request.xid || answer.err != 0 {
             return Err(format!("the server answered {answer:?}").into());
         }
-        Ok(Reply::decode(header.op, &mut reader)?)
+        Ok(Reply::decode(request.op, &mut reader)?)
     }
 }
 
@@ -85,11 +93,36 @@ impl LockRequests for Floor {
 
     async fn acquire(client: &Self::Client, path: &str) -> Outcome<String> {
         let mut connection = lock(client);
-        created_path(connection.call(&create_request(path))?)
+        let [created] = connection.call([&create_request(path)])?;
+        created_path(created)
     }
 
     async fn release(client: &Self::Client, _: &str, held: String) -> Outcome<()> {
         let mut connection = lock(client);
-        connection.call(&Request::Delete { path: held, version: -1 }).map(drop)
+        connection.call([&Request::Delete { path: held, version: -1 }]).map(drop)
+    }
+}
+
+/// The requests that zoolock sends for a lock that is released at once. The calls block their thread.
+#[derive(Clone)]
+pub(super) struct SameFloor;
+
+impl LockRequests for SameFloor {
+    type Client = Arc<Mutex<BlockingConnection>>;
+    type Held = String;
+
+    async fn open(address: &str) -> Outcome<Self::Client> {
+        Floor::open(address).await
+    }
+
+    async fn acquire(client: &Self::Client, path: &str) -> Outcome<String> {
+        let mut connection = lock(client);
+        let [created, _] = connection.call([&create_request(path), &read_request(path)])?;
+        created_path(created)
+    }
+
+    async fn release(client: &Self::Client, path: &str, held: String) -> Outcome<()> {
+        let mut connection = lock(client);
+        connection.call([&release_request(path, held)]).map(drop)
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum PeerKind {
     Same,
     /// The requests for a lock that is released at once, and no lock.
     SameAtOnce,
+    /// These requests over one blocking socket.
+    SameFloor,
     /// The lock of the crate zookeeper-client.
     ZookeeperClient,
     /// etcd's lock.
@@ -54,6 +56,7 @@ pub(crate) fn run(client: PeerKind) -> Outcome<()> {
                 PeerKind::Raw => run_job::<SessionPeer<raw::RawRequests>>(&line).await,
                 PeerKind::Same => run_job::<SessionPeer<raw::SameRequests<true>>>(&line).await,
                 PeerKind::SameAtOnce => run_job::<SessionPeer<raw::SameRequests<false>>>(&line).await,
+                PeerKind::SameFloor => run_job::<SessionPeer<floor::SameFloor>>(&line).await,
                 PeerKind::ZookeeperClient => run_job::<SessionPeer<zookeeper::Recipe>>(&line).await,
                 PeerKind::Etcd => run_job::<etcd::Etcd>(&line).await,
                 PeerKind::Redis => run_job::<redis_lock::Redis>(&line).await,

@@ -46,6 +46,19 @@ pub(super) fn created_path(reply: Reply) -> Outcome<String> {
     }
 }
 
+/// Returns the read that zoolock sends together with a create.
+pub(super) fn read_request(path: &str) -> Request {
+    Request::GetData { path: path.to_owned(), watch: false }
+}
+
+/// Returns the transaction with which zoolock releases the lock that `node` holds.
+pub(super) fn release_request(path: &str, node: String) -> Request {
+    Request::Multi(vec![
+        Request::Delete { path: node, version: ANY_VERSION },
+        Request::SetData { path: path.to_owned(), data: Some(RECORD.to_vec().into()), version: ANY_VERSION },
+    ])
+}
+
 /// One create and one delete.
 #[derive(Clone)]
 pub(super) struct RawRequests;
@@ -82,21 +95,13 @@ impl<const WATCHED: bool> LockRequests for SameRequests<WATCHED> {
     }
 
     async fn acquire(client: &Arc<RequestSession>, path: &str) -> Outcome<String> {
-        let read = Request::GetData { path: path.to_owned(), watch: false };
-        let creation = create_request(path);
+        let (creation, read) = (create_request(path), read_request(path));
         let (reply, _) = tokio::try_join!(client.call(&creation), client.call(&read))?;
         created_path(reply)
     }
 
     async fn release(client: &Arc<RequestSession>, path: &str, node: String) -> Outcome<()> {
-        let released = Request::Multi(vec![
-            Request::Delete { path: node.clone(), version: ANY_VERSION },
-            Request::SetData {
-                path: path.to_owned(),
-                data: Some(RECORD.to_vec().into()),
-                version: ANY_VERSION,
-            },
-        ]);
+        let released = release_request(path, node.clone());
         let watch = Request::GetData { path: node, watch: true };
         let watched = async {
             // zoolock sends the watch earlier, and does not wait for its reply.
