@@ -44,9 +44,9 @@
 //! let writer = config.upgradable_read().await?.upgrade().await.map_err(|lost| lost.error)?;
 //! writer.release().await?;
 //!
-//! // At most five permits are held at a time. `acquire_many` acquires all its permits or none.
+//! // At most five permits are held at a time. An acquisition gets all its permits or none.
 //! let encoders = zl.semaphore("encoders", 5);
-//! let three = encoders.acquire_many(3).await?;
+//! let three = encoders.acquire(3).await?;
 //! assert!(encoders.try_acquire(3).await?.is_none());
 //! drop(three);
 //!
@@ -84,7 +84,7 @@
 //! zl.close().await;
 //! # Ok(()) }
 //! ```
-//! [`blocking`] has the same locks without async.
+//! With [`Wait`], programs without async use the same API.
 //!
 //! # The promise of a guard
 //! While [`Held::is_valid`] returns `true`, no other client holds the lock. This assumes that the
@@ -120,7 +120,7 @@ const _: fn() = || {
     fn others(rwlock: &'static RwLock, semaphore: &'static Semaphore, multi: &'static MultiLock) {
         assert_send(&rwlock.read());
         assert_send(&rwlock.upgradable_read());
-        assert_send(&semaphore.acquire());
+        assert_send(&semaphore.acquire(1));
         assert_send(&multi.lock());
     }
     fn guards(write: WriteGuard, read: UpgradableReadGuard, any: &'static AnyGuard) {
@@ -142,7 +142,6 @@ pub use admin::graph::{
 };
 pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
 pub use api::any_guard::AnyGuard;
-pub use api::blocking;
 pub use api::builder::Builder;
 #[cfg(feature = "embedded")]
 pub use api::embedded::TestServer;
@@ -168,8 +167,10 @@ pub use base::events::{LockEvent, LockEvents};
 pub use base::metrics;
 pub use base::path::{ConnectString, DEFAULT_ROOT, LockPath};
 pub use base::ticket::Ticket;
+pub use base::wait::Wait;
 pub use lock::held::Held;
 pub use lock::history::{HistoryEvent, Party};
+pub use lock::lease::{End, Lease};
 pub use session::Connection;
 #[cfg(feature = "sasl")]
 pub use zk::sasl;

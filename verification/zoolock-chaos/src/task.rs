@@ -156,7 +156,7 @@ impl LockTask {
             TaskKind::Semaphore => {
                 let permits = self.rng.u32(1..=2);
                 let begun = self.begin_attempt(one, Share::Permits { count: permits, size: PERMITS }).await?;
-                let got = zl.semaphore(name, PERMITS).acquire_many(permits).await;
+                let got = zl.semaphore(name, PERMITS).acquire(permits).await;
                 self.finish_attempt(begun, got).await
             }
             TaskKind::Multi => {

@@ -302,7 +302,7 @@ impl SimWorker {
             PlannedKind::Semaphore(size) => {
                 let take = rng.u32(1..=size);
                 let of_kind = |guard: PermitGuard| SimGuard::Permits(guard.into(), take);
-                acquire!(mode, semaphore, acquire_many, try_acquire, acquire_timeout, (take), of_kind)
+                acquire!(mode, semaphore, acquire, try_acquire, acquire_timeout, (take), of_kind)
             }
         }
     }

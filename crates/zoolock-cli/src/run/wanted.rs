@@ -12,13 +12,13 @@ use crate::run::flags::WantedLocks;
 
 /// Acquires a lock with one of three methods, which the time limit selects.
 macro_rules! acquire_with {
-    ($lock:expr, $try:ident, $deadline:ident, $wait:ident, ($($permits:expr),*), $limit:expr) => {{
+    ($lock:expr, $try:ident, $timeout:ident, $wait:ident, ($($permits:expr),*), $limit:expr) => {{
         let lock = $lock;
-        let (try_once, until, reporter) = $limit;
+        let (try_once, limit, reporter) = $limit;
         tokio::spawn(warn_of_clashes(lock.events(), Arc::clone(reporter)));
-        Ok(match (try_once, until) {
+        Ok(match (try_once, limit) {
             (true, _) => lock.$try($($permits),*).await?.map(AnyGuard::from),
-            (_, Some(until)) => Some(lock.$deadline($($permits,)* until).await?.into()),
+            (_, Some(limit)) => Some(lock.$timeout($($permits,)* limit).await?.into()),
             (_, None) => Some(lock.$wait($($permits),*).await?.into()),
         })
     }};
@@ -31,25 +31,26 @@ pub(crate) async fn acquire_wanted(
     until: Option<Instant>,
     reporter: &Arc<Reporter>,
 ) -> Result<Option<AnyGuard>, Error> {
-    let limit = (wanted.try_once, until, reporter);
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let limit = (wanted.try_once, left, reporter);
     let [name] = wanted.names.as_slice() else {
         let lock = set_options(zoolock.multi(&wanted.names), wanted);
         return match wanted.kind {
-            WantedKind::Shared => acquire_with!(lock, try_read, read_deadline, read, (), limit),
-            _ => acquire_with!(lock, try_lock, lock_deadline, lock, (), limit),
+            WantedKind::Shared => acquire_with!(lock, try_read, read_timeout, read, (), limit),
+            _ => acquire_with!(lock, try_lock, lock_timeout, lock, (), limit),
         };
     };
     let rwlock = || set_options(zoolock.rwlock(name), wanted);
     match wanted.kind {
         WantedKind::Exclusive => {
             let lock = set_options(zoolock.mutex(name), wanted).tell_previous();
-            acquire_with!(lock, try_lock, lock_deadline, lock, (), limit)
+            acquire_with!(lock, try_lock, lock_timeout, lock, (), limit)
         }
-        WantedKind::Write => acquire_with!(rwlock(), try_write, write_deadline, write, (), limit),
-        WantedKind::Shared => acquire_with!(rwlock(), try_read, read_deadline, read, (), limit),
+        WantedKind::Write => acquire_with!(rwlock(), try_write, write_timeout, write, (), limit),
+        WantedKind::Shared => acquire_with!(rwlock(), try_read, read_timeout, read, (), limit),
         WantedKind::Permits { size, take } => {
             let lock = zoolock.semaphore(name, size);
-            acquire_with!(lock, try_acquire, acquire_deadline, acquire_many, (take), limit)
+            acquire_with!(lock, try_acquire, acquire_timeout, acquire, (take), limit)
         }
     }
 }

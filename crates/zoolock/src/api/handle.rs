@@ -1,7 +1,7 @@
 //! The handle of a lock of any kind.
 
 use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zoolock_core::Kind;
 
@@ -10,9 +10,8 @@ use crate::api::guard::Guard;
 use crate::api::mode::{self, Fenced, HasPrevious, HasReaders, OneLock};
 use crate::base::clock::deadline_after;
 use crate::base::error::Error;
-use crate::base::events::{LockEvent, LockEvents};
+use crate::base::events::LockEvents;
 use crate::base::naming::Naming;
-use crate::base::telemetry::log_event;
 use crate::base::ticket::Ticket;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::context::Context;
@@ -73,11 +72,6 @@ impl<M: Fenced> Handle<M> {
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<Guard<M>, Error> {
         self.lock.lock_until(Kind::Mutex, deadline_after(timeout)).await.map(Guard::new)
     }
-
-    /// Acquires the lock. Waits until `deadline` at most. Errors and cancel safety: see [`Self::lock_timeout`].
-    pub async fn lock_deadline(&self, deadline: Instant) -> Result<Guard<M>, Error> {
-        self.lock.lock_until(Kind::Mutex, deadline).await.map(Guard::new)
-    }
 }
 
 /// Methods that acquire a lock for reading.
@@ -98,12 +92,6 @@ impl<M: HasReaders> Handle<M> {
     /// [`Handle::lock_timeout`].
     pub async fn read_timeout(&self, timeout: Duration) -> Result<Guard<M::Reader>, Error> {
         self.lock.lock_until(Kind::Read, deadline_after(timeout)).await.map(Guard::new)
-    }
-
-    /// Acquires the lock for reading. Waits until `deadline` at most. Errors and cancel safety: see
-    /// [`Handle::lock_timeout`].
-    pub async fn read_deadline(&self, deadline: Instant) -> Result<Guard<M::Reader>, Error> {
-        self.lock.lock_until(Kind::Read, deadline).await.map(Guard::new)
     }
 }
 
@@ -202,22 +190,6 @@ impl<M> Handle<M> {
     /// Returns a stream of the future events of acquisitions by this handle and its clones.
     pub fn events(&self) -> LockEvents {
         self.lock.options.listeners.subscribe()
-    }
-
-    /// Calls `listener` with each event, in order, on a thread of its own. The thread ends when this handle, its clones
-    /// and their guards are dropped. So the listener should own none of them.
-    pub fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
-        let mut events = self.events();
-        // The listener may block, and may call this library. So it must not run on the session
-        // thread, which renews the leases.
-        let listen = move || {
-            while let Some(event) = futures_lite::future::block_on(events.next()) {
-                listener(event);
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
-            log_event!(WARN, %error, "cannot start a thread for a listener; it gets no events");
-        }
     }
 }
 

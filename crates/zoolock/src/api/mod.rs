@@ -1,7 +1,6 @@
 //! The public types.
 
 pub(crate) mod any_guard;
-pub mod blocking;
 pub(crate) mod builder;
 #[cfg(feature = "embedded")]
 pub(crate) mod embedded;

@@ -1,6 +1,6 @@
 //! The read/write lock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zoolock_core::Kind;
 
@@ -99,12 +99,6 @@ impl RwLock {
         self.lock.lock_until(Kind::Write, deadline_after(timeout)).await.map(Guard::new)
     }
 
-    /// Acquires the lock for writing. Waits until `deadline` at most. Errors and cancel safety: see
-    /// [`Handle::lock_timeout`].
-    pub async fn write_deadline(&self, deadline: Instant) -> Result<WriteGuard, Error> {
-        self.lock.lock_until(Kind::Write, deadline).await.map(Guard::new)
-    }
-
     /// Acquires the lock for upgradable reading. Waits without a time limit. Errors and cancel safety: see
     /// [`Handle::lock`].
     pub async fn upgradable_read(&self) -> Result<UpgradableReadGuard, Error> {
@@ -121,12 +115,6 @@ impl RwLock {
     /// [`Handle::lock_timeout`].
     pub async fn upgradable_read_timeout(&self, timeout: Duration) -> Result<UpgradableReadGuard, Error> {
         self.lock.lock_until(Kind::Upgradable, deadline_after(timeout)).await.map(Guard::new)
-    }
-
-    /// Acquires the lock for upgradable reading. Waits until `deadline` at most. Errors and cancel safety: see
-    /// [`Handle::lock_timeout`].
-    pub async fn upgradable_read_deadline(&self, deadline: Instant) -> Result<UpgradableReadGuard, Error> {
-        self.lock.lock_until(Kind::Upgradable, deadline).await.map(Guard::new)
     }
 }
 
@@ -151,7 +139,7 @@ impl<G: std::fmt::Debug> From<NotUpgraded<G>> for Error {
 impl WriteGuard {
     /// Turns the writer into a reader with the same queue position. No writer can get the lock in between. Readers that
     /// wait directly behind this writer get the lock at once. A writer that was an upgradable reader before still
-    /// excludes other upgradable readers.
+    /// excludes other upgradable readers. The [leases](crate::Lease) of the writer end, and the reader has new ones.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is lost.

@@ -1,7 +1,7 @@
 //! The semaphore.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zoolock_core::Kind;
 use zoolock_core::acquisition::RequestFailure;
@@ -31,8 +31,8 @@ use crate::lock::acquire::{Lock, WaitLimit};
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
 /// let workers = zl.semaphore("encoders", 5);
-/// let one = workers.acquire().await?;
-/// let three = workers.acquire_many(3).await?;
+/// let one = workers.acquire(1).await?;
+/// let three = workers.acquire(3).await?;
 /// # drop((one, three)); Ok(()) }
 /// ```
 pub type Semaphore = Handle<Permits>;
@@ -66,51 +66,34 @@ impl Semaphore {
         self.permits
     }
 
-    /// Acquires one permit. Waits without a time limit.
+    /// Acquires this number of permits, all or none. Waits without a time limit.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue. The znode is deleted in the background. After a lost connection the
     /// deletion is repeated, until it succeeds or the session has ended.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad name, and if the lock is of another kind, belongs to another client library, or has
-    /// another size; else as [`Mutex::lock`](crate::Mutex::lock).
-    pub async fn acquire(&self) -> Result<PermitGuard, Error> {
-        self.acquire_many(1).await
-    }
-
-    /// Acquires several permits, all or none. Waits without a time limit.
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for 0 permits, and for more permits than the size; else as [`Semaphore::acquire`].
-    pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
+    /// [`Error::Invalid`] for 0 permits, for more permits than the size, for a bad name, and if the lock is of another
+    /// kind, belongs to another client library, or has another size; else as [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn acquire(&self, permits: u32) -> Result<PermitGuard, Error> {
         self.lock.acquire(self.kind(permits)?, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }
 
-    /// Acquires several permits if they are free and no contender waits. Returns `None` otherwise. Errors and cancel
-    /// safety: see [`Semaphore::acquire_many`].
+    /// Acquires this number of permits if they are free and no contender waits. Returns `None` otherwise. Errors and cancel
+    /// safety: see [`Semaphore::acquire`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<PermitGuard>, Error> {
         Ok(self.lock.acquire(self.kind(permits)?, WaitLimit::Try).await?.map(Guard::new))
     }
 
-    /// Acquires several permits, all or none. Waits for `timeout` at most.
+    /// Acquires this number of permits, all or none. Waits for `timeout` at most.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`] if the permits are not free at the end of the wait; else as [`Semaphore::acquire_many`].
+    /// [`Error::Timeout`] if the permits are not free at the end of the wait; else as [`Semaphore::acquire`].
     pub async fn acquire_timeout(&self, permits: u32, timeout: Duration) -> Result<PermitGuard, Error> {
-        self.acquire_deadline(permits, deadline_after(timeout)).await
-    }
-
-    /// Acquires several permits, all or none. Waits until `deadline` at most. Errors and cancel safety: see
-    /// [`Semaphore::acquire_timeout`].
-    pub async fn acquire_deadline(&self, permits: u32, deadline: Instant) -> Result<PermitGuard, Error> {
-        self.lock.lock_until(self.kind(permits)?, deadline).await.map(Guard::new)
+        self.lock.lock_until(self.kind(permits)?, deadline_after(timeout)).await.map(Guard::new)
     }
 
     /// Changes the number of permits for all clients.

@@ -1,7 +1,7 @@
 //! A handle of a mutex whose tasks share one hold of the lock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::Instrument as _;
 use zoolock_core::Kind;
@@ -70,15 +70,10 @@ impl SharedHold {
     /// Acquires the lock. Waits for `timeout` at most. A timeout of zero makes one attempt. Errors and cancel safety:
     /// see [`Mutex::lock_timeout`].
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<Guard, Error> {
-        self.lock_deadline(clock::deadline_after(timeout)).await
-    }
-
-    /// Acquires the lock. Waits until `deadline` at most. Errors and cancel safety: see [`Mutex::lock_timeout`].
-    pub async fn lock_deadline(&self, deadline: Instant) -> Result<Guard, Error> {
         let began = clock::monotonic();
         // The task waits in this process. With no time to wait, it would give up before it tries the lock. So it makes
         // one attempt instead.
-        let wait_limit = if deadline <= began { WaitLimit::Try } else { WaitLimit::Until(deadline) };
+        let wait_limit = if timeout.is_zero() { WaitLimit::Try } else { WaitLimit::timeout(timeout) };
         let held = self.acquire(wait_limit).await?;
         held.map(Guard::new).ok_or_else(|| self.mutex.lock.timed_out(Kind::Mutex, began))
     }

@@ -49,7 +49,7 @@ pub enum LockEvent {
     Missed(u64),
 }
 
-/// A stream of [`LockEvent`]s. It ends when the lock handle, its clones and their guards are dropped.
+/// A stream of [`LockEvent`]s. It ends when the lock handle, its clones, and their guards and leases are dropped.
 pub struct LockEvents {
     stream: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
 }

@@ -18,3 +18,4 @@ pub(crate) mod tasks;
 pub(crate) mod telemetry;
 pub(crate) mod ticket;
 pub(crate) mod uuid;
+pub(crate) mod wait;

@@ -20,7 +20,6 @@ pub(crate) enum Tasks {
 /// A handle of a started task. The task continues when the handle is dropped.
 pub(crate) enum Task {
     Spawned(AbortHandle),
-    Ended,
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn SimulatedTask>),
 }
@@ -66,7 +65,6 @@ impl Task {
     pub(crate) fn abort(&self) {
         match self {
             Task::Spawned(task) => task.abort(),
-            Task::Ended => {}
             #[cfg(feature = "simulation")]
             Task::Simulated(job) => job.abort(),
         }

@@ -53,7 +53,7 @@ pub(super) async fn monitor_queue(acquisition: Weak<Acquisition>, lock_count: us
         let mut read = 0;
         for (lock_index, last) in last_checks.iter_mut().enumerate() {
             let Some(acquisition) = acquisition.upgrade() else { return };
-            if lock(&acquisition.state).lost.is_some() || acquisition.is_leaving() {
+            if lock(&acquisition.state).hold_end.is_some() || acquisition.is_leaving() {
                 return;
             }
             if !acquisition.listeners.has_listeners() {

@@ -16,6 +16,7 @@
 //! of one acquisition also keep the order of its requests. So if one request of the machine needs
 //! several rounds of ZooKeeper requests, the answers to later requests wait.
 //!
+//! * `callers.rs`: the waits of callers: for the grant, the end of the hold, the release.
 //! * `crashes.rs`: the crashes of previous holders that the machine has found.
 //! * `expected.rs`: the replies that a request expects.
 //! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
@@ -24,6 +25,7 @@
 //! * `routines.rs`: the machine's requests that take several rounds of requests to the server.
 //! * `watches.rs`: the watches of an acquisition.
 
+mod callers;
 pub(crate) mod crashes;
 pub(crate) mod data;
 mod expected;
@@ -90,7 +92,8 @@ struct AcquisitionState {
     watches: KnownWatches,
     tasks: Vec<Task>,
     progress: Progress,
-    lost: Option<Loss>,
+    /// The end of the hold: the release or the loss, whichever comes first.
+    hold_end: Option<HoldEnd>,
     departed: Option<ReleaseOutcome>,
     revoked: bool,
     downgraded: Option<Node>,
@@ -111,6 +114,23 @@ struct AcquisitionState {
     /// The message of the server's last refusal.
     refusal_message: String,
     metrics: AcquireMetrics,
+}
+
+/// The end of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HoldEnd {
+    /// The holder has begun to release the lock.
+    Released,
+    Lost(Loss),
+}
+
+impl AcquisitionState {
+    fn loss(&self) -> Option<Loss> {
+        match self.hold_end {
+            Some(HoldEnd::Lost(loss)) => Some(loss),
+            Some(HoldEnd::Released) | None => None,
+        }
+    }
 }
 
 /// A request that was sent.
@@ -181,7 +201,7 @@ impl Acquisition {
                 watches: KnownWatches::default(),
                 tasks: Vec::new(),
                 progress: Progress::Pending,
-                lost: None,
+                hold_end: None,
                 departed: None,
                 revoked: false,
                 downgraded: None,
@@ -261,6 +281,11 @@ impl Acquisition {
         }
         let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
         let is_end = matches!(event, Event::SessionOver(_));
+        let is_release = matches!(event, Event::Release(_) | Event::Cancel);
+        if is_release && matches!(state.progress, Progress::Granted(_)) && state.hold_end.is_none() {
+            state.hold_end = Some(HoldEnd::Released);
+            self.changed.notify_waiters();
+        }
         self.step(state, event);
         if is_end {
             self.drop_in_flight(state);
@@ -335,105 +360,6 @@ impl Acquisition {
         tokio::time::timeout(answer_time, answered).await.unwrap_or(false)
     }
 
-    // ---- for callers that wait ----
-
-    /// Waits for the grant or the failure.
-    pub(crate) async fn wait_for_outcome(&self) -> Progress {
-        self.wait(|state| match state.progress.clone() {
-            Progress::Pending => None,
-            progress => Some(progress),
-        })
-        .await
-    }
-
-    pub(crate) fn is_decided(&self) -> bool {
-        !matches!(lock(&self.state).progress, Progress::Pending)
-    }
-
-    /// Waits until the server has shown that the lock is not free, or the acquisition is decided.
-    pub(crate) async fn wait_until_busy_or_decided(&self) {
-        let is_known =
-            |state: &AcquisitionState| state.is_busy || !matches!(state.progress, Progress::Pending);
-        self.wait(|state| is_known(state).then_some(())).await;
-    }
-
-    /// Waits until the lock is lost.
-    pub(crate) async fn lost(&self) -> Loss {
-        self.wait(|state| state.lost).await
-    }
-
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        lock(&self.state).lost
-    }
-
-    /// Waits until another client asks for the release.
-    pub(crate) async fn revoked(&self) {
-        self.wait(|state| state.revoked.then_some(())).await;
-    }
-
-    pub(crate) fn is_revoked(&self) -> bool {
-        lock(&self.state).revoked
-    }
-
-    /// Waits until this holder has read its own znode and watches it, is asked to release, or has
-    /// lost the lock. Starts the read at once.
-    pub(crate) async fn wait_for_own_node_read(&self) {
-        let knows =
-            |state: &AcquisitionState| state.revoked || state.lost.is_some() || state.machine.watches_own();
-        if knows(&lock(&self.state)) {
-            return;
-        }
-        // All timers may fire, because after the grant the only ones are those of this read and of retries.
-        if let Some(zk) = self.session.zk() {
-            zk.fire_timers_now(self.id);
-        }
-        self.wait(|state| knows(state).then_some(())).await;
-    }
-
-    /// Returns how the previous holder left, if this has been read since the grant.
-    pub(crate) fn previous(&self) -> Option<Previous> {
-        lock(&self.state).previous
-    }
-
-    /// Turns a writer into a reader. Returns the znode that holds the lock now, or the loss if the
-    /// lock was lost first. If the server refused the downgrade, the returned znode is still the
-    /// writer's.
-    pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
-        self.handle_event(Event::Downgrade);
-        self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
-    }
-
-    /// Returns whether the release is done.
-    pub(crate) fn is_released(&self) -> bool {
-        lock(&self.state).departed.is_some()
-    }
-
-    /// Waits until the release is done.
-    pub(crate) async fn wait_for_release(&self) -> ReleaseOutcome {
-        self.wait(|state| state.departed).await
-    }
-
-    /// Releases the lock in the background.
-    pub(crate) fn release(self: &Arc<Self>) {
-        let left = release_state_of_this_thread();
-        let state = &mut *lock(&self.state);
-        state.in_background = true;
-        self.handle_event_in(state, Event::Release(left));
-        state.in_background = false;
-    }
-
-    async fn wait<T>(&self, ready: impl Fn(&AcquisitionState) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(value) = ready(&lock(&self.state)) {
-                return value;
-            }
-            changed.await;
-        }
-    }
-
     // ---- the machine ----
 
     fn step(self: &Arc<Self>, state: &mut AcquisitionState, event: Event) {
@@ -495,7 +421,7 @@ impl Acquisition {
                     self.listeners.tell(LockEvent::GaveUp);
                 }
                 Action::Lost(loss) => {
-                    state.lost = Some(loss);
+                    state.hold_end.get_or_insert(HoldEnd::Lost(loss));
                     state.metrics.record_loss(loss);
                     self.report(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                     let reason = crate::base::error::LossReason::from(loss);

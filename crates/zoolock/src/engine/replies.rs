@@ -28,7 +28,7 @@ impl SessionAcquisition for Acquisition {
     fn held_node(&self) -> Option<Node> {
         let state = lock(&self.state);
         let is_granted = matches!(state.progress, Progress::Granted(_));
-        let has_ended = state.lost.is_some() || state.departed.is_some() || state.machine.is_leaving();
+        let has_ended = state.hold_end.is_some() || state.departed.is_some() || state.machine.is_leaving();
         if is_granted && !has_ended { state.machine.node(0) } else { None }
     }
 
@@ -67,7 +67,7 @@ impl SessionAcquisition for Acquisition {
 
     fn report_connection(&self, is_suspect: bool) {
         let state = lock(&self.state);
-        if state.lost.is_none() && state.departed.is_none() && !state.machine.is_leaving() {
+        if state.hold_end.is_none() && state.departed.is_none() && !state.machine.is_leaving() {
             self.report(&state, if is_suspect { LockEvent::Suspect } else { LockEvent::Confirmed });
         }
     }

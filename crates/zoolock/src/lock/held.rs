@@ -1,8 +1,7 @@
 //! The common part of every guard.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use futures_util::future::{join_all, select_all};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Refusal, ReleaseOutcome, RequestFailure};
@@ -16,11 +15,11 @@ use crate::base::clock::Deadline;
 use crate::base::error::{Error, LossReason};
 use crate::base::options::Options;
 use crate::base::process::Process;
-use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
 use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
-use crate::lock::shared_hold::{TaskHold, TaskHoldEnd};
+use crate::lock::lease::{HoldView, Lease};
+use crate::lock::shared_hold::{TaskEnd, TaskHold};
 use crate::session::Connection;
 
 /// A lock that is held, with the methods that guards of all kinds have.
@@ -43,12 +42,10 @@ use crate::session::Connection;
 /// ```
 pub struct Held {
     context: Context,
-    acquisition: Arc<Acquisition>,
+    hold: Arc<HoldView>,
     grant: Grant,
     /// The role in which the lock is held now. A downgrade and an upgrade change it.
     role: Role,
-    /// The write acquisition of an upgraded reader.
-    upgrade: Option<Arc<Acquisition>>,
     /// Set if another guard releases this acquisition.
     released_elsewhere: bool,
     /// The hold of this task, if the tasks of the client share the hold of the lock.
@@ -64,12 +61,12 @@ impl Held {
         grant: Grant,
         options: Options,
     ) -> Held {
+        let process = context.process();
         Held {
             context,
-            acquisition,
+            hold: Arc::new(HoldView::new(process, acquisition)),
             grant,
             role: grant.node.prefix.role(),
-            upgrade: None,
             released_elsewhere: false,
             task_hold: None,
             options,
@@ -84,7 +81,10 @@ impl Held {
             false => self.grant,
             true => Grant { previous: Previous::Clean, ..self.grant },
         };
-        let mut held = Held::new(self.context.clone(), self.acquisition.clone(), grant, self.options.clone());
+        let mut held =
+            Held::new(self.context.clone(), self.acquisition().clone(), grant, self.options.clone());
+        let HoldView { process, acquisition, .. } = &*self.hold;
+        held.hold = Arc::new(HoldView::of_task(*process, acquisition.clone(), task_hold.end()));
         held.task_hold = Some(task_hold);
         held
     }
@@ -96,7 +96,7 @@ impl Held {
 
     /// Returns the znode that holds the lock.
     fn holding_node(&self) -> Node {
-        self.node_of(&self.acquisition)
+        self.node_of(&self.hold.acquisition)
     }
 
     fn node_of(&self, acquisition: &Acquisition) -> Node {
@@ -121,7 +121,7 @@ impl Held {
     }
 
     pub(crate) fn acquisition(&self) -> &Arc<Acquisition> {
-        &self.acquisition
+        &self.hold.acquisition
     }
 
     /// Returns the token. It stays the same when a writer downgrades or a reader upgrades, because no other writer can
@@ -144,32 +144,24 @@ impl Held {
 
     /// Returns the unique identifier of the acquisition, which observers see as [`Entry::id`](crate::Entry::id).
     pub fn acquisition_id(&self) -> String {
-        self.acquisition.id().to_string()
+        self.hold.acquisition.id().to_string()
+    }
+
+    /// Returns the lease of this guard, a value that may outlive the guard.
+    pub fn lease(&self) -> Lease {
+        Lease::new(self.hold.clone(), self.exclusive_token(), self.paths().join(", "))
     }
 
     /// Returns the lease deadline, until which the holder may rely on the lock. Each renewal extends it. Reads no clock
     /// and sends nothing. After a loss, returns a deadline that has passed.
     pub fn valid_until(&self) -> Deadline {
-        match self.loss() {
-            None => Deadline(self.acquisition.session().valid_until()),
-            Some(_) => Deadline::PASSED,
-        }
+        self.hold.valid_until()
     }
 
     /// Returns whether the holder may rely on the lock now. Reads the clock and sends nothing. Once it has
     /// returned false, it always returns false.
     pub fn is_valid(&self) -> bool {
-        if self.loss().is_some() {
-            return false;
-        }
-        if self.acquisition.session().lease_valid() {
-            return true;
-        }
-        // A process that was stopped may resume here: the lease has ended, but the alarm for its end has not run yet.
-        for acquisition in self.acquisitions() {
-            acquisition.handle_event(Event::LeaseLost);
-        }
-        false
+        self.hold.is_valid()
     }
 
     /// Waits until the lock is lost, and returns the reason. After the loss, resolves at once, and always to the same
@@ -178,18 +170,12 @@ impl Held {
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub async fn lost(&self) -> LossReason {
-        if self.is_forked() {
-            return LossReason::Forked;
-        }
-        wait_for_loss(self.acquisitions()).await
+        self.hold.clone().lost().await
     }
 
     /// Returns the reason of the loss, if the loss is already known. Does not wait.
     pub fn loss(&self) -> Option<LossReason> {
-        if self.is_forked() {
-            return Some(LossReason::Forked);
-        }
-        self.acquisitions().find_map(|acquisition| acquisition.loss()).map(LossReason::from)
+        self.hold.loss()
     }
 
     /// Waits until this holder is asked to release the lock: by `zoolock revoke`, by Curator, or by
@@ -199,16 +185,13 @@ impl Held {
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub async fn revoked(&self) {
-        if self.is_forked() {
-            return std::future::pending().await;
-        }
-        select_all(self.acquisitions().map(|acquisition| Box::pin(acquisition.revoked()))).await;
+        self.hold.clone().revoked().await;
     }
 
     /// Returns whether this holder has been asked to release the lock, as far as this client knows.
     /// Sends nothing.
     pub fn is_revoked(&self) -> bool {
-        !self.is_forked() && self.acquisitions().any(|acquisition| acquisition.is_revoked())
+        self.hold.is_revoked()
     }
 
     /// Returns whether this holder has been asked to release the lock. A request that was made
@@ -221,7 +204,7 @@ impl Held {
         if self.is_forked() {
             return false;
         }
-        join_all(self.acquisitions().map(|acquisition| acquisition.wait_for_own_node_read())).await;
+        self.hold.wait_for_own_node_read().await;
         self.is_revoked()
     }
 
@@ -234,20 +217,20 @@ impl Held {
     pub fn previous(&self) -> Previous {
         match self.grant.previous {
             Previous::Unknown if !self.is_forked() => {
-                self.acquisition.previous().unwrap_or(self.grant.previous)
+                self.hold.acquisition.previous().unwrap_or(self.grant.previous)
             }
             known => known,
         }
     }
 
     pub(crate) fn path(&self) -> &str {
-        self.context.without_chroot(self.acquisition.directories()[0].as_str())
+        self.context.without_chroot(self.hold.acquisition.directories()[0].as_str())
     }
 
     /// Returns the paths of the lock directories, each once. A multi-lock has several directories, every other lock has
     /// one.
     pub fn paths(&self) -> Vec<&str> {
-        let directories = self.acquisition.directories().iter();
+        let directories = self.hold.acquisition.directories().iter();
         directories.map(|directory| self.context.without_chroot(directory.as_str())).collect()
     }
 
@@ -261,14 +244,14 @@ impl Held {
 
     /// Returns the path of the znode that holds the lock; for a multi-lock, the path of the first znode.
     pub fn node_path(&self) -> String {
-        let path = self.acquisition.directories()[0].child(&self.holding_node().name());
+        let path = self.hold.acquisition.directories()[0].child(&self.holding_node().name());
         self.context.without_chroot(&path).to_owned()
     }
 
     /// Returns a check that makes the caller's own ZooKeeper transaction fail if the lock is lost. It checks the
     /// holder's znode. For an upgraded reader, this is the znode of the writer.
     pub fn check(&self) -> Check {
-        let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
+        let acquisition = self.hold.upgrade.as_ref().unwrap_or(&self.hold.acquisition);
         let node = self.node_of(acquisition);
         // The path includes the chroot, because the caller's own ZooKeeper client may not use this
         // client's chroot.
@@ -278,7 +261,7 @@ impl Held {
     /// Returns the id of the session that created the holder's znode.
     #[doc(hidden)]
     pub fn session_id(&self) -> i64 {
-        self.acquisition.session().id().0
+        self.hold.acquisition.session().id().0
     }
 
     /// Returns the state of the session's connection: for messages to the user, not for decisions.
@@ -286,19 +269,7 @@ impl Held {
         if self.is_forked() {
             return watch::channel(Connection::Ended).1;
         }
-        self.acquisition.session().connection()
-    }
-
-    /// Calls `tell` on the session thread when the lock is lost, unless the returned task is aborted first. In a forked
-    /// process, calls it at once on this thread.
-    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
-        if self.is_forked() {
-            tell(LossReason::Forked);
-            return Task::Ended;
-        }
-        let all: Vec<_> = self.acquisitions().cloned().collect();
-        let task = async move { tell(wait_for_loss(all.iter()).await) };
-        self.acquisition.session().tasks().spawn(task)
+        self.hold.acquisition.session().connection()
     }
 
     /// Releases the lock as a holder that panics does. The caller then drops the guard.
@@ -341,7 +312,7 @@ impl Held {
         let span = tracing::debug_span!("release", path = pending_release.path());
         // Sends the release now, because the caller waits for it. The release of a dropped guard
         // may be sent later. After this, the `drop` below sends nothing.
-        if self.task_hold.is_none() && self.upgrade.is_none() {
+        if self.task_hold.is_none() && self.hold.upgrade.is_none() {
             self.release_as(release_state_of_this_thread());
         }
         drop(self);
@@ -350,9 +321,9 @@ impl Held {
 
     pub(crate) fn pending_release(&self) -> PendingRelease {
         PendingRelease {
-            acquisition: self.acquisition.clone(),
-            upgrade: self.upgrade.clone(),
-            task_hold_end: self.task_hold.as_ref().map(TaskHold::end),
+            acquisition: self.hold.acquisition.clone(),
+            upgrade: self.hold.upgrade.clone(),
+            task_end: self.hold.task_end(),
             path: self.paths().join(", "),
             process: self.context.process(),
         }
@@ -365,16 +336,19 @@ impl Held {
         if self.is_forked() {
             return Err(Error::Lost { path: self.path().to_owned(), reason: LossReason::Forked });
         }
-        if let Some(upgrade) = self.upgrade.take() {
+        // Ends the writer's leases first, because other readers may be granted from now on.
+        let reader = Arc::new(self.hold.downgraded());
+        let writer = std::mem::replace(&mut self.hold, reader);
+        if let Some(upgrade) = &writer.upgrade {
             // The reader still holds its own znode, so only the writer is released.
-            self.release_upgrade(&upgrade);
+            self.release_upgrade(upgrade);
             self.role = Role::Shared;
             return match self.loss() {
                 None => Ok(()),
                 Some(reason) => Err(Error::Lost { path: self.path().to_owned(), reason }),
             };
         }
-        let outcome = self.acquisition.downgrade().await;
+        let outcome = self.hold.acquisition.downgrade().await;
         let path = self.path().to_owned();
         outcome.map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })?;
         self.role = Role::Shared;
@@ -383,33 +357,28 @@ impl Held {
 
     /// Returns the znode in the first directory. A reader that upgrades passes it to the write acquisition.
     pub(crate) fn node(&self) -> Option<Node> {
-        self.acquisition.node()
+        self.hold.acquisition.node()
     }
 
     /// Adds the write acquisition `other` to this guard, which then releases both.
     pub(crate) fn upgrade_with(&mut self, mut other: Held) {
         other.released_elsewhere = true;
-        self.upgrade = Some(other.acquisition.clone());
+        self.hold = Arc::new(self.hold.upgraded(other.acquisition().clone()));
         self.role = Role::Exclusive;
     }
 
     /// Releases the writer of an upgraded reader. If the reader's lock is lost, the release marker records that the
     /// holder did not leave cleanly.
     fn release_upgrade(&self, upgrade: &Arc<Acquisition>) {
-        match self.acquisition.loss() {
+        match self.hold.acquisition.loss() {
             None => upgrade.release(),
             Some(_) => upgrade.handle_event(Event::Release(HolderState::Broken)),
         }
     }
 
     fn acquisitions(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
-        std::iter::once(&self.acquisition).chain(&self.upgrade)
+        self.hold.acquisitions()
     }
-}
-
-/// Waits until one of these acquisitions has lost its lock, and returns the reason.
-async fn wait_for_loss(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
-    select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
 }
 
 impl Drop for Held {
@@ -422,10 +391,10 @@ impl Drop for Held {
             let how = if std::thread::panicking() { ReleaseKind::Panicked } else { ReleaseKind::Released };
             return task_hold.release(how);
         }
-        if let Some(upgrade) = &self.upgrade {
+        if let Some(upgrade) = &self.hold.upgrade {
             self.release_upgrade(upgrade);
         }
-        self.acquisition.release();
+        self.hold.acquisition.release();
     }
 }
 
@@ -436,7 +405,7 @@ pub(crate) struct PendingRelease {
     /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
     /// The end of the task's hold, if tasks share the hold of the lock. Empty until that end.
-    task_hold_end: Option<Arc<OnceLock<TaskHoldEnd>>>,
+    task_end: Option<Arc<TaskEnd>>,
     path: String,
     process: Process,
 }
@@ -451,8 +420,8 @@ impl PendingRelease {
         if self.process.is_forked() {
             return true;
         }
-        if let Some(end) = &self.task_hold_end {
-            return end.get().is_some() || self.acquisition.loss().is_some();
+        if let Some(end) = &self.task_end {
+            return end.has_ended() || self.acquisition.loss().is_some();
         }
         self.acquisition.is_released() || self.acquisition.is_leaving()
     }
@@ -463,7 +432,7 @@ impl PendingRelease {
         if self.process.is_forked() {
             return Err(Error::Lost { path: self.path, reason: LossReason::Forked });
         }
-        if let Some(TaskHoldEnd::PassedOn) = self.task_hold_end.as_ref().and_then(|end| end.get()) {
+        if self.task_end.as_ref().is_some_and(|end| end.is_passed_on()) {
             return Ok(());
         }
         let mut worst = ReleaseOutcome::Clean;

@@ -5,4 +5,5 @@ pub(crate) mod acquire_errors;
 pub(crate) mod context;
 pub(crate) mod held;
 pub(crate) mod history;
+pub(crate) mod lease;
 pub(crate) mod shared_hold;

@@ -7,10 +7,11 @@
 //! A test runs this file in many thread interleavings (`zoolock-tests/tests/orders`).
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use zoolock_core::acquisition::{Loss, SessionEnd};
 use zoolock_core::record::HolderState;
 use zoolock_core::shared_hold::{HoldAction, HoldLimits, ReleaseKind, TaskId, TaskQueue};
@@ -282,30 +283,28 @@ impl Hold {
         }
     }
 
-    /// Ends the hold of a task.
-    fn end_task_hold(self: &Arc<Self>, task: TaskId, how: ReleaseKind) -> TaskHoldEnd {
+    /// Ends the hold of a task, and records this in `task_end`.
+    fn end_task_hold(self: &Arc<Self>, task: TaskId, how: ReleaseKind, task_end: &TaskEnd) {
         let state = &mut *lock(&self.state);
         let held = state.held.as_ref().filter(|_| state.queue.holder() == Some(task));
         // Does nothing for a task without the lock, because it has lost the lock.
-        let Some(held) = held else { return TaskHoldEnd::Released };
+        let Some(held) = held else { return task_end.record(TaskHoldEnd::Released) };
         let (ticket, end) = (held.ticket(), held.acquisition().session().end());
         // Handles the end of the session before it is reported, because otherwise a waiting task could cause a new
         // acquisition on a new session.
         if let Some(error) = end.and_then(|end| self.session_error(end)) {
             self.fail(state, &error);
-            return TaskHoldEnd::Released;
+            return task_end.record(TaskHoldEnd::Released);
         }
         let action = state.queue.release(task, how, clock::now(), state.is_lease_valid());
-        let end = match action {
-            HoldAction::Release { .. } => TaskHoldEnd::Released,
-            _ => {
-                // Reports the release before the next task gets the lock.
-                self.listeners.tell(LockEvent::Released(ticket));
-                TaskHoldEnd::PassedOn
-            }
-        };
+        // Records and reports the release before the next task gets the lock.
+        if matches!(action, HoldAction::Release { .. }) {
+            task_end.record(TaskHoldEnd::Released);
+        } else {
+            task_end.record(TaskHoldEnd::PassedOn);
+            self.listeners.tell(LockEvent::Released(ticket));
+        }
         self.act(state, action);
-        end
     }
 }
 
@@ -455,7 +454,14 @@ pub(crate) struct TaskHold {
     pass: u32,
     /// Set once the task has received the grant.
     seen: bool,
-    end: Arc<OnceLock<TaskHoldEnd>>,
+    end: Arc<TaskEnd>,
+}
+
+/// The end of a task's hold. Empty until the task has released the lock.
+#[derive(Default)]
+pub(crate) struct TaskEnd {
+    how: OnceLock<TaskHoldEnd>,
+    ended: Notify,
 }
 
 /// The state of the lock after a task has released it.
@@ -465,6 +471,35 @@ pub(crate) enum TaskHoldEnd {
     PassedOn,
     /// The client has released the lock, too, or had lost it.
     Released,
+}
+
+impl TaskEnd {
+    fn record(&self, how: TaskHoldEnd) {
+        self.how.get_or_init(|| how);
+        self.ended.notify_waiters();
+    }
+
+    /// Returns whether the task has released the lock.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.how.get().is_some()
+    }
+
+    /// Returns whether the task has released the lock, and the client still had it then.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.how.get() == Some(&TaskHoldEnd::PassedOn)
+    }
+
+    /// Waits until the task has released a lock that the client still has. Waits for ever if the client has not.
+    pub(crate) async fn wait_until_passed_on(&self) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if self.is_passed_on() {
+                return;
+            }
+            ended.await;
+        }
+    }
 }
 
 impl TaskHold {
@@ -482,14 +517,16 @@ impl TaskHold {
         self.seen = true;
     }
 
-    /// Returns the end of this hold, which is empty until then. Callers that wait for the release of the guard read it.
-    pub(crate) fn end(&self) -> Arc<OnceLock<TaskHoldEnd>> {
+    /// Returns the end of this hold. Callers that wait for the release of the guard read it.
+    pub(crate) fn end(&self) -> Arc<TaskEnd> {
         self.end.clone()
     }
 
     /// Releases the lock, unless this task has released it already.
     pub(crate) fn release(&self, how: ReleaseKind) {
         let how = if self.seen { how } else { ReleaseKind::Untouched };
-        self.end.get_or_init(|| self.hold.end_task_hold(self.task, how));
+        if !self.end.has_ended() {
+            self.hold.end_task_hold(self.task, how, &self.end);
+        }
     }
 }

@@ -62,7 +62,7 @@ on_both_servers!(credentials_protect_every_created_znode, |place| async move {
     drop(read.await);
     second
         .semaphore("encoders", 2)
-        .acquire()
+        .acquire(1)
         .await
         .expect("permits acquired")
         .release()

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::task::coop;
-use zoolock::blocking::{Guard, Mutex, Zoolock};
-use zoolock::{Connection, Error, LossReason, Owner, Previous};
+use zoolock::{Connection, Error, Guard, LockEvent, LossReason, Mutex, Owner, Previous, Wait, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, settings, short_session_settings};
 use zoolock_tests::{Judge, Place, on_both_servers, tree};
@@ -27,7 +26,7 @@ async fn in_time<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static
 }
 
 fn program_at(place: &Place) -> Zoolock {
-    settings().connect_blocking(&place.connect_string()).expect("session starts")
+    settings().connect(&place.connect_string()).wait().expect("session starts")
 }
 
 /// Calls every function of the lock kinds other than the mutex.
@@ -39,154 +38,145 @@ fn other_kinds(zl: &Zoolock) {
     let named = |name: &str| format!("kinds/{round}/{name}");
     let path = |name: &str| format!("/locks/{}", named(name));
     let patience = Duration::from_millis(20);
-    let soon = || Instant::now() + SOON;
     let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO);
     assert_eq!((lock.name(), &*lock.path()), (&*named("rw"), &*path("rw")));
-    let read = lock.read().expect("lock acquired");
-    let beside = lock.try_read().expect("attempt succeeds").expect("read lock acquired");
-    assert!(lock.try_write().expect("attempt succeeds").is_none());
-    assert!(matches!(lock.write_timeout(patience), Err(Error::Timeout { held_here: true, .. })));
-    assert!(matches!(lock.write_deadline(Instant::now()), Err(Error::Timeout { .. })));
-    let lost = beside.upgrade().expect_err("the older reader has priority");
+    let read = lock.read().wait().expect("lock acquired");
+    let beside = lock.try_read().wait().expect("attempt succeeds").expect("read lock acquired");
+    assert!(lock.try_write().wait().expect("attempt succeeds").is_none());
+    assert!(matches!(lock.write_timeout(patience).wait(), Err(Error::Timeout { held_here: true, .. })));
+    let lost = beside.upgrade().wait().expect_err("the older reader has priority");
     assert!(matches!(lost.error, Error::Conflict { .. }), "{}", lost.error);
-    let lost = lost.guard.upgrade_timeout(patience).expect_err("the older reader has priority");
-    let lost = lost.guard.try_upgrade().expect_err("the older reader has priority");
-    lost.guard.release().expect("release succeeds");
-    let write = read.upgrade().expect("upgrade succeeds");
-    lock.revoke(write.ticket()).expect("contender exists");
-    assert!(!lock.snapshot().expect("read succeeds").waiters.is_empty() || write.is_valid());
-    let read = write.downgrade().expect("downgrade succeeds");
-    assert!(read.revoked_timeout(SOON) && read.is_revoked(), "the reader reports the writer's revocation");
-    drop((
-        read,
-        lock.read_timeout(SOON).expect("lock acquired"),
-        lock.read_deadline(soon()).expect("lock acquired"),
-    ));
-    let write = lock.write().expect("lock acquired");
+    let lost = lost.guard.upgrade_timeout(patience).wait().expect_err("the older reader has priority");
+    let lost = lost.guard.try_upgrade().wait().expect_err("the older reader has priority");
+    lost.guard.release().wait().expect("release succeeds");
+    let write = read.upgrade().wait().expect("upgrade succeeds");
+    lock.revoke(write.ticket()).wait().expect("contender exists");
+    assert!(!lock.snapshot().wait().expect("read succeeds").waiters.is_empty() || write.is_valid());
+    let read = write.downgrade().wait().expect("downgrade succeeds");
+    assert!(
+        read.revoked().wait_timeout(SOON).is_some() && read.is_revoked(),
+        "the reader reports the writer's revocation"
+    );
+    drop((read, lock.read_timeout(SOON).wait().expect("lock acquired")));
+    let write = lock.write().wait().expect("lock acquired");
     assert!(
         write.check().path.ends_with(write.node_path().rsplit('/').next().expect("node path has a name"))
     );
     assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Clean));
     drop(write);
-    let up = lock.upgradable_read().expect("lock acquired");
-    assert!(lock.try_upgradable_read().expect("attempt succeeds").is_none());
-    assert!(
-        lock.upgradable_read_timeout(patience).is_err()
-            && lock.upgradable_read_deadline(Instant::now()).is_err()
-    );
-    let write = up.try_upgrade().expect("upgrade succeeds");
-    lock.break_lock(write.ticket()).expect("znode exists");
-    assert_eq!(write.lost_timeout(SOON), Some(LossReason::Broken));
+    let up = lock.upgradable_read().wait().expect("lock acquired");
+    assert!(lock.try_upgradable_read().wait().expect("attempt succeeds").is_none());
+    assert!(lock.upgradable_read_timeout(patience).wait().is_err());
+    let write = up.try_upgrade().wait().expect("upgrade succeeds");
+    lock.break_lock(write.ticket()).wait().expect("znode exists");
+    assert_eq!(write.lost().wait_timeout(SOON), Some(LossReason::Broken));
     drop(write);
 
     let mut permits = zl.semaphore(named("permits"), 2);
-    let (heard, hears) = std::sync::mpsc::channel();
-    permits.listen(move |event| drop(heard.send(event)));
-    let one = permits.acquire().expect("permits acquired");
+    let mut events = permits.events();
+    let one = permits.acquire(1).wait().expect("permits acquired");
     assert!(
-        matches!(hears.recv_timeout(SOON), Ok(zoolock::LockEvent::Acquired(ticket)) if ticket == one.ticket())
+        matches!(events.next().wait_timeout(SOON), Some(Some(LockEvent::Acquired(ticket))) if ticket == one.ticket())
     );
-    assert!(permits.try_acquire(2).expect("attempt succeeds").is_none());
-    assert!(
-        permits.acquire_timeout(2, patience).is_err() && permits.acquire_deadline(2, Instant::now()).is_err()
-    );
-    permits.resize(3).expect("resize succeeds");
+    assert!(permits.try_acquire(2).wait().expect("attempt succeeds").is_none());
+    assert!(permits.acquire_timeout(2, patience).wait().is_err());
+    permits.resize(3).wait().expect("resize succeeds");
     assert_eq!((permits.permits(), one.path()), (3, &*path("permits")));
     drop(one);
-    drop(permits.acquire_many(3).expect("permits acquired"));
+    drop(permits.acquire(3).wait().expect("permits acquired"));
 
     let multi = zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO);
-    let all = multi.lock().expect("lock acquired");
+    let all = multi.lock().wait().expect("lock acquired");
     assert_eq!(all.paths(), [path("a"), path("b")]);
     assert!(
-        multi.try_lock().expect("attempt succeeds").is_none()
-            && multi.try_read().expect("attempt succeeds").is_none()
+        multi.try_lock().wait().expect("attempt succeeds").is_none()
+            && multi.try_read().wait().expect("attempt succeeds").is_none()
     );
-    assert!(multi.lock_timeout(patience).is_err() && multi.lock_deadline(Instant::now()).is_err());
+    assert!(multi.lock_timeout(patience).wait().is_err());
     let token = all.token();
-    all.release().expect("release succeeds");
+    all.release().wait().expect("release succeeds");
     let reads = [
-        multi.read().expect("lock acquired"),
-        multi.read_timeout(SOON).expect("lock acquired"),
-        multi.read_deadline(soon()).expect("lock acquired"),
+        multi.read().wait().expect("lock acquired"),
+        multi.read_timeout(SOON).wait().expect("lock acquired"),
     ];
-    assert_eq!(reads[2].paths().len(), 2);
+    assert_eq!(reads[1].paths().len(), 2);
     drop(reads);
-    assert!(multi.lock_timeout(SOON).expect("lock acquired").token() > token);
+    assert!(multi.lock_timeout(SOON).wait().expect("lock acquired").token() > token);
 }
 
 /// Calls every function of the blocking API.
 fn every_call(address: &str) {
     // A busy machine can pause for a second. The client must not report that as an outage.
     let patient = settings().answer_timeout(Duration::from_secs(20));
-    let zl = patient.connect_blocking(address).expect("session starts");
-    let other = Zoolock::from_async(zl.clone().into_async());
+    let zl = patient.connect(address).wait().expect("session starts");
+    let other = zl.clone();
     let mutex = zl.mutex("calls");
     assert_eq!((mutex.name(), mutex.path().as_str()), ("calls", "/locks/calls"));
 
-    let guard = mutex.lock().expect("lock acquired");
+    let guard = mutex.lock().wait().expect("lock acquired");
     assert!(guard.is_valid() && guard.valid_until().remaining() > Duration::from_secs(3));
     assert_eq!(
-        (guard.path(), guard.loss(), guard.connection()),
+        (guard.path(), guard.loss(), *guard.connection().borrow()),
         ("/locks/calls", None, Connection::Connected)
     );
     assert!(guard.node_path().starts_with("/locks/calls/lock-"));
-    guard.on_lost(|_| panic!("lock is not lost"));
-    assert_eq!(guard.lost_timeout(Duration::ZERO), None);
-    assert_eq!(guard.lost_timeout(Duration::from_millis(20)), None);
-    assert!(other.mutex("calls").try_lock().expect("attempt succeeds").is_none());
+    guard.lease().on_lost(|_| panic!("lock is not lost"));
+    assert_eq!(guard.lost().wait_timeout(Duration::ZERO), None);
+    assert_eq!(guard.lost().wait_timeout(Duration::from_millis(20)), None);
+    assert!(other.mutex("calls").try_lock().wait().expect("attempt succeeds").is_none());
     let patience = Duration::from_millis(20);
-    assert!(matches!(mutex.lock_timeout(patience), Err(Error::Timeout { .. })));
-    assert!(matches!(mutex.lock_deadline(Instant::now() + patience), Err(Error::Timeout { .. })));
-    assert!(matches!(mutex.lock_reentrant_timeout(patience), Err(Error::Timeout { .. })));
-    assert!(mutex.try_lock_reentrant().expect("attempt succeeds").is_none());
-    let holder = mutex.snapshot().expect("read succeeds").holder.expect("lock has a holder");
+    assert!(matches!(mutex.lock_timeout(patience).wait(), Err(Error::Timeout { .. })));
+    assert!(matches!(
+        mutex.lock_as_timeout(&Owner::current_thread(), patience).wait(),
+        Err(Error::Timeout { .. })
+    ));
+    assert!(mutex.try_lock_as(&Owner::current_thread()).wait().expect("attempt succeeds").is_none());
+    let holder = mutex.snapshot().wait().expect("read succeeds").holder.expect("lock has a holder");
     assert_eq!(holder.token, Some(guard.token().to_string()));
-    assert!(!zl.locks(None).expect("read succeeds").is_empty());
-    assert_eq!(zl.locks(Some("calls")).expect("read succeeds").len(), 1);
+    assert!(!zl.locks(None).wait().expect("read succeeds").is_empty());
+    assert_eq!(zl.locks(Some("calls")).wait().expect("read succeeds").len(), 1);
     let token = guard.token();
-    zoolock::blocking::Guard::from_async(guard.into_async()).release().expect("release succeeds");
+    guard.release().wait().expect("release succeeds");
 
-    let guard = mutex.lock_timeout(SOON).expect("lock acquired");
+    let guard = mutex.lock_timeout(SOON).wait().expect("lock acquired");
     assert!(guard.token() > token);
     drop(guard);
-    mutex.lock_deadline(Instant::now() + SOON).expect("lock acquired").release().expect("release succeeds");
-    let guard = mutex.lock().expect("lock acquired");
+    let guard = mutex.lock().wait().expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean);
-    guard.release().expect("release succeeds");
+    guard.release().wait().expect("release succeeds");
 
     let owner = Owner::new();
-    let one = mutex.lock_as(&owner).expect("lock acquired");
-    let two = mutex.try_lock_as(&owner).expect("attempt succeeds").expect("lock acquired");
-    let three = mutex.lock_as_timeout(&owner, patience).expect("lock acquired");
-    let four = mutex.lock_as_deadline(&owner, Instant::now()).expect("lock acquired");
+    let one = mutex.lock_as(&owner).wait().expect("lock acquired");
+    let two = mutex.try_lock_as(&owner).wait().expect("attempt succeeds").expect("lock acquired");
+    let three = mutex.lock_as_timeout(&owner, patience).wait().expect("lock acquired");
+    let four = mutex.lock_as_timeout(&owner, Duration::ZERO).wait().expect("lock acquired");
     assert_eq!((four.depth(), four.token(), four.previous()), (4, one.token(), Previous::Clean));
-    assert!(four.node_path() == one.node_path() && four.is_valid() && four.lost_timeout(patience).is_none());
-    two.release().expect("release succeeds");
+    assert!(
+        four.node_path() == one.node_path()
+            && four.is_valid()
+            && four.lost().wait_timeout(patience).is_none()
+    );
+    two.release().wait().expect("release succeeds");
     drop((three, one));
-    four.release().expect("release succeeds");
+    four.release().wait().expect("release succeeds");
 
-    let one = mutex.lock_reentrant().expect("lock acquired");
-    let two = mutex.try_lock_reentrant().expect("attempt succeeds").expect("lock acquired");
-    let three = mutex.lock_reentrant_timeout(patience).expect("lock acquired");
+    let one = mutex.lock_as(&Owner::current_thread()).wait().expect("lock acquired");
+    let two =
+        mutex.try_lock_as(&Owner::current_thread()).wait().expect("attempt succeeds").expect("lock acquired");
+    let three = mutex.lock_as_timeout(&Owner::current_thread(), patience).wait().expect("lock acquired");
     assert_eq!((one.depth(), two.token(), three.path()), (3, one.token(), "/locks/calls"));
-    one.release().expect("release succeeds");
-    two.release().expect("release succeeds");
-    three.release().expect("release succeeds");
+    one.release().wait().expect("release succeeds");
+    two.release().wait().expect("release succeeds");
+    three.release().wait().expect("release succeeds");
 
     other_kinds(&zl);
-    let value = zl.with_lock("calls", SOON, |guard| {
-        assert!(matches!(zl.with_lock("calls", patience, |_| ()), Err(Error::Timeout { .. })));
-        guard.is_valid()
-    });
-    assert!(value.expect("lock acquired"));
-    assert!(matches!(zl.mutex("a//b").lock(), Err(Error::Invalid { .. })));
+    assert!(matches!(zl.mutex("a//b").lock().wait(), Err(Error::Invalid { .. })));
 
-    let guard = mutex.lock().expect("lock acquired");
-    zl.close();
-    assert_eq!(guard.lost(), LossReason::Closed);
-    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Closed));
-    assert!(matches!(guard.release(), Err(Error::Lost { reason: LossReason::Closed, .. })));
+    let guard = mutex.lock().wait().expect("lock acquired");
+    zl.close().wait();
+    assert_eq!(guard.lost().wait(), LossReason::Closed);
+    assert_eq!(guard.lost().wait_timeout(SOON), Some(LossReason::Closed));
+    assert!(matches!(guard.release().wait(), Err(Error::Lost { reason: LossReason::Closed, .. })));
 }
 
 on_both_servers!(every_call_works_on_a_plain_thread, |place| async move {
@@ -255,16 +245,16 @@ on_both_servers!(blocking_task_continues_with_exhausted_budget, |place| async mo
 on_both_servers!(lease_is_renewed_while_only_thread_blocks, |place| async move {
     let address = place.connect_string();
     in_time(move || {
-        let zl = short_session_settings().connect_blocking(&address).expect("session starts");
+        let zl = short_session_settings().connect(&address).wait().expect("session starts");
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
         runtime.block_on(async move {
-            let guard = zl.mutex("held").lock().expect("lock acquired");
+            let guard = zl.mutex("held").lock().wait().expect("lock acquired");
             let first = guard.valid_until();
             // With a session timeout of 2 s, a lease lasts 1.3 s unless it is renewed.
-            assert_eq!(guard.lost_timeout(Duration::from_secs(3)), None);
+            assert_eq!(guard.lost().wait_timeout(Duration::from_secs(3)), None);
             assert!(guard.is_valid() && guard.valid_until() > first);
-            guard.release().expect("release succeeds");
+            guard.release().wait().expect("release succeeds");
         });
     })
     .await;
@@ -276,7 +266,7 @@ on_both_servers!(threads_and_tasks_exclude_each_other, |place| async move {
     let tasks = [idle_background_tasks(&ours).await, idle_background_tasks(&theirs).await];
     let judge = Arc::new(Judge::new());
     let history = judge.clone();
-    let clients = [ours.clone(), theirs.clone()].map(Zoolock::from_async);
+    let clients = [ours.clone(), theirs.clone()];
     in_time(move || {
         thread::scope(|scope| {
             for number in 0..6usize {
@@ -285,20 +275,21 @@ on_both_servers!(threads_and_tasks_exclude_each_other, |place| async move {
                     for round in 0..15 {
                         // Reentrant and plain acquisitions exclude each other.
                         if (number + round) % 3 == 0 {
-                            let guard = mutex.lock().expect("lock granted");
+                            let guard = mutex.lock().wait().expect("lock granted");
                             judge.enter(number, guard.token());
                             thread::yield_now();
                             judge.exit(&number);
-                            guard.release().expect("release succeeds");
+                            guard.release().wait().expect("release succeeds");
                         } else {
-                            let guard = mutex.lock_reentrant().expect("lock granted");
+                            let guard = mutex.lock_as(&Owner::current_thread()).wait().expect("lock granted");
                             let token = guard.token();
                             judge.enter(number, token);
-                            let again = mutex.lock_reentrant().expect("lock acquired");
+                            let again =
+                                mutex.lock_as(&Owner::current_thread()).wait().expect("lock acquired");
                             drop(guard);
                             assert_eq!((again.depth(), again.token()), (1, token));
                             judge.exit(&number);
-                            again.release().expect("release succeeds");
+                            again.release().wait().expect("release succeeds");
                         }
                     }
                 });
@@ -316,19 +307,27 @@ on_both_servers!(only_the_owning_thread_reenters, |place| async move {
     in_time(move || {
         let mutex = zl.mutex("by-thread");
         fn outer(mutex: &Mutex) {
-            let guard = mutex.lock_reentrant().expect("lock acquired");
+            let guard = mutex.lock_as(&Owner::current_thread()).wait().expect("lock acquired");
             inner(mutex);
             assert_eq!(guard.depth(), 1);
-            guard.release().expect("release succeeds");
+            guard.release().wait().expect("release succeeds");
         }
         fn inner(mutex: &Mutex) {
-            let guard = mutex.lock_reentrant().expect("lock acquired");
+            let guard = mutex.lock_as(&Owner::current_thread()).wait().expect("lock acquired");
             assert_eq!(guard.depth(), 2);
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    assert!(mutex.try_lock_reentrant().expect("attempt succeeds").is_none());
-                    let late =
-                        mutex.lock_reentrant_timeout(Duration::from_millis(100)).expect_err("lock is held");
+                    assert!(
+                        mutex
+                            .try_lock_as(&Owner::current_thread())
+                            .wait()
+                            .expect("attempt succeeds")
+                            .is_none()
+                    );
+                    let late = mutex
+                        .lock_as_timeout(&Owner::current_thread(), Duration::from_millis(100))
+                        .wait()
+                        .expect_err("lock is held");
                     assert!(matches!(late, Error::Timeout { .. }), "{late}");
                 });
             });
@@ -336,10 +335,10 @@ on_both_servers!(only_the_owning_thread_reenters, |place| async move {
         outer(&mutex);
         // A thread drops its guard and ends. The lock is released nevertheless.
         thread::scope(|scope| {
-            scope.spawn(|| drop(mutex.lock_reentrant().expect("lock acquired")));
+            scope.spawn(|| drop(mutex.lock_as(&Owner::current_thread()).wait().expect("lock acquired")));
         });
-        mutex.lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
-        zl.close();
+        mutex.lock_timeout(SOON).wait().expect("lock acquired").release().wait().expect("release succeeds");
+        zl.close().wait();
     })
     .await;
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
@@ -354,24 +353,30 @@ async fn break_lock(place: &Place, node: &str) {
 on_both_servers!(blocking_calls_report_a_loss, |place| async move {
     let (client, zl) = (connect(&place).await, program_at(&place));
     client.mutex("doomed").lock().await.expect("lock acquired").release().await.expect("release succeeds");
-    let ours = Zoolock::from_async(client.clone());
+    let ours = client.clone();
     let tasks = idle_background_tasks(&client).await;
-    let guard = in_time(move || ours.mutex("doomed").lock().expect("lock acquired")).await;
+    let guard = in_time(move || ours.mutex("doomed").lock().wait().expect("lock acquired")).await;
     let (heard, hears) = mpsc::channel();
     let callback = (heard.clone(), zl.clone());
-    guard.on_lost(move |reason| {
+    guard.lease().on_lost(move |reason| {
         let (heard, zl) = callback;
         // The callback is allowed to call blocking functions of this library.
-        zl.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
+        zl.mutex("elsewhere")
+            .lock_timeout(SOON)
+            .wait()
+            .expect("lock acquired")
+            .release()
+            .wait()
+            .expect("release succeeds");
         heard.send((reason, thread::current().name().map(str::to_owned))).expect("receiver is alive");
     });
-    let same = Zoolock::from_async(client.clone());
+    let same = client.clone();
     let (entered, enters) = mpsc::channel();
-    guard.on_lost(move |_| {
+    guard.lease().on_lost(move |_| {
         // A callback that blocks delays neither lease renewal of other locks nor other callbacks.
-        let guard = same.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired");
+        let guard = same.mutex("elsewhere").lock_timeout(SOON).wait().expect("lock acquired");
         entered.send(guard.is_valid()).expect("receiver is alive");
-        guard.release().expect("release succeeds");
+        guard.release().wait().expect("release succeeds");
     });
     let node = guard.node_path();
     let began = Instant::now();
@@ -384,7 +389,7 @@ on_both_servers!(blocking_calls_report_a_loss, |place| async move {
                 let (guard, ready) = (shared.clone(), ready.clone());
                 thread::spawn(move || {
                     ready.wait();
-                    if way == 0 { Some(guard.lost()) } else { guard.lost_timeout(SOON) }
+                    if way == 0 { Some(guard.lost().wait()) } else { guard.lost().wait_timeout(SOON) }
                 })
             })
             .collect();
@@ -404,11 +409,11 @@ on_both_servers!(blocking_calls_report_a_loss, |place| async move {
     assert!(!guard.is_valid() && guard.loss() == Some(LossReason::Broken));
     // A callback registered after the loss runs at once.
     let (late, hears) = mpsc::channel();
-    guard.on_lost(move |reason| late.send(reason).expect("receiver is alive"));
+    guard.lease().on_lost(move |reason| late.send(reason).expect("receiver is alive"));
     let reason = in_time(move || hears.recv_timeout(SOON)).await;
     assert_eq!(reason, Ok(LossReason::Broken));
     let guard = Arc::into_inner(guard).expect("no thread holds the guard");
-    let released = in_time(move || guard.release()).await;
+    let released = in_time(move || guard.release().wait()).await;
     assert!(matches!(released, Err(Error::Lost { reason: LossReason::Broken, .. })));
     assert_none(&place, &client, tasks, "doomed").await;
     assert_none(&place, &client, tasks, "elsewhere").await;
@@ -418,50 +423,33 @@ on_both_servers!(released_guard_calls_no_loss_callback, |place| async move {
     let client = connect(&place).await;
     client.mutex("calm").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = idle_background_tasks(&client).await;
-    let zl = Zoolock::from_async(client.clone());
+    let zl = client.clone();
     in_time(move || {
         let mutex = zl.mutex("calm");
         let owner = Owner::new();
-        for way in 0..5 {
+        for way in ["release", "drop", "release of an owner", "drop of an owner"] {
             let (heard, hears) = mpsc::channel::<LossReason>();
             let callback = move |reason| heard.send(reason).expect("receiver is alive");
-            let guard = if way < 3 { Some(mutex.lock().expect("lock acquired")) } else { None };
-            match (way, guard) {
-                (0, Some(guard)) => {
-                    guard.on_lost(callback);
-                    guard.release().expect("release succeeds");
+            if way.ends_with("owner") {
+                let outer = mutex.lock_as(&owner).wait().expect("lock acquired");
+                let inner = mutex.lock_as(&owner).wait().expect("lock acquired");
+                inner.lease().on_lost(callback);
+                inner.release().wait().expect("release succeeds");
+                assert!(outer.is_valid() && outer.lease().end().is_none(), "the owner still holds the lock");
+                if way == "release of an owner" {
+                    outer.release().wait().expect("release succeeds")
+                } else {
+                    drop(outer)
                 }
-                (1, Some(guard)) => {
-                    guard.on_lost(callback);
-                    drop(guard);
-                }
-                (_, Some(guard)) => {
-                    guard.on_lost(callback);
-                    drop(guard.into_async());
-                }
-                (way, None) => {
-                    let outer = mutex.lock_as(&owner).expect("lock acquired");
-                    let inner = mutex.lock_as(&owner).expect("lock acquired");
-                    inner.on_lost(callback);
-                    // Release or drop the guard with the callback. The owner keeps the other guard.
-                    if way == 3 {
-                        inner.release().expect("release succeeds")
-                    } else {
-                        drop(inner)
-                    }
-                    assert!(outer.is_valid());
-                    assert_eq!(
-                        hears.recv_timeout(SOON),
-                        Err(RecvTimeoutError::Disconnected),
-                        "the callback is dropped"
-                    );
-                    continue;
-                }
+            } else {
+                let guard = mutex.lock().wait().expect("lock acquired");
+                guard.lease().on_lost(callback);
+                if way == "release" { guard.release().wait().expect("release succeeds") } else { drop(guard) }
             }
             assert_eq!(
                 hears.recv_timeout(SOON),
                 Err(RecvTimeoutError::Disconnected),
-                "the callback is dropped"
+                "{way}: the callback is dropped"
             );
         }
     })
@@ -475,13 +463,13 @@ on_both_servers!(release_during_panic_is_recorded, |place| async move {
 
     impl Drop for Tidy {
         fn drop(&mut self) {
-            self.0.take().expect("guard is present").release().expect("release succeeds");
+            self.0.take().expect("guard is present").release().wait().expect("release succeeds");
         }
     }
 
     let (zl, client) = (program_at(&place), connect(&place).await);
     let job = in_time(move || {
-        let guard = zl.mutex("rough").lock().expect("lock acquired");
+        let guard = zl.mutex("rough").lock().wait().expect("lock acquired");
         catch_unwind(AssertUnwindSafe(|| {
             let _tidy = Tidy(Some(guard));
             panic!("on purpose");
@@ -491,41 +479,13 @@ on_both_servers!(release_during_panic_is_recorded, |place| async move {
     assert_eq!(client.mutex("rough").snapshot().await.expect("snapshot succeeds").previous, "panicked");
 });
 
-on_both_servers!(with_lock_reports_panic_early_release_and_loss, |place| async move {
-    let zl = program_at(&place);
-    in_time(move || {
-        let panics = catch_unwind(AssertUnwindSafe(|| {
-            zl.with_lock("work", SOON, |_guard| -> () { panic!("on purpose") })
-        }));
-        panics.expect_err("the task panics");
-        // The closure may release the guard early or return it.
-        let value = zl.with_lock("work", SOON, |guard| {
-            guard.release().expect("release succeeds");
-            zl.with_lock("work", SOON, |_| ()).expect("lock acquired again");
-            1
-        });
-        assert_eq!(value.expect("lock acquired"), 1);
-        let guard = zl.with_lock("work", SOON, |guard| guard).expect("lock acquired");
-        assert!(guard.is_valid());
-        assert!(zl.mutex("work").try_lock().expect("attempt succeeds").is_none());
-        drop(guard);
-        let lost = zl.with_lock("work", SOON, |guard| {
-            zl.close();
-            guard.lost()
-        });
-        assert!(matches!(lost, Err(Error::Lost { reason: LossReason::Closed, .. })), "{lost:?}");
-    })
-    .await;
-    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
-});
-
 #[test]
 fn blocking_program_may_embed_its_server() {
-    let zl = Zoolock::embedded().expect("server starts");
-    let guard = zl.mutex("nightly").lock().expect("lock acquired");
-    assert!(zl.mutex("nightly").try_lock().expect("attempt succeeds").is_none());
-    guard.release().expect("release succeeds");
-    zl.close();
-    let error = Zoolock::connect("h:port").expect_err("address is invalid");
+    let zl = Zoolock::embedded().wait().expect("server starts");
+    let guard = zl.mutex("nightly").lock().wait().expect("lock acquired");
+    assert!(zl.mutex("nightly").try_lock().wait().expect("attempt succeeds").is_none());
+    guard.release().wait().expect("release succeeds");
+    zl.close().wait();
+    let error = Zoolock::connect("h:port").wait().expect_err("address is invalid");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 }

@@ -148,7 +148,7 @@ on_both_servers!(healthy_server_makes_no_renewal_overdue, |place| async move {
     hold!(connect().await.mutex("curator").naming(Naming::Curator), lock());
     hold!(connect().await.rwlock("shared"), read());
     hold!(connect().await.rwlock("written"), write());
-    hold!(connect().await.semaphore("permits", 2), acquire_many(2));
+    hold!(connect().await.semaphore("permits", 2), acquire(2));
     let rwlock = connect().await.rwlock("upgraded");
     events.push(rwlock.events());
     let reader = rwlock.upgradable_read().await.expect("lock acquired");

@@ -8,8 +8,7 @@ use fork::{Fork, fork};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use zoolock::blocking::{Guard, Zoolock};
-use zoolock::{Connection, Deadline, Error, LossReason, Owner};
+use zoolock::{Connection, Deadline, Error, Guard, LossReason, Owner, Wait as _, Zoolock};
 use zoolock_client::{
     Client, End, Handler, Host, Os, RequestError, RequestNumber, SessionConfig, SessionState,
 };
@@ -61,50 +60,50 @@ fn is_invalid<T>(outcome: &Result<T, Error>) -> bool {
 fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
     let mutex = zl.mutex("other");
     let (told, tells) = std::sync::mpsc::channel();
-    guard.on_lost(move |reason| told.send(reason).expect("the test waits"));
+    guard.lease().on_lost(move |reason| told.send(reason).expect("the test waits"));
     let owner = Owner::new();
     let code = failed(&[
         tells.recv_timeout(SOON) == Ok(LossReason::Forked),
-        is_invalid(&mutex.lock_as(&owner)),
-        is_invalid(&mutex.lock_as_timeout(&owner, SOON)),
-        guard.connection() == Connection::Ended,
+        is_invalid(&mutex.lock_as(&owner).wait()),
+        is_invalid(&mutex.lock_as_timeout(&owner, SOON).wait()),
+        *guard.connection().borrow() == Connection::Ended,
         !guard.is_valid(),
         guard.valid_until().has_passed(),
         guard.loss() == Some(LossReason::Forked),
-        guard.lost() == LossReason::Forked,
+        guard.lost().wait() == LossReason::Forked,
         !guard.is_revoked(),
-        is_invalid(&mutex.lock()),
-        is_invalid(&mutex.try_lock()),
-        is_invalid(&mutex.lock_timeout(SOON)),
-        is_invalid(&mutex.clone().shared_hold(SOON).lock()),
-        is_invalid(&mutex.snapshot()),
-        is_invalid(&zl.locks(None)),
-        is_invalid(&zl.rwlock("rw").read()),
-        is_invalid(&zl.semaphore("permits", 2).acquire()),
-        is_invalid(&zl.multi(["a", "b"]).lock()),
-        matches!(guard.release(), Err(Error::Lost { reason: LossReason::Forked, .. })),
+        is_invalid(&mutex.lock().wait()),
+        is_invalid(&mutex.try_lock().wait()),
+        is_invalid(&mutex.lock_timeout(SOON).wait()),
+        is_invalid(&mutex.clone().shared_hold(SOON).lock().wait()),
+        is_invalid(&mutex.snapshot().wait()),
+        is_invalid(&zl.locks(None).wait()),
+        is_invalid(&zl.rwlock("rw").read().wait()),
+        is_invalid(&zl.semaphore("permits", 2).acquire(1).wait()),
+        is_invalid(&zl.multi(["a", "b"]).lock().wait()),
+        matches!(guard.release().wait(), Err(Error::Lost { reason: LossReason::Forked, .. })),
     ]);
     drop(dropped);
-    zl.close();
+    zl.close().wait();
     if code != 0 {
         return code;
     }
-    let Ok(own) = short_session_settings().connect_blocking(address) else { return 90 };
-    let Ok(guard) = own.mutex("own").lock() else { return 91 };
-    if guard.lost_timeout(Duration::from_millis(50)).is_some() {
+    let Ok(own) = short_session_settings().connect(address).wait() else { return 90 };
+    let Ok(guard) = own.mutex("own").lock().wait() else { return 91 };
+    if guard.lost().wait_timeout(Duration::from_millis(50)).is_some() {
         return 92;
     }
-    let released = guard.release();
-    own.close();
+    let released = guard.release().wait();
+    own.close().wait();
     if released.is_err() { 93 } else { 0 }
 }
 
 on_both_servers!(forked_process_neither_holds_nor_releases, |place| async move {
     let address = place.connect_string();
     let ended = tokio::task::spawn_blocking(move || {
-        let zl = settings().connect_blocking(&address).expect("session starts");
-        let guard = zl.mutex("kept").lock().expect("lock acquired");
-        let other = zl.mutex("dropped").lock().expect("lock acquired");
+        let zl = settings().connect(&address).wait().expect("session starts");
+        let guard = zl.mutex("kept").lock().wait().expect("lock acquired");
+        let other = zl.mutex("dropped").lock().wait().expect("lock acquired");
         let before: Deadline = guard.valid_until();
         // The fork copies the client and the guards: the child uses its copy, and the parent keeps its own.
         let (child_zl, child_address) = (zl.clone(), address.clone());
@@ -118,19 +117,25 @@ on_both_servers!(forked_process_neither_holds_nor_releases, |place| async move {
         assert_eq!(code, Some(0), "the number of the check that failed in the child");
         let (guard, other) = kept.expect("only the child ran the closure");
         assert!(guard.is_valid() && other.is_valid(), "{:?} {:?}", guard.loss(), other.loss());
-        let second = settings().connect_blocking(&address).expect("session starts");
-        assert!(second.mutex("kept").try_lock().expect("attempt succeeds").is_none(), "the znode is gone");
-        assert!(second.mutex("dropped").try_lock().expect("attempt succeeds").is_none(), "the znode is gone");
+        let second = settings().connect(&address).wait().expect("session starts");
+        assert!(
+            second.mutex("kept").try_lock().wait().expect("attempt succeeds").is_none(),
+            "the znode is gone"
+        );
+        assert!(
+            second.mutex("dropped").try_lock().wait().expect("attempt succeeds").is_none(),
+            "the znode is gone"
+        );
         // The connection still works in the parent.
         let deadline = Instant::now() + SOON;
         while guard.valid_until() <= before {
             assert!(Instant::now() < deadline, "the lease is not renewed");
             std::thread::sleep(Duration::from_millis(20));
         }
-        other.release().expect("release succeeds");
-        guard.release().expect("release succeeds");
-        second.close();
-        zl.close();
+        other.release().wait().expect("release succeeds");
+        guard.release().wait().expect("release succeeds");
+        second.close().wait();
+        zl.close().wait();
     });
     ended.await.expect("task does not panic");
 });

@@ -11,6 +11,7 @@ mod faults;
 mod forked;
 mod histories;
 mod kinds;
+mod lease;
 mod limited_waits;
 mod limits;
 mod locker;

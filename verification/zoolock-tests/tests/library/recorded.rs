@@ -217,9 +217,9 @@ recorded!(writer_that_downgrades, |scene| {
 });
 
 recorded!(semaphore, |scene| {
-    let held = scene.other.semaphore("a", 1).acquire().await.expect("permit acquired");
+    let held = scene.other.semaphore("a", 1).acquire(1).await.expect("permit acquired");
     let semaphore = scene.recorded.semaphore("a", 1);
-    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    let waiting = tokio::spawn(async move { semaphore.acquire(1).await });
     scene.until(opcode::GET_DATA, 3).await;
     held.release().await.expect("release succeeds");
     scene.release(await_guard(waiting).await, 5).await;

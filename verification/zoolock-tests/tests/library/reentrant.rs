@@ -433,8 +433,8 @@ on_both_servers!(timeout_names_only_guards_that_exclude, |place| async move {
     drop(await_guard(waiting).await);
 
     let (permits, theirs) = (zl.semaphore("permits", 3), other.semaphore("permits", 3));
-    let own = permits.acquire().await.expect("permit acquired");
-    let beside = theirs.acquire_many(2).await.expect("permits acquired");
+    let own = permits.acquire(1).await.expect("permit acquired");
+    let beside = theirs.acquire(2).await.expect("permits acquired");
     assert!(!is_held_here(permits.acquire_timeout(2, patience).await));
     assert!(is_held_here(permits.acquire_timeout(3, patience).await));
     drop((own, beside));

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use zoolock_core::names::Name;
 use zoolock_core::record::{HolderState, Marker};
@@ -10,6 +11,7 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use super::{CrashFinder, Snapshot, SnapshotCache, SnapshotOptions, describe, gather, read};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
+use crate::base::wait::Wait as _;
 use crate::engine::reader::{ObserverReads, QueueReader};
 use crate::zk::session::{Answer, ZnodeStat};
 
@@ -92,7 +94,7 @@ fn read_snapshot(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
         let here = gather(&reader, path(), &VIEW).await.expect("the lock is readable");
         describe(&reader, here, &VIEW, Some(cache)).await.expect("a snapshot").0
     };
-    futures_lite::future::block_on(futures_lite::future::poll_once(snapshot))
+    snapshot.wait_timeout(Duration::ZERO)
 }
 
 /// Returns how the previous holder left, as a snapshot shows it. Before the queue is read, the
@@ -100,8 +102,7 @@ fn read_snapshot(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
 /// contender `by`.
 fn previous_after(later: HolderState, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
     let zk = changing(marker(HolderState::Held, LAST), marker(later, by), children);
-    let seen =
-        futures_lite::future::block_on(read(&QueueReader::new(&zk), path(), &VIEW)).expect("a snapshot");
+    let seen = read(&QueueReader::new(&zk), path(), &VIEW).wait().expect("a snapshot");
     (seen.previous, seen.previous_number)
 }
 

@@ -160,10 +160,10 @@ impl Drop for OwnerHold {
 }
 
 pub(super) fn too_deep(path: &str, limit: u32) -> Error {
-    Error::invalid(
-        format!("lock {path}"),
-        format!(
-            "is held {limit} times by this owner, which is the limit; release guards, or raise the limit"
-        ),
-    )
+    let message = match limit {
+        0 => "cannot be acquired, because the owner's limit is 0 or its thread ends; acquire it earlier, or for another owner"
+            .to_owned(),
+        _ => format!("is held {limit} times by this owner, which is the limit; release guards, or raise the limit"),
+    };
+    Error::invalid(format!("lock {path}"), message)
 }

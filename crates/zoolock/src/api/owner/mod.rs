@@ -4,7 +4,7 @@ mod guard;
 mod shared_acquire;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zoolock_core::Kind;
 
@@ -69,9 +69,31 @@ impl Owner {
         Owner { locks: Arc::new(OwnedLocks::new(limit, OwnerMode::Owner(random_name().into()))) }
     }
 
-    /// Makes an owner for the calling thread.
-    pub(crate) fn of_thread() -> Owner {
-        Owner { locks: Arc::new(OwnedLocks::new(Owner::LIMIT, OwnerMode::Caller)) }
+    /// Returns the owner of the calling thread, for locks that are reentrant by thread, as in Java: a function that acquires
+    /// a lock can be called by a function that already holds it. While the thread ends, its owner may be
+    /// gone already, and acquisitions fail with [`Error::Invalid`].
+    ///
+    /// For programs without async: the tasks of one thread of a runtime would not exclude each other, and a task that moves
+    /// to another thread would be another owner. A guard that moves to another thread still belongs to this owner.
+    ///
+    /// ```no_run
+    /// # fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+    /// use zoolock::{Owner, Wait};
+    /// let outer = zl.mutex("keys").lock_as(&Owner::current_thread()).wait()?;
+    /// let inner = zl.mutex("keys").lock_as(&Owner::current_thread()).wait()?;
+    /// assert_eq!(inner.depth(), 2);
+    /// # drop((inner, outer)); Ok(()) }
+    /// ```
+    pub fn current_thread() -> Owner {
+        thread_local! {
+            static OWNER: Owner = Owner::of_a_thread(Owner::LIMIT);
+        }
+        // A new owner would not know the locks that the thread holds, and would wait for itself. So it may hold none.
+        OWNER.try_with(Owner::clone).unwrap_or_else(|_| Owner::of_a_thread(0))
+    }
+
+    fn of_a_thread(limit: u32) -> Owner {
+        Owner { locks: Arc::new(OwnedLocks::new(limit, OwnerMode::Caller)) }
     }
 }
 
@@ -127,25 +149,14 @@ impl Mutex {
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub async fn lock_as_timeout(&self, owner: &Owner, timeout: Duration) -> Result<ReentrantGuard, Error> {
-        self.lock_as_deadline(owner, crate::base::clock::deadline_after(timeout)).await
-    }
-
-    /// Acquires the lock for `owner`. Waits until `deadline` at most.
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock_as`].
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
-    pub async fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
         self.context().process().check_not_forked()?;
         let began = clock::monotonic();
-        let timeout = || self.lock.timed_out(Kind::Mutex, began);
-        if deadline <= began {
-            return self.try_lock_as(owner).await?.ok_or_else(timeout);
+        let timed_out = || self.lock.timed_out(Kind::Mutex, began);
+        if timeout.is_zero() {
+            return self.try_lock_as(owner).await?.ok_or_else(timed_out);
         }
         // Each call has its own alarm, because a call with a later deadline may share the queue position.
-        let alarm = self.context().alarm(deadline);
+        let alarm = self.context().alarm(clock::deadline_after(timeout));
         tokio::select! {
             biased;
             entered = self.lock_as(owner) => return entered,
@@ -154,6 +165,6 @@ impl Mutex {
         if !self.context().server_answers().await {
             return Err(self.lock.no_answer());
         }
-        Err(timeout())
+        Err(timed_out())
     }
 }

@@ -215,10 +215,10 @@ on_both_servers!(survey_agrees_with_locks_for_every_waiter_limit, |place| async 
     };
     let mut tasks = vec![waiting("deep/upgraded"), waiting("deep/upgraded")];
     let semaphore = zl.semaphore("semaphores/native", 3);
-    let _held = semaphore.acquire_many(2).await.expect("permits granted");
+    let _held = semaphore.acquire(2).await.expect("permits granted");
     for _ in 0..3 {
         let semaphore = semaphore.clone();
-        tasks.push(tokio::spawn(async move { semaphore.acquire_many(2).await.map(drop) }));
+        tasks.push(tokio::spawn(async move { semaphore.acquire(2).await.map(drop) }));
     }
     let queued = retry_until_ok("all waiters are queued", SOON, async || {
         let locks = zl.locks(None).await.map_err(|error| TestFailure::new(error.to_string()))?;

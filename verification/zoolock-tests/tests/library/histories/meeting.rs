@@ -22,7 +22,7 @@ on_both_servers!(requests_that_fit_together_are_all_granted, |place| async move 
     let mut random = Rng::with_seed(seed);
     let clients = [connect(&place).await, connect(&place).await];
     for _ in 0..ROUNDS {
-        let held = clients[0].semaphore("meeting", SIZE).acquire_many(SIZE).await.expect("permits acquired");
+        let held = clients[0].semaphore("meeting", SIZE).acquire(SIZE).await.expect("permits acquired");
         let mut weights = Vec::new();
         let mut remaining = SIZE;
         while remaining > 0 {
@@ -36,7 +36,7 @@ on_both_servers!(requests_that_fit_together_are_all_granted, |place| async move 
             let semaphore = clients[random.u64(..2) as usize].semaphore("meeting", SIZE);
             let (weight, all) = (*weight, all.clone());
             inside.spawn(async move {
-                let guard = semaphore.acquire_many(weight).await.expect("lock granted");
+                let guard = semaphore.acquire(weight).await.expect("lock granted");
                 all.wait().await;
                 guard.release().await.expect("release succeeds");
             });

@@ -126,7 +126,7 @@ impl Worker {
             (_, Role::Permits(take)) => {
                 let size = SEMAPHORES.iter().find(|(other, _)| *other == name).expect("one of them").1;
                 let lock = self.zl.semaphore(name, size);
-                acquire!(self, mode, lock, acquire_many, try_acquire, acquire_timeout, take)?
+                acquire!(self, mode, lock, acquire, try_acquire, acquire_timeout, take)?
                     .map(WorkerGuard::other)
             }
             _ => acquire!(self, mode, self.rwlock(name), write, try_write, write_timeout)?

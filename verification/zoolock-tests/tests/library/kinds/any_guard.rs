@@ -21,7 +21,7 @@ async fn hold_each_kind(zl: &Zoolock) -> Result<Vec<(&'static str, AnyGuard, boo
         ("upgraded reader", upgraded.into(), true),
         ("downgraded writer", lock("downgraded").write().await?.downgrade().await?.into(), false),
         ("reader that was upgraded", back.into(), false),
-        ("permits", zl.semaphore("semaphore", 3).acquire_many(2).await?.into(), false),
+        ("permits", zl.semaphore("semaphore", 3).acquire(2).await?.into(), false),
         ("multi-lock", zl.multi(["one", "two"]).lock().await?.into(), true),
         ("reader of a multi-lock", zl.multi(["one-read", "two-read"]).read().await?.into(), false),
     ])

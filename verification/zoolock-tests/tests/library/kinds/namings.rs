@@ -283,7 +283,7 @@ async fn directory_shared_with_kazoo_is_not_removed() {
         lock_and_release(mutex).await;
     }
     let mut native = zl.semaphore("native", 2);
-    native.acquire().await.expect("permit acquired").release().await.expect("release succeeds");
+    native.acquire(1).await.expect("permit acquired").release().await.expect("release succeeds");
     let removed = async {
         loop {
             match native.resize(3).await {

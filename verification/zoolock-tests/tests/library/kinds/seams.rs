@@ -34,7 +34,7 @@ async fn waiting(
     let proxy = Proxy::start(&server.address()).await.expect("proxy starts");
     let zl = server.client().connect(&proxy.addr()).await.expect("session starts");
     let semaphore = zl.semaphore(name, size);
-    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    let waiting = tokio::spawn(async move { semaphore.acquire(1).await });
     // The waiter first lists the contenders without a watch, then with a watch.
     let watches = |stats: &zoolock_tests::proxy::ProxyStats| stats.total.replies(opcode::GET_CHILDREN2) >= 2;
     proxy.until("the watch on the contenders", watches).await;
@@ -95,9 +95,9 @@ async fn waiter_on_shrunk_semaphore_is_woken() {
     let a = s.connect().await.expect("session starts");
     let mut sem = a.semaphore("s", 3);
     let (h1, h2, h3) = (
-        sem.acquire().await.expect("permit acquired"),
-        sem.acquire().await.expect("permit acquired"),
-        sem.acquire().await.expect("permit acquired"),
+        sem.acquire(1).await.expect("permit acquired"),
+        sem.acquire(1).await.expect("permit acquired"),
+        sem.acquire(1).await.expect("permit acquired"),
     );
     sem.resize(2).await.expect("resize succeeds");
     let (_proxy, w) = waiting(&s, "s", 2).await;
@@ -217,23 +217,6 @@ async fn breaking_a_reader_keeps_crash() {
     assert_eq!(w.previous(), Previous::Crashed);
 }
 
-#[test]
-fn event_listener_may_block() {
-    let zl = zoolock::blocking::Zoolock::embedded().expect("server starts");
-    let m = zl.mutex("x");
-    let m2 = zl.mutex("x");
-    m.listen(move |_| {
-        let _ = m2.snapshot();
-    });
-    let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let g = m.lock();
-        let r = g.expect("lock acquired").release();
-        tx.send(r).expect("receiver is alive");
-    });
-    assert!(rx.recv_timeout(Duration::from_secs(8)).is_ok(), "lock and release do not return");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn breaking_a_delayed_holder_keeps_crash() {
     let s = server().await;
@@ -340,9 +323,9 @@ async fn growing_semaphore_wakes_waiters() {
     let a = s.connect().await.expect("session starts");
     let mut sem = a.semaphore("s", 3);
     let _h = (
-        sem.acquire().await.expect("permit acquired"),
-        sem.acquire().await.expect("permit acquired"),
-        sem.acquire().await.expect("permit acquired"),
+        sem.acquire(1).await.expect("permit acquired"),
+        sem.acquire(1).await.expect("permit acquired"),
+        sem.acquire(1).await.expect("permit acquired"),
     );
     sem.resize(2).await.expect("resize succeeds");
     let (_proxy, w) = waiting(&s, "s", 2).await;

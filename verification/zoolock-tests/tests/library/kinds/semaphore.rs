@@ -19,15 +19,15 @@ const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 on_both_servers!(semaphore_grants_at_most_its_size, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let semaphore = zl.semaphore("five", 5);
-    let three = semaphore.acquire_many(3).await.expect("lock acquired");
-    let one = other.semaphore("five", 5).acquire().await.expect("lock acquired");
+    let three = semaphore.acquire(3).await.expect("lock acquired");
+    let one = other.semaphore("five", 5).acquire(1).await.expect("lock acquired");
     assert!(semaphore.try_acquire(2).await.expect("attempt succeeds").is_none());
     let last = semaphore.try_acquire(1).await.expect("attempt succeeds").expect("one permit is free");
     assert!(semaphore.try_acquire(1).await.expect("attempt succeeds").is_none());
     let error =
         semaphore.acquire_timeout(1, Duration::from_millis(100)).await.expect_err("no permit is free");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let two = tokio::spawn(async move { other.semaphore("five", 5).acquire_many(2).await });
+    let two = tokio::spawn(async move { other.semaphore("five", 5).acquire(2).await });
     until_queued(&zl, "five", 4).await;
     drop(last);
     drop(one);
@@ -41,17 +41,17 @@ on_both_servers!(semaphore_size_is_checked_and_resizable, |place| async move {
     let mut semaphore = zl.semaphore("sized", 2);
     let error = zl.semaphore("sized", 2).resize(3).await.expect_err("semaphore does not exist yet");
     assert!(matches!(error, Error::Invalid { .. } | Error::Unavailable { .. }), "{error}");
-    let held = semaphore.acquire_many(2).await.expect("lock acquired");
-    let error = zl.semaphore("sized", 3).acquire().await.expect_err("size differs");
+    let held = semaphore.acquire(2).await.expect("lock acquired");
+    let error = zl.semaphore("sized", 3).acquire(1).await.expect_err("size differs");
     assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("2 permits"), "{error}");
     for (permits, size) in [(0, 2), (3, 2), (1, 0)] {
-        let error = zl.semaphore("sized", size).acquire_many(permits).await.expect_err("numbers are invalid");
+        let error = zl.semaphore("sized", size).acquire(permits).await.expect_err("numbers are invalid");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
     // A larger size wakes waiters.
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
-        async move { semaphore.acquire().await }
+        async move { semaphore.acquire(1).await }
     });
     until_queued(&zl, "sized", 2).await;
     semaphore.resize(3).await.expect("resize succeeds");
@@ -66,12 +66,12 @@ on_both_servers!(semaphore_size_is_checked_and_resizable, |place| async move {
     assert!(held.is_valid() && third.is_valid());
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
-        async move { semaphore.acquire().await }
+        async move { semaphore.acquire(1).await }
     });
     until_queued(&zl, "sized", 3).await;
     let behind = tokio::spawn({
         let zl = zl.clone();
-        async move { zl.semaphore("sized", 1).acquire().await }
+        async move { zl.semaphore("sized", 1).acquire(1).await }
     });
     until_queued(&zl, "sized", 4).await;
     held.release().await.expect("release succeeds");
@@ -86,7 +86,7 @@ on_both_servers!(semaphore_size_is_checked_and_resizable, |place| async move {
 
 on_both_servers!(semaphores_and_locks_refuse_each_other, |place| async move {
     let zl = connect(&place).await;
-    let held = zl.semaphore("permits", 5).acquire().await.expect("lock acquired");
+    let held = zl.semaphore("permits", 5).acquire(1).await.expect("lock acquired");
     for error in [
         zl.mutex("permits").lock().await.expect_err("lock kind differs"),
         zl.rwlock("permits").read().await.expect_err("lock kind differs"),
@@ -99,10 +99,10 @@ on_both_servers!(semaphores_and_locks_refuse_each_other, |place| async move {
     let error = zl.mutex("permits").lock().await.expect_err("directory is still a semaphore");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     let guard = zl.mutex("plain").lock().await.expect("lock acquired");
-    let error = zl.semaphore("plain", 5).acquire().await.expect_err("a mutex is held");
+    let error = zl.semaphore("plain", 5).acquire(1).await.expect_err("a mutex is held");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     guard.release().await.expect("release succeeds");
-    let error = zl.semaphore("plain", 5).acquire().await.expect_err("directory record names a mutex");
+    let error = zl.semaphore("plain", 5).acquire(1).await.expect_err("directory record names a mutex");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     for name in ["permits", "plain", "other"] {
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
@@ -138,7 +138,7 @@ async fn request_all_permits(semaphores: [Semaphore; 2], rounds: u32) {
         let inside = inside.clone();
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let guard = timeout(BOUND, semaphore.acquire_many(2))
+                let guard = timeout(BOUND, semaphore.acquire(2))
                     .await
                     .expect("granted in time")
                     .expect("lock granted");
@@ -170,7 +170,7 @@ async fn run_mixed_requests(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
                     }
                     continue;
                 }
-                let guard = timeout(BOUND, semaphore.acquire_many(take)).await;
+                let guard = timeout(BOUND, semaphore.acquire(take)).await;
                 let guard =
                     guard.unwrap_or_else(|_| panic!("task {task} was not granted {take} permits in time"));
                 let guard = guard.expect("lock granted");
@@ -212,10 +212,10 @@ on_both_servers!(foreign_semaphore_is_refused_before_anything_is_created, |place
         let before = stat().await;
         let mut semaphore = zl.semaphore(name, 3);
         let refusals = [
-            semaphore.acquire().await.map(drop),
+            semaphore.acquire(1).await.map(drop),
             semaphore.try_acquire(1).await.map(drop),
             semaphore.acquire_timeout(3, SOON).await.map(drop),
-            zl.semaphore(name, 3).acquire().await.map(drop),
+            zl.semaphore(name, 3).acquire(1).await.map(drop),
             semaphore.resize(4).await,
         ];
         let after = stat().await;
@@ -250,7 +250,7 @@ fn assert_foreign(error: Error, library: &str) {
 on_both_servers!(semaphore_without_native_naming_is_refused, |place| async move {
     let zl = connect(&place).await;
     for naming in [Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
-        let error = zl.semaphore("x", 2).naming(naming).acquire().await.expect_err("no such semaphore");
+        let error = zl.semaphore("x", 2).naming(naming).acquire(1).await.expect_err("no such semaphore");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         assert!(error.to_string().contains("only native has one"), "{error}");
     }
