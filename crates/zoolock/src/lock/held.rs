@@ -14,12 +14,11 @@ use crate::base::check::Check;
 use crate::base::clock::Deadline;
 use crate::base::error::{Error, LossReason};
 use crate::base::options::Options;
-use crate::base::process::Process;
 use crate::base::ticket::Ticket;
 use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
 use crate::lock::lease::{HoldView, Lease};
-use crate::lock::shared_hold::{TaskEnd, TaskHold};
+use crate::lock::shared_hold::TaskHold;
 use crate::session::Connection;
 
 /// A lock that is held, with the methods that guards of all kinds have.
@@ -61,10 +60,14 @@ impl Held {
         grant: Grant,
         options: Options,
     ) -> Held {
-        let process = context.process();
+        let hold = HoldView::new(context.process(), acquisition);
+        Held::of(context, hold, grant, options)
+    }
+
+    fn of(context: Context, hold: HoldView, grant: Grant, options: Options) -> Held {
         Held {
             context,
-            hold: Arc::new(HoldView::new(process, acquisition)),
+            hold: Arc::new(hold),
             grant,
             role: grant.node.prefix.role(),
             released_elsewhere: false,
@@ -81,10 +84,8 @@ impl Held {
             false => self.grant,
             true => Grant { previous: Previous::Clean, ..self.grant },
         };
-        let mut held =
-            Held::new(self.context.clone(), self.acquisition().clone(), grant, self.options.clone());
-        let HoldView { process, acquisition, .. } = &*self.hold;
-        held.hold = Arc::new(HoldView::of_task(*process, acquisition.clone(), task_hold.end()));
+        let hold = self.hold.of_task(task_hold.end());
+        let mut held = Held::of(self.context.clone(), hold, grant, self.options.clone());
         held.task_hold = Some(task_hold);
         held
     }
@@ -320,13 +321,7 @@ impl Held {
     }
 
     pub(crate) fn pending_release(&self) -> PendingRelease {
-        PendingRelease {
-            acquisition: self.hold.acquisition.clone(),
-            upgrade: self.hold.upgrade.clone(),
-            task_end: self.hold.task_end(),
-            path: self.paths().join(", "),
-            process: self.context.process(),
-        }
+        PendingRelease { hold: self.hold.clone(), path: self.paths().join(", ") }
     }
 
     // ---- for read/write locks ----
@@ -401,13 +396,8 @@ impl Drop for Held {
 /// A release that a caller can wait for. The release begins when the guard is dropped, which may be
 /// after this value was made.
 pub(crate) struct PendingRelease {
-    acquisition: Arc<Acquisition>,
-    /// The write acquisition of an upgraded reader.
-    upgrade: Option<Arc<Acquisition>>,
-    /// The end of the task's hold, if tasks share the hold of the lock. Empty until that end.
-    task_end: Option<Arc<TaskEnd>>,
+    hold: Arc<HoldView>,
     path: String,
-    process: Process,
 }
 
 impl PendingRelease {
@@ -417,26 +407,26 @@ impl PendingRelease {
 
     /// Returns whether the guard was dropped or the lock was lost.
     pub(crate) fn has_begun(&self) -> bool {
-        if self.process.is_forked() {
+        if self.hold.process.is_forked() {
             return true;
         }
-        if let Some(end) = &self.task_end {
-            return end.has_ended() || self.acquisition.loss().is_some();
+        if let Some(end) = &self.hold.task_end {
+            return end.has_ended() || self.hold.acquisition.loss().is_some();
         }
-        self.acquisition.is_released() || self.acquisition.is_leaving()
+        self.hold.acquisition.is_released() || self.hold.acquisition.is_leaving()
     }
 
     /// Waits until the server has confirmed the deletion of the znode. Returns at once if the
     /// client keeps the lock for its other tasks.
     pub(crate) async fn wait(self) -> Result<(), Error> {
-        if self.process.is_forked() {
+        if self.hold.process.is_forked() {
             return Err(Error::Lost { path: self.path, reason: LossReason::Forked });
         }
-        if self.task_end.as_ref().is_some_and(|end| end.is_passed_on()) {
+        if self.hold.task_end.as_ref().is_some_and(|end| end.is_passed_on()) {
             return Ok(());
         }
         let mut worst = ReleaseOutcome::Clean;
-        for acquisition in self.upgrade.iter().chain([&self.acquisition]) {
+        for acquisition in self.hold.upgrade.iter().chain([&self.hold.acquisition]) {
             let departed = acquisition.wait_for_release().await;
             if worst == ReleaseOutcome::Clean {
                 worst = departed;

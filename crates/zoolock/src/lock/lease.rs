@@ -56,8 +56,8 @@ pub struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
-    /// The holder began to release the lock, dropped the guard, or downgraded it. Only [`Guard::release`](crate::Guard::release) tells
-    /// whether the server still had the lock then.
+    /// The holder began to release the lock, dropped the guard, or downgraded it. Only
+    /// [`Guard::release`](crate::Guard::release) tells whether the server still had the lock then.
     Released,
     /// The lock was lost for this reason.
     Lost(LossReason),
@@ -95,8 +95,8 @@ impl Lease {
         self.hold.end()
     }
 
-    /// Waits until the lock is released or lost, or the lease ends with a downgrade. After the end, resolves at once, and always to the same end. The future
-    /// borrows nothing.
+    /// Waits until the lock is released or lost, or the lease ends with a downgrade. After the end, resolves at once, and
+    /// always to the same end. The future borrows nothing.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -146,7 +146,7 @@ pub(crate) struct HoldView {
     /// The write acquisition of an upgraded reader.
     pub(super) upgrade: Option<Arc<Acquisition>>,
     /// The end of this task's hold, if the tasks of the client share the hold of the lock.
-    task_end: Option<Arc<TaskEnd>>,
+    pub(super) task_end: Option<Arc<TaskEnd>>,
     /// The end that was seen first. It makes the answers final.
     first_end: OnceLock<End>,
     /// Notified when a downgrade ends the leases.
@@ -165,13 +165,9 @@ impl HoldView {
         }
     }
 
-    /// Returns the hold of one of the tasks that share it.
-    pub(super) fn of_task(
-        process: Process,
-        acquisition: Arc<Acquisition>,
-        task_end: Arc<TaskEnd>,
-    ) -> HoldView {
-        HoldView { task_end: Some(task_end), ..HoldView::new(process, acquisition) }
+    /// Returns the hold of one of the tasks that share this hold.
+    pub(super) fn of_task(&self, task_end: Arc<TaskEnd>) -> HoldView {
+        HoldView { task_end: Some(task_end), ..HoldView::new(self.process, self.acquisition.clone()) }
     }
 
     /// Returns the hold of an upgraded reader. Its leases also depend on the write acquisition.
@@ -182,15 +178,10 @@ impl HoldView {
     /// Ends the leases of a writer. Returns the hold of the reader that the writer becomes.
     pub(super) fn downgraded(&self) -> HoldView {
         // A loss that is known already remains the end.
-        if self.end().is_none() {
-            self.first_end.get_or_init(|| End::Released);
-        }
+        let end = self.end().unwrap_or(End::Released);
+        self.first_end.get_or_init(|| end);
         self.downgraded.notify_waiters();
         HoldView::new(self.process, self.acquisition.clone())
-    }
-
-    pub(super) fn task_end(&self) -> Option<Arc<TaskEnd>> {
-        self.task_end.clone()
     }
 
     pub(super) fn acquisitions(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
