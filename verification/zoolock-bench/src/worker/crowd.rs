@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use zoolock_tests::lock;
 
-use super::peer::{Peer, cpu_ns, lock_of, ns};
+use super::peer::{Peer, cpu_ns, ns, shared_lock_of};
 use crate::Outcome;
 use crate::job::{Fields, Measurement};
 
@@ -35,14 +35,17 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
         gates.push((lock, held));
     }
     let (cpu, begun) = (cpu_ns(), Instant::now());
-    let mut is_shared = false;
+    // The tasks of a session share a hold only if they use clones of one handle.
+    let shared_lock = |peer: &P, path: &String| shared_lock_of(peer, path, fields);
+    let shared: Vec<Vec<Option<P::Lock>>> =
+        peers.iter().map(|peer| paths.iter().map(|path| shared_lock(peer, path)).collect()).collect();
     let mut crowd = JoinSet::new();
     for task in 0..tasks {
-        let (at, peer) = (task % locks, &peers[task / locks % sessions]);
-        let (lock, shared) = lock_of(peer, &paths[at], fields);
-        is_shared |= shared;
+        let (at, session) = (task % locks, task / locks % sessions);
+        let lock = shared[session][at].clone().unwrap_or_else(|| peers[session].lock(&paths[at]));
         crowd.spawn(take_turns::<P>(lock, logs[at].clone(), turns, hold));
     }
+    let is_shared = shared.iter().flatten().any(Option::is_some);
     let queue_length = if is_shared { sessions } else { tasks / locks };
     tokio::select! {
         queued = P::await_contenders(address, &paths, queue_length + 1) => queued?,

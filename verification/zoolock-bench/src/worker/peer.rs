@@ -60,12 +60,9 @@ pub(super) fn no_unawaited_release() -> Outcome<()> {
     Err("this client always waits for its releases".into())
 }
 
-/// Returns the lock that the job asks for, and whether its tasks share a hold.
-pub(super) fn lock_of<P: Peer>(peer: &P, path: &str, fields: &Fields<'_>) -> (P::Lock, bool) {
-    match fields.text("shared_hold").ok().and_then(|_| peer.shared_lock(path)) {
-        Some(lock) => (lock, true),
-        None => (peer.lock(path), false),
-    }
+/// Returns a lock whose tasks share a hold, if the job asks for it and the client has such a lock.
+pub(super) fn shared_lock_of<P: Peer>(peer: &P, path: &str, fields: &Fields<'_>) -> Option<P::Lock> {
+    fields.text("shared_hold").ok().and_then(|_| peer.shared_lock(path))
 }
 
 pub(super) const POLL: Duration = Duration::from_millis(20);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::peer::{Peer, cpu_ns, lock_of, ns};
+use super::peer::{Peer, cpu_ns, ns, shared_lock_of};
 use crate::Outcome;
 use crate::job::{Fields, Measurement};
 
@@ -15,7 +15,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let dropped = fields.text("release")? == "drop";
     P::prepare(address, &[path.to_owned()]).await?;
     let peer = P::open(address).await?;
-    let (lock, _) = lock_of(&peer, path, fields);
+    let lock = shared_lock_of(&peer, path, fields).unwrap_or_else(|| peer.lock(path));
     for _ in 0..warm {
         acquire_and_release::<P>(&lock, dropped).await?;
     }
