@@ -24,6 +24,10 @@ pub enum Rule {
     /// Without this rule, in a directory that was created again, the contender takes another
     /// contender's znode of that name for its own.
     IdentityByCzxid = 1 << 3,
+    /// A grant that the caller does not take within the claim timeout is given back.
+    /// Without this rule, a caller that never polls its future keeps all other contenders out until
+    /// its session ends.
+    ClaimInTime = 1 << 4,
     /// If the release transaction is refused, the znode is deleted without a marker.
     /// Without this rule, the znode stays, and blocks all other contenders until the holder's session
     /// ends.
@@ -143,11 +147,12 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 31] = [
+    pub const ALL: [Rule; 32] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
         Rule::IdentityByCzxid,
+        Rule::ClaimInTime,
         Rule::ReleaseWithoutRecord,
         Rule::NoBlindDelete,
         Rule::RetireNearTheEnd,

@@ -20,6 +20,8 @@ pub struct HoldLimits {
     pub max_hold: Duration,
     /// Time for which the client keeps a hold that none of its tasks wants, while no other contender waits.
     pub max_idle: Duration,
+    /// Time within which a task must take its grant ([`TaskQueue::claim`]). After it, the next task gets the lock.
+    pub claim_timeout: Duration,
 }
 
 /// Identifies a task of this client that waits for the lock, or holds it. A task has a new id for each request.
@@ -84,6 +86,8 @@ enum Phase {
 struct HoldState {
     /// The task that holds the lock; `None` if no task does.
     holder: Option<TaskId>,
+    /// The time of the grant to this task, until it has taken the grant.
+    unclaimed_since: Option<Instant>,
     /// Number of grants to tasks.
     grants: u32,
     /// Set if a task has worked under the lock.
@@ -143,10 +147,29 @@ impl<W> TaskQueue<W> {
             return HoldAction::None;
         }
         let others = OtherContenders::Unknown(now);
-        let hold =
-            HoldState { holder: None, grants: 0, worked: false, is_ending: false, others, idle_since: None };
+        let hold = HoldState {
+            holder: None,
+            unclaimed_since: None,
+            grants: 0,
+            worked: false,
+            is_ending: false,
+            others,
+            idle_since: None,
+        };
         self.phase = Phase::Held(hold);
         self.check(now, lease_valid)
+    }
+
+    /// Handles that a task takes its grant. Returns whether the task holds the lock. If it does not, its grant was given
+    /// to the next task, or the lease has ended, and the task must ask again.
+    pub fn claim(&mut self, task: TaskId, lease_valid: bool) -> bool {
+        match &mut self.phase {
+            Phase::Held(hold) if hold.holder == Some(task) && lease_valid => {
+                hold.unclaimed_since = None;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Handles a listing that shows no other contender. The same request has set a watch.
@@ -196,7 +219,7 @@ impl<W> TaskQueue<W> {
         if hold.holder != Some(task) {
             return HoldAction::None;
         }
-        hold.holder = None;
+        (hold.holder, hold.unclaimed_since) = (None, None);
         hold.worked |= how != ReleaseKind::Untouched;
         match how {
             ReleaseKind::Panicked => self.end_as(ReleaseKind::Panicked),
@@ -220,10 +243,13 @@ impl<W> TaskQueue<W> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// If no task holds the lock, grants it to the next task, releases it, or keeps it for later. The caller also calls
-    /// this after the time [`TaskQueue::idle_time_left`].
+    /// If no task holds the lock, or the task has not taken its grant in time, grants the lock to the next task, releases
+    /// it, or keeps it for later. The caller also calls this after the time [`TaskQueue::time_to_check`].
     pub fn check(&mut self, now: Instant, lease_valid: bool) -> HoldAction<W> {
         let Phase::Held(hold) = &mut self.phase else { return HoldAction::None };
+        if hold.unclaimed_since.is_some_and(|since| since.until(now) >= self.limits.claim_timeout) {
+            (hold.holder, hold.unclaimed_since) = (None, None);
+        }
         if hold.holder.is_some() {
             return HoldAction::None;
         }
@@ -243,7 +269,13 @@ impl<W> TaskQueue<W> {
         }
         if let Some((task, waiter)) = self.waiting.pop_front() {
             let pass = hold.grants;
-            *hold = HoldState { holder: Some(task), grants: pass + 1, idle_since: None, ..*hold };
+            *hold = HoldState {
+                holder: Some(task),
+                unclaimed_since: Some(now),
+                grants: pass + 1,
+                idle_since: None,
+                ..*hold
+            };
             return HoldAction::Grant { task, waiter, pass };
         }
         let since = *hold.idle_since.get_or_insert(now);
@@ -253,15 +285,20 @@ impl<W> TaskQueue<W> {
         HoldAction::None
     }
 
-    /// Returns the time after which the caller must call [`TaskQueue::check`]: a hold that no task wants may then have to
-    /// be released. `None` if no hold is kept while no task wants it.
-    pub fn idle_time_left(&self, now: Instant) -> Option<Duration> {
-        let max_idle = self.limits.max_idle;
-        let idle = match self.phase {
-            Phase::Held(hold) => hold.idle_since.map_or(Duration::ZERO, |since| since.until(now)),
-            Phase::Idle | Phase::Queued => Duration::ZERO,
+    /// Returns the time after which the caller must call [`TaskQueue::check`]: then a hold that no task wants may have to
+    /// be released, or a task may not have taken its grant.
+    pub fn time_to_check(&self, now: Instant) -> Duration {
+        let HoldLimits { max_idle, claim_timeout, .. } = self.limits;
+        let left = |limit: Duration, since: Option<Instant>| {
+            limit.saturating_sub(since.map_or(Duration::ZERO, |since| since.until(now)))
         };
-        (!max_idle.is_zero()).then(|| max_idle.saturating_sub(idle))
+        match self.phase {
+            Phase::Held(HoldState { unclaimed_since, idle_since, .. }) if !max_idle.is_zero() => {
+                left(claim_timeout, unclaimed_since).min(left(max_idle, idle_since))
+            }
+            Phase::Held(HoldState { unclaimed_since, .. }) => left(claim_timeout, unclaimed_since),
+            Phase::Idle | Phase::Queued => claim_timeout,
+        }
     }
 
     /// Returns whether the client neither queues for the lock nor holds it.
@@ -315,8 +352,11 @@ mod tests {
 
     const ONE: TaskId = TaskId(1);
     const TWO: TaskId = TaskId(2);
-    const LIMITS: HoldLimits =
-        HoldLimits { max_hold: Duration::from_secs(1), max_idle: Duration::from_millis(100) };
+    const LIMITS: HoldLimits = HoldLimits {
+        max_hold: Duration::from_secs(1),
+        max_idle: Duration::from_millis(100),
+        claim_timeout: Duration::from_secs(5),
+    };
     /// A release after work, while no task waits.
     const RELEASED: HoldAction<()> =
         HoldAction::Release { how: ReleaseKind::Released, acquires_again: false };
@@ -340,6 +380,7 @@ mod tests {
             assert_eq!(queue.ask(*task, (), at(0), true), expected);
         }
         assert_eq!(queue.begin_hold(at(0), true), grant(tasks[0], 0));
+        assert!(queue.claim(tasks[0], true));
         queue
     }
 
@@ -363,9 +404,9 @@ mod tests {
     #[test]
     fn idle_hold_ends_after_its_time() {
         let mut queue = begun(LIMITS, &[ONE]);
-        assert_eq!(queue.idle_time_left(at(5)), Some(Duration::from_millis(100)));
+        assert_eq!(queue.time_to_check(at(5)), Duration::from_millis(100));
         assert_eq!(work(&mut queue, ONE, 10), HoldAction::None);
-        assert_eq!(queue.idle_time_left(at(30)), Some(Duration::from_millis(80)));
+        assert_eq!(queue.time_to_check(at(30)), Duration::from_millis(80));
         assert_eq!(queue.check(at(109), true), HoldAction::None);
         // A task that holds in between starts the time anew.
         assert_eq!(queue.ask(TWO, (), at(109), true), grant(TWO, 1));
@@ -373,6 +414,24 @@ mod tests {
         assert_eq!(queue.check(at(299), true), HoldAction::None);
         assert_eq!(queue.check(at(300), true), RELEASED);
         assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn unclaimed_grant_passes_to_the_next_task() {
+        let limits = HoldLimits { max_idle: Duration::ZERO, ..LIMITS };
+        let mut queue = begun(limits, &[ONE, TWO]);
+        assert_eq!(work(&mut queue, ONE, 1000), grant(TWO, 1));
+        assert_eq!(queue.time_to_check(at(1010)), Duration::from_millis(4990));
+        assert_eq!(queue.ask(ONE, (), at(1020), true), HoldAction::None);
+        assert_eq!(queue.check(at(5999), true), HoldAction::None);
+        assert_eq!(queue.check(at(6000), true), grant(ONE, 2));
+        assert!(!queue.claim(TWO, true), "the grant is the next task's now");
+        assert!(!queue.claim(ONE, false), "the lease has ended");
+        assert!(queue.claim(ONE, true));
+        // The task that gave nothing back changes nothing.
+        assert_eq!(queue.release(TWO, ReleaseKind::Untouched, at(6001), true), HoldAction::None);
+        assert_eq!(queue.check(at(60_000), true), HoldAction::None);
+        assert_eq!(work(&mut queue, ONE, 60_000), RELEASED);
     }
 
     #[test]

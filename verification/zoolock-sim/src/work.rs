@@ -1,5 +1,6 @@
 //! The tasks of a run: they acquire locks in every mode, hold them for a while, and release them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ enum AcquireMode {
     Within(Duration),
     /// The future is dropped after this duration.
     Cancel(Duration),
+    /// After this duration, the future is kept and never polled again.
+    Forget(Duration),
 }
 
 /// The handles of one task for one lock.
@@ -128,7 +131,7 @@ async fn run_worker(
     shared: Vec<SharedHold>,
     mut rng: Rng,
 ) {
-    {
+    let forgotten = {
         let handles: Vec<Handles> = sim
             .plan
             .locks
@@ -137,14 +140,25 @@ async fn run_worker(
             .enumerate()
             .map(|(index, (kind, shared))| Handles::of(&zoolock, index, *kind, shared))
             .collect();
-        let worker = SimWorker { sim: sim.clone(), host, nth, zoolock, handles };
+        let worker = SimWorker {
+            sim: sim.clone(),
+            host,
+            nth,
+            zoolock,
+            handles,
+            forgotten: std::sync::Mutex::default(),
+        };
         for _ in 0..sim.plan.rounds {
             let idle = rng.u64(..=sim.plan.max_idle);
             tokio::time::sleep(Duration::from_millis(idle)).await;
             worker.round(&mut rng).await;
         }
-    }
+        worker.forgotten
+    };
     count_ended_task(&sim, host);
+    // Keeps the futures until all other tasks have been served.
+    until_closing(&sim).await;
+    drop(forgotten);
 }
 
 impl Handles {
@@ -184,12 +198,16 @@ struct SimWorker {
     nth: usize,
     zoolock: Zoolock,
     handles: Vec<Handles>,
+    forgotten: std::sync::Mutex<Vec<ForgottenFuture>>,
 }
+
+/// The future of an acquisition that is not polled any more.
+type ForgottenFuture = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// Acquires a lock in the given mode, with one of three methods of its handle. Returns `None` if the lock was not granted
 /// in time. `$guard` makes the guard of the simulation.
 macro_rules! acquire {
-    ($mode:expr, $handle:expr, $wait:ident, $try:ident, $within:ident, ($($permits:expr),*), $guard:expr) => {{
+    ($worker:expr, $mode:expr, $handle:expr, $wait:ident, $try:ident, $within:ident, ($($permits:expr),*), $guard:expr) => {{
         let outcome: Result<_, Error> = match $mode {
             AcquireMode::ForEver => $handle.$wait($($permits),*).await.map(Some),
             AcquireMode::Try => $handle.$try($($permits),*).await,
@@ -201,12 +219,25 @@ macro_rules! acquire {
             AcquireMode::Cancel(after) => {
                 tokio::time::timeout(after, $handle.$wait($($permits),*)).await.ok().transpose()
             }
+            AcquireMode::Forget(after) => {
+                let handle = $handle.clone();
+                let acquire = async move { handle.$wait($($permits),*).await.map(drop) };
+                $worker.forget_after(after, Box::pin(acquire)).await;
+                Ok(None)
+            }
         };
         outcome.map(|guard| guard.map($guard))
     }};
 }
 
 impl SimWorker {
+    /// Polls the future for this duration, and then keeps it without polling it again.
+    async fn forget_after(&self, after: Duration, mut acquire: ForgottenFuture) {
+        if tokio::time::timeout(after, &mut acquire).await.is_err() {
+            lock(&self.forgotten).push(acquire);
+        }
+    }
+
     async fn round(&self, rng: &mut Rng) {
         let plan = &self.sim.plan;
         let patience = Duration::from_millis(rng.u64(..=plan.max_hold * 2 + 300));
@@ -214,6 +245,7 @@ impl SimWorker {
             0..4 => AcquireMode::ForEver,
             4 => AcquireMode::Try,
             5 | 6 => AcquireMode::Within(patience),
+            _ if patience.as_millis().is_multiple_of(2) => AcquireMode::Forget(patience),
             _ => AcquireMode::Cancel(patience),
         };
         let several = plan.locks.len() > 1
@@ -271,23 +303,24 @@ impl SimWorker {
         if locks.len() > 1 {
             let multi = self.zoolock.multi(locks.iter().map(|lock| name(*lock)));
             let of_kind = |guard: MultiGuard| SimGuard::Multi(guard.into());
-            return acquire!(mode, multi, lock, try_lock, lock_timeout, (), of_kind);
+            return acquire!(self, mode, multi, lock, try_lock, lock_timeout, (), of_kind);
         }
         let Handles { mutex, shared, rwlock, semaphore } = &self.handles[locks[0]];
         let of_mutex = |guard: Guard| SimGuard::Mutex(guard.into());
         match self.sim.plan.locks[locks[0]].family {
-            PlannedKind::Mutex => acquire!(mode, mutex, lock, try_lock, lock_timeout, (), of_mutex),
+            PlannedKind::Mutex => acquire!(self, mode, mutex, lock, try_lock, lock_timeout, (), of_mutex),
             // A plain handle has a queue position of its own, beside that of the shared hold.
             PlannedKind::SharedHold(_) if rng.u8(..6) == 0 => {
-                acquire!(mode, mutex, lock, try_lock, lock_timeout, (), of_mutex)
+                acquire!(self, mode, mutex, lock, try_lock, lock_timeout, (), of_mutex)
             }
             PlannedKind::SharedHold(_) => {
                 let of_kind = |guard: Guard| SimGuard::SharedHold(guard.into());
-                acquire!(mode, shared, lock, try_lock, lock_timeout, (), of_kind)
+                acquire!(self, mode, shared, lock, try_lock, lock_timeout, (), of_kind)
             }
             PlannedKind::ReadWrite => match rng.u8(..8) {
-                0..3 => acquire!(mode, rwlock, read, try_read, read_timeout, (), SimGuard::Read),
+                0..3 => acquire!(self, mode, rwlock, read, try_read, read_timeout, (), SimGuard::Read),
                 3 => acquire!(
+                    self,
                     mode,
                     rwlock,
                     upgradable_read,
@@ -296,13 +329,13 @@ impl SimWorker {
                     (),
                     SimGuard::Upgradable
                 ),
-                4 => acquire!(mode, mutex, lock, try_lock, lock_timeout, (), of_mutex),
-                _ => acquire!(mode, rwlock, write, try_write, write_timeout, (), SimGuard::Write),
+                4 => acquire!(self, mode, mutex, lock, try_lock, lock_timeout, (), of_mutex),
+                _ => acquire!(self, mode, rwlock, write, try_write, write_timeout, (), SimGuard::Write),
             },
             PlannedKind::Semaphore(size) => {
                 let take = rng.u32(1..=size);
                 let of_kind = |guard: PermitGuard| SimGuard::Permits(guard.into(), take);
-                acquire!(mode, semaphore, acquire, try_acquire, acquire_timeout, (take), of_kind)
+                acquire!(self, mode, semaphore, acquire, try_acquire, acquire_timeout, (take), of_kind)
             }
         }
     }

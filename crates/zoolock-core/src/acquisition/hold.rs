@@ -90,9 +90,11 @@ impl Machine {
         }
     }
 
-    /// Reports a loss, once.
+    /// Reports a loss, once. Gives back a grant that the caller has not taken.
     pub(super) fn lose(&mut self, loss: Loss, step: &mut Step) {
-        if self.lost.is_none() {
+        if self.is_unclaimed() {
+            self.give_back_lost(loss, step);
+        } else if self.lost.is_none() {
             self.lost = Some(loss);
             step.actions.push(Action::Lost(loss));
         }

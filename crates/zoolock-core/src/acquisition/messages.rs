@@ -294,6 +294,9 @@ pub enum Event {
     TimedOut,
     /// The caller does not want the lock any more.
     Cancel,
+    /// The caller takes the grant. Ignored if the lock is not granted. The driver passes the guard to the caller only if
+    /// the machine does not answer with [`Action::Unclaimed`].
+    Claimed,
     /// The holder releases the lock. The value is the state for the release marker.
     Release(HolderState),
     /// The writer becomes a reader.
@@ -307,8 +310,11 @@ pub enum Action {
     Send(RequestId, Request),
     /// Remove this watch.
     Unwatch(WatchId),
-    /// The caller holds the lock.
+    /// The lock is granted. The caller takes the grant with [`Event::Claimed`].
     Granted(Grant),
+    /// The grant is given back, because the lock was lost before the caller took the grant, or because the caller has not
+    /// taken it in time (`None`). The caller may acquire again. No other action reports the end of this grant.
+    Unclaimed(Option<Loss>),
     /// The way in which the previous holder left. Sent if the record was not read before the grant.
     Previous(Previous),
     /// The previous holder of one lock crashed, or released while it unwound from a panic. `marker` is its marker. The

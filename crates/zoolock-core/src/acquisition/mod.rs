@@ -35,13 +35,14 @@
 //! `messages.rs` has the events, requests, answers and actions, and `round_trip.rs` the requests that are sent
 //! together. `join.rs` creates the znodes. `position.rs`, `read.rs` and `wait.rs` are one position. `settle.rs` leads
 //! from the head of the queue to the grant, `hold.rs` from the grant to the release, and `cleanup.rs` deletes the
-//! znodes. `conditions.rs` has the safety rules.
+//! znodes. `claim.rs` gives a grant back that the caller does not take. `conditions.rs` has the safety rules.
 //!
 //! Each other file has one feature, which a plain lock does not need: `several.rs` several locks at once, `crash.rs`
 //! the detection of crashes, `ahead.rs` look-ahead, `permits.rs` semaphores, `downgrade.rs` writers that become
 //! readers, and `retire.rs` directories whose numbers run out.
 
 mod ahead;
+mod claim;
 mod cleanup;
 mod conditions;
 mod crash;
@@ -109,6 +110,9 @@ pub struct Config {
     /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once. With several locks, the
     /// time counts from when the znode becomes the head of its queue.
     pub watch_own_after: u32,
+    /// Time within which the caller must take the grant ([`Event::Claimed`]), in milliseconds; zero for no limit. It
+    /// counts from the end of `watch_own_after`. After it, the grant is given back ([`Action::Unclaimed`]).
+    pub claim_timeout: u32,
     /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which says how the previous
     /// holder left, is read after the grant. Ignored for several locks.
     pub looks_ahead: bool,
@@ -160,6 +164,8 @@ pub struct Machine {
     trips: RoundTrips,
     /// Set while the caller waits for the lock or holds it.
     wanted: bool,
+    /// Set once the caller has taken the grant.
+    claimed: bool,
     /// Set if a create with a lost reply may have succeeded.
     create_in_doubt: bool,
     /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create a directory, kept
@@ -245,6 +251,7 @@ impl Machine {
             cleanups: Vec::with_capacity(1),
             trips: RoundTrips::new(),
             wanted: true,
+            claimed: false,
             create_in_doubt: false,
             refusal: None,
             unsure: false,
@@ -278,6 +285,7 @@ impl Machine {
             Event::SessionOver(end) => self.session_over(end, &mut step),
             Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut step),
             Event::Cancel => self.abandon(None, &mut step),
+            Event::Claimed => self.claim(&mut step),
             Event::Release(state) => self.release(state, &mut step),
             Event::Downgrade => self.downgrade(&mut step),
         }
@@ -483,6 +491,7 @@ impl Machine {
         if self.phase == Phase::Queued && self.positions.iter().all(Position::is_first) {
             if self.must_verify() { self.verify(step) } else { self.grant(step) }
         }
+        self.limit_claim(step);
         if self.phase == Phase::Leaving && self.cleanups.is_empty() {
             self.phase = Phase::Finished;
             step.actions.push(Action::Finished);

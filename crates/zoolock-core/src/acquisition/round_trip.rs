@@ -24,6 +24,8 @@ pub(super) enum Purpose {
     ReleaseAll,
     /// Wait before the next try.
     Pause,
+    /// Wait until the caller must have taken the grant.
+    Claim,
     // To the directory that is retired.
     RetireRead,
     RetireDelete,
@@ -451,6 +453,7 @@ impl Machine {
             Purpose::Begin => self.handle_held_record_answer(trip.index, answers, step),
             Purpose::ReleaseAll => self.handle_joint_release_answer(answers, step),
             Purpose::Pause => self.end_pause(step),
+            Purpose::Claim => self.end_claim(step),
             Purpose::RetireRead => self.handle_retired_read(answers, step),
             Purpose::RetireDelete => self.handle_retired_delete(answers, step),
             Purpose::RetirePause => self.read_retired(step),

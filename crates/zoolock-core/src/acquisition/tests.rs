@@ -5,6 +5,7 @@ use super::*;
 
 mod ahead;
 mod beginning;
+mod claim;
 mod edges;
 mod far;
 mod joining;
@@ -28,6 +29,7 @@ fn config(kind: Kind) -> Config {
         tracks_crashes: false,
         delay: 0,
         watch_own_after: 0,
+        claim_timeout: 0,
         retire_from: Sequence::RETIRE_FROM,
         names: Names::default(),
         looks_ahead: false,
@@ -42,6 +44,8 @@ struct Drive {
     sent: Vec<(RequestId, Request)>,
     reported: Vec<Action>,
     lease: bool,
+    /// Set if the caller takes a grant at once.
+    claims: bool,
 }
 
 impl Drive {
@@ -60,9 +64,13 @@ impl Drive {
     /// Returns the drive of an acquisition of several locks. The drive in `tests/multi.rs` contains it.
     fn of_several(config: Config, locks: usize) -> Drive {
         let machine = Machine::new(config, locks);
-        let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
+        let mut drive = Drive::with(machine);
         drive.feed(Event::Start);
         drive
+    }
+
+    fn with(machine: Machine) -> Drive {
+        Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true, claims: true }
     }
 
     fn feed(&mut self, event: Event) {
@@ -82,6 +90,9 @@ impl Drive {
                 }
                 reported => self.reported.push(reported),
             }
+        }
+        if is_granted && self.claims {
+            self.feed(Event::Claimed);
         }
     }
 

@@ -11,6 +11,7 @@
 //! * The hold is not passed on after the outside contender has waited for the maximum hold and one
 //!   unit. The wait counts from the grant to the client, or from the moment at which the outside
 //!   contender queued if that is later.
+//! * A grant that a task does not take in time passes to the next task, and not before that time.
 //! * No task waits for ever.
 
 use std::time::Duration;
@@ -22,6 +23,8 @@ use zoolock_core::shared_hold::{HoldAction, HoldLimits, ReleaseKind, TaskId, Tas
 const UNIT: Duration = Duration::from_secs(1);
 /// Maximum delay of an event.
 const LATE: u64 = 1;
+/// Time within which a task must take its grant.
+const CLAIM: u64 = 2;
 
 struct Client {
     tasks: usize,
@@ -29,9 +32,9 @@ struct Client {
     limits: HoldLimits,
     /// Time at which the clock stops.
     end: u64,
-    /// Number of times that the lease can end, that a task can give up, that a task can panic, and
-    /// that the lock can be revoked.
-    faults: [u8; 4],
+    /// Number of times that the lease can end, that a task can give up, that a task can panic, that the lock can be
+    /// revoked, and that a task never takes its grant.
+    faults: [u8; 5],
     /// Set to drop the watch events.
     ignores_watches: bool,
 }
@@ -61,9 +64,11 @@ struct State {
     last: Option<(u32, u32)>,
     /// Time of the current hold's grant.
     granted: u64,
+    /// The task that was granted the lock and has not taken the grant, and the time of the grant.
+    unclaimed: Option<(usize, u64)>,
     /// Set if the hold was passed on while the outside contender waited.
     passed_beside_outsider: bool,
-    budget: [u8; 4],
+    budget: [u8; 5],
     violation: Option<&'static str>,
 }
 
@@ -71,6 +76,10 @@ struct State {
 enum Task {
     Away,
     Waits,
+    /// The task has a grant, and has not taken it.
+    Granted,
+    /// The task has a grant, and never takes it.
+    Forgets,
     Holds,
     /// The task still works as if it held the lock, but the client no longer holds it. The task
     /// may not know of the loss yet.
@@ -88,12 +97,14 @@ enum Server {
 enum Step {
     Ask(usize),
     GiveUp(usize),
+    Claim(usize),
+    Forget(usize),
     Release(usize, ReleaseKind),
     Grant,
     OutsideComes,
     LookAnswered,
     WatchFires,
-    IdleTimeEnds,
+    TimeEnds,
     Tick,
     LeaseRunsOut,
     Lost,
@@ -119,7 +130,41 @@ impl Client {
         event: impl FnOnce(&mut TaskQueue<usize>, Instant, bool) -> HoldAction<usize>,
     ) {
         let action = event(&mut state.queue, instant(state.now), state.lease_valid);
+        if let Some((task, since)) = state.unclaimed
+            && state.queue.holder() != Some(id(task, state.tasks[task].1))
+        {
+            if state.now - since < CLAIM {
+                state.violation = Some("a grant passes on too early");
+            }
+            state.unclaimed = None;
+        }
         self.act(state, action);
+    }
+
+    /// The task takes its grant. If the grant is gone, the task asks again.
+    fn claim(&self, state: &mut State, task: usize) {
+        let round = state.tasks[task].1;
+        let is_valid = state.lease_valid;
+        if state.queue.claim(id(task, round), is_valid) {
+            state.tasks[task].0 = Task::Holds;
+            state.unclaimed = None;
+            return;
+        }
+        self.drop_grant(state, task);
+        state.tasks[task] = (Task::Waits, round + 1);
+        self.step(state, |queue, now, valid| queue.ask(id(task, round + 1), task, now, valid));
+    }
+
+    /// The task drops a grant that it has not taken.
+    fn drop_grant(&self, state: &mut State, task: usize) {
+        let id = id(task, state.tasks[task].1);
+        state.unclaimed = state.unclaimed.filter(|(unclaimed, _)| *unclaimed != task);
+        self.step(state, |queue, now, valid| queue.release(id, ReleaseKind::Untouched, now, valid));
+    }
+
+    /// Returns whether tasks take their grants in a step of its own, or never.
+    fn claims_late(&self) -> bool {
+        self.faults[4] > 0
     }
 
     fn act(&self, state: &mut State, action: HoldAction<usize>) {
@@ -169,11 +214,16 @@ impl Client {
             () => state.violation,
         };
         state.last = Some(token);
-        state.tasks[task].0 = Task::Holds;
+        state.tasks[task].0 = Task::Granted;
+        state.unclaimed = Some((task, state.now));
+        if !self.claims_late() {
+            self.claim(state, task);
+        }
     }
 
+    /// Returns whether a task holds the lock, or may take its grant.
     fn task_holds(&self, state: &State) -> bool {
-        state.tasks.iter().any(|(task, _)| *task == Task::Holds)
+        state.unclaimed.is_some() || state.tasks.iter().any(|(task, _)| *task == Task::Holds)
     }
 
     fn outsider_waits(&self, state: &State) -> bool {
@@ -185,6 +235,7 @@ impl Client {
         state.watching = false;
         state.look = None;
         state.fired = None;
+        state.unclaimed = None;
         (state.passed_beside_outsider, state.worked, state.loss_reported) = (false, false, false);
     }
 }
@@ -210,6 +261,7 @@ impl Model for Client {
             holds: 0,
             last: None,
             granted: 0,
+            unclaimed: None,
             passed_beside_outsider: false,
             budget: self.faults,
             violation: None,
@@ -223,6 +275,15 @@ impl Model for Client {
                 Task::Away => {}
                 Task::Waits if state.budget[1] > 0 => steps.push(Step::GiveUp(i)),
                 Task::Waits => {}
+                Task::Granted | Task::Forgets => {
+                    if *task == Task::Granted {
+                        steps.push(Step::Claim(i));
+                        steps.extend((state.budget[4] > 0).then_some(Step::Forget(i)));
+                    }
+                    if state.budget[1] > 0 {
+                        steps.push(Step::Release(i, ReleaseKind::Untouched));
+                    }
+                }
                 Task::Outlives => steps.push(Step::Release(i, ReleaseKind::Released)),
                 Task::Holds => {
                     // A task that gives up after its grant has not worked under the lock.
@@ -249,12 +310,13 @@ impl Model for Client {
         if state.fired.is_some() && state.look.is_none() {
             steps.push(Step::WatchFires);
         }
-        let is_kept = state.server == Server::Granted && state.lease_valid && !self.task_holds(state);
-        let due = is_kept && state.queue.idle_time_left(instant(state.now)) == Some(Duration::ZERO);
+        let due = state.server == Server::Granted
+            && state.lease_valid
+            && state.queue.time_to_check(instant(state.now)) == Duration::ZERO;
         if due {
-            steps.push(Step::IdleTimeEnds);
+            steps.push(Step::TimeEnds);
         }
-        // The clock stops while the idle time is over, or while an event is as late as it can be.
+        // The clock stops while a check is due, or while an event is as late as it can be.
         let looks = state.look.map(|(_, since)| since);
         let late = [state.fired, looks].into_iter().flatten().any(|since| since + LATE <= state.now);
         if state.now < self.end && !late && !due && state.lease_valid {
@@ -294,8 +356,17 @@ impl Model for Client {
                 state.budget[2] -= u8::from(how == ReleaseKind::Panicked);
                 state.worked |= state.tasks[i].0 == Task::Holds && how != ReleaseKind::Untouched;
                 state.tasks[i].0 = Task::Away;
-                let id = id(i, last.tasks[i].1);
-                self.step(&mut state, |queue, now, valid| queue.release(id, how, now, valid));
+                if how == ReleaseKind::Untouched {
+                    self.drop_grant(&mut state, i);
+                } else {
+                    let id = id(i, last.tasks[i].1);
+                    self.step(&mut state, |queue, now, valid| queue.release(id, how, now, valid));
+                }
+            }
+            Step::Claim(i) => self.claim(&mut state, i),
+            Step::Forget(i) => {
+                state.budget[4] -= 1;
+                state.tasks[i].0 = Task::Forgets;
             }
             Step::Grant => {
                 state.server = Server::Granted;
@@ -321,7 +392,12 @@ impl Model for Client {
                 state.fired = None;
                 self.step(&mut state, TaskQueue::find_contended);
             }
-            Step::IdleTimeEnds => self.step(&mut state, TaskQueue::check),
+            Step::TimeEnds => {
+                self.step(&mut state, TaskQueue::check);
+                if state.unclaimed.is_some_and(|(_, since)| since + CLAIM <= state.now) {
+                    state.violation = Some("a grant that no task takes stays");
+                }
+            }
             Step::Tick => state.now += 1,
             Step::LeaseRunsOut => {
                 state.budget[0] -= 1;
@@ -395,17 +471,30 @@ fn violations(client: Client) -> Vec<String> {
 }
 
 fn limits(max_hold: u32, max_idle: u32) -> HoldLimits {
-    HoldLimits { max_hold: UNIT * max_hold, max_idle: UNIT * max_idle }
+    let claim_timeout = instant(0).until(instant(CLAIM));
+    HoldLimits { max_hold: UNIT * max_hold, max_idle: UNIT * max_idle, claim_timeout }
+}
+
+fn expect_no_violation(limits: HoldLimits, faults: [u8; 5]) {
+    let client = Client { tasks: 2, rounds: 2, limits, end: 6, faults, ignores_watches: false };
+    let violations = violations(client);
+    assert!(violations.is_empty(), "{limits:?} {faults:?}: {violations:#?}");
 }
 
 #[test]
 fn tasks_share_the_lock_safely() {
     for (max_hold, max_idle) in [(2, 0), (3, 2), (5, 1), (0, 0), (2, 9)] {
-        for faults in [[0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]] {
-            let limits = limits(max_hold, max_idle);
-            let client = Client { tasks: 2, rounds: 2, limits, end: 6, faults, ignores_watches: false };
-            let violations = violations(client);
-            assert!(violations.is_empty(), "{max_hold} {max_idle} {faults:?}: {violations:#?}");
+        for faults in [[0; 5], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]] {
+            expect_no_violation(limits(max_hold, max_idle), faults);
+        }
+    }
+}
+
+#[test]
+fn grant_that_a_task_does_not_take_passes_on() {
+    for (max_hold, max_idle) in [(2, 0), (3, 2)] {
+        for faults in [[0, 0, 0, 0, 1], [1, 0, 0, 0, 1], [0, 1, 0, 0, 1], [0, 0, 0, 1, 1]] {
+            expect_no_violation(limits(max_hold, max_idle), faults);
         }
     }
 }
@@ -413,6 +502,6 @@ fn tasks_share_the_lock_safely() {
 #[test]
 fn ignored_watch_keeps_others_waiting() {
     let client =
-        Client { tasks: 2, rounds: 3, limits: limits(1, 9), end: 6, faults: [0; 4], ignores_watches: true };
+        Client { tasks: 2, rounds: 3, limits: limits(1, 9), end: 6, faults: [0; 5], ignores_watches: true };
     assert!(violations(client).iter().any(|what| what.contains("waits")), "search finds the ignored watch");
 }

@@ -35,6 +35,7 @@ pub struct Builder {
     session_timeout: Duration,
     connect_timeout: Duration,
     answer_timeout: Duration,
+    claim_timeout: Duration,
     grace: Duration,
     root: String,
     auth: Vec<(String, Zeroizing<Vec<u8>>)>,
@@ -61,6 +62,7 @@ impl Builder {
             session_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(15),
             answer_timeout: Duration::from_secs(1),
+            claim_timeout: Duration::from_secs(5),
             grace: Duration::ZERO,
             root: DEFAULT_ROOT.to_owned(),
             auth: Vec::new(),
@@ -106,6 +108,14 @@ impl Builder {
     /// longer than asked, and twice this time if there is no session and the deadline is shorter.
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
+        self
+    }
+
+    /// Sets the time within which a future that was granted the lock must be polled; 5 s unless set, and at most a third
+    /// of the session timeout. If it is not polled by then, the lock is given back, so that a future that is pinned and
+    /// forgotten keeps nobody out. When such a future is polled again, it queues anew.
+    pub fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = timeout;
         self
     }
 
@@ -350,6 +360,10 @@ impl Builder {
             let message = format!("is not between 0 and {LONGEST:?}");
             return Err(Error::invalid(format!("answer timeout {:?}", self.answer_timeout), message));
         }
+        if self.claim_timeout.is_zero() {
+            let message = "must be greater than zero, because a caller needs time to poll its future";
+            return Err(Error::invalid(format!("claim timeout {:?}", self.claim_timeout), message));
+        }
         if let Some(tick) = self.tick.filter(|tick| tick.is_zero() || *tick > LONGEST) {
             return Err(Error::invalid(
                 format!("tick time {tick:?}"),
@@ -407,6 +421,7 @@ impl Builder {
             server,
             process: Process::current(),
             answer_timeout: self.answer_timeout,
+            claim_timeout: self.claim_timeout.min(self.session_timeout / 3),
         };
         let context = Context::new(inner);
         context.open_first_session().await?;

@@ -38,11 +38,14 @@ impl<M: Fenced> Handle<M> {
     /// Dropping the future leaves the queue. The znode is deleted in the background. After a lost connection the
     /// deletion is repeated, until it succeeds or the session has ended.
     ///
+    /// A future that is granted the lock must be polled within the
+    /// [`claim timeout`](crate::Builder::claim_timeout). After it, or if the lock is lost first, the lock is given back.
+    /// When the future is polled again, it queues anew, at the end of the queue, or times out.
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name, a lock of another kind, or a client that was closed or belongs to another
-    /// process; [`Error::Removed`] if another client deleted the znode of this acquisition; [`Error::Lost`] if the lock
-    /// was granted and lost before this future was polled; [`Error::Unavailable`] if no session can be opened;
-    /// [`Error::Denied`] if the server refuses.
+    /// process; [`Error::Removed`] if another client deleted the znode of this acquisition; [`Error::Unavailable`] if no
+    /// session can be opened; [`Error::Denied`] if the server refuses.
     pub async fn lock(&self) -> Result<Guard<M>, Error> {
         self.lock.acquire(Kind::Mutex, WaitLimit::ForEver).await.map(Guard::expect_granted)
     }

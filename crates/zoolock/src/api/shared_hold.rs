@@ -46,7 +46,9 @@ impl SharedHold {
     pub(super) fn new(mutex: Mutex, limit: Duration) -> SharedHold {
         // A lock that is kept while no task works would look like a crash.
         let max_idle = if mutex.lock.options.crash_detection { Duration::ZERO } else { limit };
-        let hold = Arc::new(Hold::new(&mutex.lock, HoldLimits { max_hold: limit, max_idle }));
+        let claim_timeout = mutex.context().claim_timeout();
+        let limits = HoldLimits { max_hold: limit, max_idle, claim_timeout };
+        let hold = Arc::new(Hold::new(&mutex.lock, limits));
         SharedHold { mutex, hold }
     }
 

@@ -6,16 +6,22 @@ use zoolock_core::Event;
 use zoolock_core::acquisition::{Loss, Node, Previous, ReleaseOutcome};
 
 use super::{Acquisition, AcquisitionState, HoldEnd, Progress, release_state_of_this_thread};
+use crate::base::events::LockEvent;
 use crate::base::sync::lock;
 
 impl Acquisition {
-    /// Waits for the grant or the failure.
-    pub(crate) async fn wait_for_outcome(&self) -> Progress {
-        self.wait(|state| match state.progress.clone() {
-            Progress::Pending => None,
-            progress => Some(progress),
-        })
-        .await
+    /// Waits for the grant or the failure, and takes the grant.
+    pub(crate) async fn wait_for_outcome(self: &Arc<Self>) -> Progress {
+        self.wait(|state| (!matches!(state.progress, Progress::Pending)).then_some(())).await;
+        // The grant may be given back until the machine knows that the caller has taken it.
+        let state = &mut *lock(&self.state);
+        if state.machine.is_unclaimed() {
+            self.step(state, Event::Claimed);
+            if let Progress::Granted(_) = state.progress {
+                self.report(state, LockEvent::Acquired);
+            }
+        }
+        state.progress.clone()
     }
 
     pub(crate) fn is_decided(&self) -> bool {

@@ -125,6 +125,12 @@ pub(crate) enum HoldEnd {
 }
 
 impl AcquisitionState {
+    /// Returns whether the caller waits for the lock: the acquisition is not decided, or the caller has not taken the
+    /// grant yet.
+    fn caller_waits(&self) -> bool {
+        matches!(self.progress, Progress::Pending) || self.machine.is_unclaimed()
+    }
+
     fn loss(&self) -> Option<Loss> {
         match self.hold_end {
             Some(HoldEnd::Lost(loss)) => Some(loss),
@@ -169,6 +175,8 @@ impl SentRequest {
 pub(crate) enum Progress {
     Pending,
     Granted(Grant),
+    /// The grant was given back before the caller took it.
+    Unclaimed,
     Failed(Reason),
 }
 
@@ -279,7 +287,7 @@ impl Acquisition {
             // connection the machine must check its znode before it deletes the znode.
             self.step(state, Event::Disconnected);
         }
-        let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
+        let gave_up = event == Event::Cancel && state.caller_waits();
         let is_end = matches!(event, Event::SessionOver(_));
         let is_release = matches!(event, Event::Release(_) | Event::Cancel);
         if is_release && matches!(state.progress, Progress::Granted(_)) && state.hold_end.is_none() {
@@ -409,9 +417,9 @@ impl Acquisition {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
                     state.metrics.record_grant();
-                    self.report(state, LockEvent::Acquired);
                     self.start_foreign_contender_monitor(state);
                 }
+                Action::Unclaimed(loss) => self.handle_unclaimed(state, loss),
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::CrashFound { lock_index, marker } => self.crashes.add(lock_index, marker),
                 Action::Failed(reason) => {
@@ -464,6 +472,21 @@ impl Acquisition {
         }
         if wakes {
             self.changed.notify_waiters();
+        }
+    }
+
+    /// Records that a grant was given back, because the caller has not taken it in time, or because of a loss.
+    fn handle_unclaimed(&self, state: &mut AcquisitionState, loss: Option<Loss>) {
+        state.progress = Progress::Unclaimed;
+        state.metrics.record_release();
+        if loss.is_none() {
+            let (directories, limit_ms) = (self.directories.clone(), self.config.claim_timeout);
+            log_event!(
+                WARN,
+                lock = directories[0].as_str(),
+                limit_ms,
+                "the grant is given back, because its future was not polled in time"
+            );
         }
     }
 

@@ -169,8 +169,9 @@ impl Lock {
         tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()))
     }
 
-    /// Acquires the lock as [`Lock::acquire`] does, in the caller's span. Queues again if the session expires. From then on,
-    /// or at once if the first session replaces one, waits for the end of an outage.
+    /// Acquires the lock as [`Lock::acquire`] does, in the caller's span. Queues again if the session expires, or if the
+    /// grant was given back, because the caller did not poll this future in time. From then on, or at once if the first
+    /// session replaces one, waits for the end of an outage.
     ///
     /// Fails if the wait ends before the server has shown that the lock is busy, or if the server no longer answers at
     /// the end of the wait. Even if the wait limit is shorter, opening a session, and then all answers together, may take up to
@@ -185,18 +186,17 @@ impl Lock {
         let directories = self.directories()?;
         let answer_by =
             wait_limit.at_least(crate::base::clock::deadline_after(self.context.answer_timeout()));
-        let mut has_expired = first_session == FirstSession::Replacement;
+        let mut queues_again = first_session == FirstSession::Replacement;
         loop {
             // Waiting for a session counts as waiting for the lock.
             let mut metrics = AcquireMetrics::begin(kind_name(kind, directories.len()), self.metrics_label());
             let reservation = match self.reserve(kind, directories, answer_by).await {
                 Ok(Some(reservation)) => reservation,
                 refused => {
-                    let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
+                    let may_retry = queues_again && matches!(refused, Err(Error::Unavailable { .. }));
                     let error = refused.err().unwrap_or_else(|| self.no_answer());
                     metrics.record_refusal(&error);
-                    // Tries again for a waiter whose session has expired, because the outage may end before
-                    // the wait ends.
+                    // Tries again for a waiter that queues again, because the outage may end before the wait ends.
                     if !may_retry {
                         return Err(error);
                     }
@@ -211,7 +211,7 @@ impl Lock {
             match self.wait_for_grant(pending, kind).await? {
                 AttemptOutcome::Held(held) => return Ok(Some(held)),
                 AttemptOutcome::Busy => return Ok(None),
-                AttemptOutcome::SessionExpired => has_expired = true,
+                AttemptOutcome::SessionExpired | AttemptOutcome::Unclaimed => queues_again = true,
             }
         }
     }
@@ -309,18 +309,22 @@ impl Lock {
         wait_limit: WaitLimit,
     ) -> Result<Option<Held>, Error> {
         self.context.process().check_not_forked()?;
-        let session = reader.session().clone();
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, directories);
-        session.reserve_anyway(reserved);
-        let reservation = WatchReservation::of(session, reserved);
-        let path = self.path();
-        let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.metrics_label());
-        let pending = self.enqueue(reservation, kind, directories, wait_limit, Some(reader), metrics)?;
-        match self.wait_for_grant(pending, kind).await? {
-            AttemptOutcome::Held(held) => Ok(Some(held)),
-            AttemptOutcome::Busy => Ok(None),
-            AttemptOutcome::SessionExpired => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
+        loop {
+            let session = reader.session().clone();
+            session.reserve_anyway(reserved);
+            let reservation = WatchReservation::of(session, reserved);
+            let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.metrics_label());
+            let pending = self.enqueue(reservation, kind, directories, wait_limit, Some(reader), metrics)?;
+            match self.wait_for_grant(pending, kind).await? {
+                AttemptOutcome::Held(held) => return Ok(Some(held)),
+                AttemptOutcome::Busy => return Ok(None),
+                AttemptOutcome::Unclaimed => {}
+                AttemptOutcome::SessionExpired => {
+                    return Err(Error::Lost { path: self.path(), reason: LossReason::SessionExpired });
+                }
+            }
         }
     }
 
@@ -354,6 +358,8 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
+            // At least one, because zero would be no limit.
+            claim_timeout: millis(self.context.claim_timeout()).max(1),
             looks_ahead: !self.options.tells_previous,
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
@@ -395,14 +401,14 @@ impl Lock {
                     };
                     history::add_crashes(&self.context, path, crashes);
                 }
-                let held = Held::new(self.context.clone(), acquisition, grant, self.options.clone());
-                if held.is_valid() {
-                    return Ok(AttemptOutcome::Held(held));
-                }
-                // Fails, because the caller polled this future only after the lease had ended.
-                let reason = held.loss().unwrap_or(LossReason::Unreachable);
-                Err(Error::Lost { path: self.path(), reason })
+                Ok(AttemptOutcome::Held(Held::new(
+                    self.context.clone(),
+                    acquisition,
+                    grant,
+                    self.options.clone(),
+                )))
             }
+            Progress::Unclaimed => Ok(AttemptOutcome::Unclaimed),
             Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(AttemptOutcome::SessionExpired),
             // Does not call the lock busy, because the wait has ended before the server has shown that.
             Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Err(self.no_answer()),
@@ -420,7 +426,7 @@ impl Lock {
     fn delay_ms(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Permits { .. } | Kind::Upgrade { .. } => 0,
-            _ => u32::try_from(self.options.lock_delay.as_millis()).unwrap_or(u32::MAX),
+            _ => millis(self.options.lock_delay),
         }
     }
 
@@ -434,6 +440,10 @@ impl Lock {
         }
         Ok(directories)
     }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Returns the lock directories of these names, each once: a lock that is named twice is one lock.
@@ -459,6 +469,8 @@ enum AttemptOutcome {
     Busy,
     /// The session has expired. The acquisition may succeed with another session.
     SessionExpired,
+    /// The grant was given back, because the caller did not take it in time, or because of a loss.
+    Unclaimed,
 }
 
 /// The pause between two requests for a new session, after the session of a waiter has expired.

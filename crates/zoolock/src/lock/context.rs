@@ -44,6 +44,7 @@ pub(crate) struct ContextState {
     pub(crate) server: Option<EmbeddedServer>,
     pub(crate) process: Process,
     pub(crate) answer_timeout: Duration,
+    pub(crate) claim_timeout: Duration,
 }
 
 /// A server in this process. The server must outlive the sessions.
@@ -103,6 +104,11 @@ impl Context {
 
     pub(crate) fn process(&self) -> Process {
         self.inner.process
+    }
+
+    /// Returns the time within which a caller must take its grant.
+    pub(crate) fn claim_timeout(&self) -> Duration {
+        self.inner.claim_timeout
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {

@@ -105,12 +105,11 @@ impl Held {
         known.unwrap_or(self.grant.node)
     }
 
-    /// Records that the acquiring task has received the grant.
-    pub(crate) fn mark_seen(mut self) -> Held {
-        if let Some(task_hold) = &mut self.task_hold {
-            task_hold.record_seen();
-        }
-        self
+    /// Takes the grant for the acquiring task. Returns `None` if the task shares a hold, and may not have the lock any
+    /// more. Then it must ask again.
+    pub(crate) fn claim(mut self) -> Option<Held> {
+        let is_taken = self.task_hold.as_mut().is_none_or(TaskHold::claim);
+        is_taken.then_some(self)
     }
 
     pub(crate) fn options(&self) -> &Options {

@@ -2,7 +2,7 @@
 //!
 //! A [`TaskQueue`] makes all decisions. A [`Hold`] has what this state machine lacks: the clock, the waiting tasks and the
 //! acquisition. Each acquisition has one background task, the driver. The driver acquires the lock. Then it reports other
-//! contenders, the end of the idle time, requests to release, and the loss.
+//! contenders, the end of the idle time, grants that are not taken, requests to release, and the loss.
 //!
 //! A test runs this file in many thread interleavings (`zoolock-tests/tests/orders`).
 
@@ -28,7 +28,7 @@ use crate::lock::acquire::{FirstSession, Lock, WaitLimit};
 use crate::lock::held::Held;
 use crate::session::{Connection, WatchReservation};
 
-/// Minimum time between two checks of the idle time. It bounds the wake-ups of a hold with a very small limit.
+/// Minimum time between two checks of a hold. It bounds the wake-ups of a hold with a very small limit.
 const MIN_CHECK_TIME: Duration = Duration::from_millis(10);
 
 /// The way to answer a waiting task.
@@ -82,22 +82,24 @@ impl Hold {
     /// Acquires the lock for a task. Returns `None` if the lock is busy at the end of the wait.
     pub(crate) async fn acquire(self: &Arc<Self>, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         self.lock.context.process().check_not_forked()?;
-        let held = match (self.ask(wait_limit), wait_limit) {
-            (None, _) => return Ok(self.try_alone().await?.map(Held::mark_seen)),
-            (Some(mut task), WaitLimit::Try) => task.granted_now().transpose()?,
-            (Some(mut task), _) => self.lock.wait_within(wait_limit, task.granted()).await.transpose()?,
-        };
-        match held {
-            Some(held) if held.is_valid() => Ok(Some(held.mark_seen())),
-            // Fails, because the task polled the grant only after the lease had ended.
-            Some(held) => {
-                let reason = held.loss().unwrap_or(LossReason::Unreachable);
-                Err(Error::Lost { path: self.lock.path(), reason })
+        loop {
+            let held = match (self.ask(wait_limit), wait_limit) {
+                (None, _) => self.try_alone().await?,
+                (Some(mut task), WaitLimit::Try) => task.granted_now().transpose()?,
+                (Some(mut task), _) => self.lock.wait_within(wait_limit, task.granted()).await.transpose()?,
+            };
+            match held {
+                // If the task may not have the lock any more, it asks again.
+                Some(held) => {
+                    if let Some(held) = held.claim() {
+                        return Ok(Some(held));
+                    }
+                }
+                None if !self.is_held() && !self.lock.context.server_answers().await => {
+                    return Err(self.lock.no_answer());
+                }
+                None => return Ok(None),
             }
-            None if !self.is_held() && !self.lock.context.server_answers().await => {
-                Err(self.lock.no_answer())
-            }
-            None => Ok(None),
         }
     }
 
@@ -193,7 +195,6 @@ impl Hold {
             HoldAction::Grant { task, waiter, pass } => {
                 let held = state.held.as_ref().expect("the queue grants only a lock that is held");
                 let held = held.share_with(TaskHold::new(self.clone(), task, pass), state.queue.has_worked());
-                self.listeners.tell(LockEvent::Acquired(held.ticket()));
                 // Cannot fail, because a task that gives up leaves the queue first, under this mutex.
                 let _ = waiter.send(Ok(held));
             }
@@ -208,14 +209,8 @@ impl Hold {
     }
 
     /// Acquires the lock, and then watches the hold.
-    async fn drive(self: Arc<Self>, number: u64, mut first_session: FirstSession) {
-        let outcome = loop {
-            match self.lock.acquire_in_span(Kind::Mutex, WaitLimit::ForEver, first_session).await {
-                // The grant was polled only after its loss. Acquires again, because tasks still wait.
-                Err(Error::Lost { .. }) => first_session = FirstSession::Replacement,
-                outcome => break outcome,
-            }
-        };
+    async fn drive(self: Arc<Self>, number: u64, first_session: FirstSession) {
+        let outcome = self.lock.acquire_in_span(Kind::Mutex, WaitLimit::ForEver, first_session).await;
         let acquisition = {
             let state = &mut *lock(&self.state);
             match outcome {
@@ -283,8 +278,8 @@ impl Hold {
         }
     }
 
-    /// Ends the hold of a task, and records this in `task_end`.
-    fn end_task_hold(self: &Arc<Self>, task: TaskId, how: ReleaseKind, task_end: &TaskEnd) {
+    /// Ends the hold of a task, and records this in `task_end`. `is_seen`: set if the task has taken its grant.
+    fn end_task_hold(self: &Arc<Self>, task: TaskId, how: ReleaseKind, is_seen: bool, task_end: &TaskEnd) {
         let state = &mut *lock(&self.state);
         let held = state.held.as_ref().filter(|_| state.queue.holder() == Some(task));
         // Does nothing for a task without the lock, because it has lost the lock.
@@ -302,7 +297,9 @@ impl Hold {
             task_end.record(TaskHoldEnd::Released);
         } else {
             task_end.record(TaskHoldEnd::PassedOn);
-            self.listeners.tell(LockEvent::Released(ticket));
+            if is_seen {
+                self.listeners.tell(LockEvent::Released(ticket));
+            }
         }
         self.act(state, action);
     }
@@ -341,8 +338,8 @@ impl Drop for Hold {
     }
 }
 
-/// Reports other contenders, the end of the idle time, requests to release, and the loss of acquisition `number`, until
-/// the hold ends: this aborts the task.
+/// Reports other contenders, the end of the idle time, grants that are not taken, requests to release, and the loss of
+/// acquisition `number`, until the hold ends: this aborts the task.
 async fn watch(hold: Weak<Hold>, acquisition: Arc<Acquisition>, number: u64) {
     let report = |event: fn(&mut TaskQueue<Answer>, Instant, bool) -> HoldAction<Answer>| {
         if let Some(hold) = hold.upgrade() {
@@ -353,9 +350,9 @@ async fn watch(hold: Weak<Hold>, acquisition: Arc<Acquisition>, number: u64) {
         wait_for_other_contender(&acquisition, || report(TaskQueue::find_alone)).await;
         report(TaskQueue::find_contended);
     };
-    let idle = async {
+    let times = async {
         loop {
-            let left = hold.upgrade().and_then(|hold| lock(&hold.state).queue.idle_time_left(clock::now()));
+            let left = hold.upgrade().map(|hold| lock(&hold.state).queue.time_to_check(clock::now()));
             let Some(left) = left else { return };
             tokio::time::sleep(left.max(MIN_CHECK_TIME)).await;
             report(TaskQueue::check);
@@ -366,7 +363,7 @@ async fn watch(hold: Weak<Hold>, acquisition: Arc<Acquisition>, number: u64) {
         report(TaskQueue::end_soon);
     };
     let events = async {
-        tokio::join!(contended, idle, revoked);
+        tokio::join!(contended, times, revoked);
         pending().await
     };
     let loss = tokio::select! {
@@ -437,13 +434,17 @@ impl Drop for WaitingTask {
         if self.is_answered || self.hold.is_forked() {
             return;
         }
-        let state = &mut *lock(&self.hold.state);
-        if let Some(action) = state.queue.give_up(self.task) {
-            self.hold.act(state, action);
+        let gives_up = {
+            let state = &mut *lock(&self.hold.state);
+            let action = state.queue.give_up(self.task);
+            let gives_up = action.is_some();
+            action.into_iter().for_each(|action| self.hold.act(state, action));
+            gives_up
+        };
+        // A grant that was sent and not received is dropped here, which passes the hold on.
+        if gives_up || matches!(self.answer.try_recv(), Ok(Ok(_))) {
             self.hold.listeners.tell(LockEvent::GaveUp);
         }
-        // If a grant was sent but not received, it is dropped with the channel after this. Dropping the grant passes the
-        // hold on.
     }
 }
 
@@ -452,7 +453,7 @@ pub(crate) struct TaskHold {
     hold: Arc<Hold>,
     task: TaskId,
     pass: u32,
-    /// Set once the task has received the grant.
+    /// Set once the task has taken the grant.
     seen: bool,
     end: Arc<TaskEnd>,
 }
@@ -512,9 +513,18 @@ impl TaskHold {
         self.pass
     }
 
-    /// Records that the task has received the grant.
-    pub(crate) fn record_seen(&mut self) {
-        self.seen = true;
+    /// Takes the grant for the task. Returns false if the next task has the lock, or the lease has ended.
+    pub(crate) fn claim(&mut self) -> bool {
+        if self.hold.is_forked() {
+            return true;
+        }
+        let state = &mut *lock(&self.hold.state);
+        let is_lease_valid = state.is_lease_valid();
+        self.seen = state.queue.claim(self.task, is_lease_valid);
+        if let Some(held) = state.held.as_ref().filter(|_| self.seen) {
+            self.hold.listeners.tell(LockEvent::Acquired(held.ticket()));
+        }
+        self.seen
     }
 
     /// Returns the end of this hold. Callers that wait for the release of the guard read it.
@@ -526,7 +536,7 @@ impl TaskHold {
     pub(crate) fn release(&self, how: ReleaseKind) {
         let how = if self.seen { how } else { ReleaseKind::Untouched };
         if !self.end.has_ended() {
-            self.hold.end_task_hold(self.task, how, &self.end);
+            self.hold.end_task_hold(self.task, how, self.seen, &self.end);
         }
     }
 }

@@ -4,6 +4,7 @@ mod access;
 mod again;
 mod ahead;
 mod blocking;
+mod claim;
 mod edges;
 mod embedded;
 mod errors;

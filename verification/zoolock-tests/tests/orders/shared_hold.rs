@@ -92,7 +92,7 @@ impl Task {
 /// Runs two tasks of one process beside a task of another process. Causes `event` meanwhile. The time stands still, so a
 /// `max_hold` above zero is never over.
 fn run(max_hold: Duration, event: Event) {
-    let limits = HoldLimits { max_hold, max_idle: Duration::ZERO };
+    let limits = HoldLimits { max_hold, max_idle: Duration::ZERO, claim_timeout: Duration::from_secs(5) };
     let (server, worker) = (Server::new(), Worker::default());
     let clients = [Context::new(&server), Context::new(&server)];
     let processes = clients.each_ref().map(|client| {

@@ -406,10 +406,6 @@ impl Held {
         !self.acquisition.is_lost()
     }
 
-    pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.acquisition.loss.borrow().map(LossReason::from)
-    }
-
     pub(crate) fn ticket(&self) -> u64 {
         self.acquisition.node
     }
@@ -418,12 +414,9 @@ impl Held {
         Held { acquisition: self.acquisition.clone(), task_hold: Some(task_hold) }
     }
 
-    /// Records that the task has received the grant.
-    pub(crate) fn mark_seen(mut self) -> Held {
-        if let Some(task_hold) = &mut self.task_hold {
-            task_hold.record_seen();
-        }
-        self
+    pub(crate) fn claim(mut self) -> Option<Held> {
+        let is_taken = self.task_hold.as_mut().is_none_or(TaskHold::claim);
+        is_taken.then_some(self)
     }
 
     pub(crate) fn release_untouched(&self) {

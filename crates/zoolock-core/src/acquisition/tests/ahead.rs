@@ -10,7 +10,7 @@ const AFTER: u32 = 5;
 /// znode.
 fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
     let machine = Machine::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) }, 1);
-    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
+    let mut drive = Drive::with(machine);
     drive.feed(Event::Start);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));

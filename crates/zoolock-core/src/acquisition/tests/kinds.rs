@@ -9,7 +9,7 @@ fn node_with_prefix(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
 
 fn start(kind: Kind) -> Drive {
     let machine = Machine::new(config(kind), 1);
-    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
+    let mut drive = Drive::with(machine);
     drive.feed(Event::Start);
     drive
 }

@@ -153,6 +153,10 @@ pub(crate) struct Ghost {
     pub(crate) timed_out: bool,
     pub(crate) failed: bool,
     pub(crate) granted: bool,
+    /// Set if the caller has taken the grant.
+    pub(crate) claimed: bool,
+    /// Set if the caller never polls its future again.
+    pub(crate) forgotten: bool,
     /// The czxid of the znode that was granted. After a downgrade: the czxid of the reader's znode.
     pub(crate) held: i64,
     pub(crate) lost: Option<Loss>,
@@ -304,6 +308,22 @@ impl World {
         ghost.granted = true;
         ghost.held = czxid;
         ghost.token = token;
+    }
+
+    /// Records that a grant ends before the caller has taken it. Then no caller has held the lock.
+    pub(crate) fn on_unclaimed(&mut self, i: usize) {
+        let ghost = &mut self.clients[i].ghost;
+        let is_true = ghost.granted && !ghost.claimed;
+        (ghost.granted, ghost.gave_up) = (false, true);
+        let czxid = ghost.held;
+        if !is_true {
+            self.record_violation(Violation::FalseEnd);
+        }
+        for at in 0..self.history.holds.len() {
+            if self.history.holds[at].czxid == czxid {
+                self.history.holds[at].granted = false;
+            }
+        }
     }
 
     /// Checks a report about the previous holder that comes after the grant.

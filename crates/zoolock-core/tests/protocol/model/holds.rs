@@ -23,12 +23,12 @@ pub(crate) struct Hold {
     /// the position of its reader.
     order: (i64, i64),
     /// The znode that was granted.
-    czxid: i64,
+    pub(crate) czxid: i64,
     name: Name,
     /// Set if the successor learns of the release from the release marker (`World::on_release`).
     tells: bool,
-    /// Set if the holder was told of its grant.
-    granted: bool,
+    /// Set if the holder was told of its grant, and did not give it back.
+    pub(crate) granted: bool,
     end: End,
 }
 

@@ -31,6 +31,8 @@ pub(crate) enum Step {
     Wake(u8, u8),
     /// The client's follower applies one transaction.
     Apply(u8),
+    /// The caller takes the grant.
+    Claim(u8),
     /// The holder releases.
     Release(u8),
     /// The writer becomes a reader.
@@ -68,6 +70,8 @@ pub(crate) enum Step {
     Scribble(u8),
     Resize(u8, u32),
     Revoke(u8, Name),
+    /// The caller never polls its future again.
+    Forget(u8),
 }
 
 /// The pause between two reads of a retired directory, in milliseconds. Timers of this duration
@@ -157,6 +161,11 @@ fn is_create(client: &Client) -> bool {
     client.requests.first().is_some_and(|sent| sent.request == Request::Join && sent.release.is_none())
 }
 
+/// Returns whether the lock is granted, and the caller has not taken the grant.
+fn awaits_claim(client: &Client) -> bool {
+    client.ghost.granted && !client.ghost.claimed
+}
+
 /// Returns whether this timer polls a retired directory that still has contenders.
 fn is_vain(world: &World, client: &Client, timer: &Timer) -> bool {
     timer.duration == POLL && !client.view(&world.leader).children(timer.at).is_empty()
@@ -186,8 +195,9 @@ impl Locks {
     fn find_invisible_step(&self, world: &World, i: usize) -> Option<Step> {
         let (client, budget) = (&world.clients[i], &world.budget);
         let ghost = &client.ghost;
-        let cancellable = budget.cancels > 0 && !ghost.granted && !ghost.gave_up;
+        let cancellable = budget.cancels > 0 && !ghost.claimed && !ghost.gave_up;
         let touchable = cancellable
+            || awaits_claim(client)
             || budget.disconnects + budget.retakes + budget.lapses + budget.crashes > 0
             || !client.lease;
         if touchable || !client.is_running() {
@@ -233,7 +243,10 @@ impl Locks {
                     steps.push(Step::Wake(i, timer));
                 }
             }
-            let holds = client.ghost.granted && !client.ghost.released;
+            if awaits_claim(client) && !client.ghost.forgotten {
+                steps.push(Step::Claim(i));
+            }
+            let holds = client.ghost.claimed && !client.ghost.released;
             if holds && !self.is_upgrading(world, at) && self.inner_is_done(world, at) {
                 steps.push(Step::Release(i));
                 if self.0.plans[at] == Plan::WriteThenRead && !client.ghost.downgrading {
@@ -261,7 +274,7 @@ impl Locks {
     fn is_upgrading(&self, world: &World, i: usize) -> bool {
         self.0.upgrade_of(i).is_some_and(|j| {
             let upgrade = &world.clients[j];
-            upgrade.is_running() && !upgrade.ghost.granted && !upgrade.ghost.gave_up
+            upgrade.is_running() && !upgrade.ghost.claimed && !upgrade.ghost.gave_up
         })
     }
 
@@ -355,11 +368,16 @@ impl Locks {
             if !client.is_running() || !client.session {
                 continue;
             }
-            if budget.panics > 0 && ghost.granted && !ghost.released && !self.is_upgrading(world, at) {
+            if budget.panics > 0 && ghost.claimed && !ghost.released && !self.is_upgrading(world, at) {
                 steps.push(Step::Panic(i));
             }
-            if budget.cancels > 0 && !ghost.granted && !ghost.gave_up {
-                steps.extend([Step::Cancel(i), Step::TimeOut(i)]);
+            if budget.cancels > 0 && !ghost.claimed && !ghost.gave_up {
+                steps.push(Step::Cancel(i));
+                // A deadline limits only the waiting.
+                steps.extend((!ghost.granted).then_some(Step::TimeOut(i)));
+            }
+            if budget.forgets > 0 && awaits_claim(client) && !ghost.forgotten {
+                steps.push(Step::Forget(i));
             }
             if budget.throttles > 0 && self.is_next(world, at) {
                 steps.push(Step::Throttle(i));
@@ -435,6 +453,8 @@ impl Locks {
             Step::Deliver(i) => world.deliver(i as usize, scenario),
             Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
             Step::Apply(i) => world.apply_at_follower(i as usize),
+            Step::Claim(i) => world.claim(i as usize, scenario),
+            Step::Forget(i) => world.clients[i as usize].ghost.forgotten = true,
             Step::Release(i) => world.release(i as usize, HolderState::Released, scenario),
             Step::Panic(i) => world.release(i as usize, HolderState::Panicked, scenario),
             Step::Downgrade(i) => world.downgrade(i as usize, scenario),
@@ -493,6 +513,7 @@ impl Locks {
             Step::Scribble(_) => &mut budget.scribbles,
             Step::Resize(..) => &mut budget.resizes,
             Step::Revoke(..) => &mut budget.revokes,
+            Step::Forget(_) => &mut budget.forgets,
             _ => return,
         };
         *fault -= 1;

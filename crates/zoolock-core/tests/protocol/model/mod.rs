@@ -16,6 +16,7 @@
 //! The searches:
 //! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
 //! * `namings.rs`: contenders with the names of other client libraries. `ahead.rs`: look-ahead.
+//! * `claim.rs`: callers that do not take their grants.
 //! * `several.rs`: several locks at once. `merged.rs`: throttled requests, and releases that are merged with a create.
 //! * `rules.rs`, `bugs.rs`: searches that must find a violation, because a rule is switched off or
 //!   all clients have a bug.
@@ -29,6 +30,7 @@
 
 mod ahead;
 pub(crate) mod bugs;
+mod claim;
 mod faults;
 mod ghost;
 mod holds;

@@ -63,6 +63,11 @@ fn identity_by_czxid() {
 }
 
 #[test]
+fn claim_in_time() {
+    is_needed(Rule::ClaimInTime, PROGRESS, two(&["forget"]));
+}
+
+#[test]
 fn release_without_record() {
     // An operator overwrites the record. So the release is refused, and the znode stays.
     is_needed(Rule::ReleaseWithoutRecord, NOTHING_LEFT, two(&["scribble"]));

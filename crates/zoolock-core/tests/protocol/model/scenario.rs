@@ -48,6 +48,9 @@ pub(crate) struct Budget {
     pub(crate) resizes: u8,
     /// An operator asks the owner of a znode to release.
     pub(crate) revokes: u8,
+    /// A caller never polls its future after the grant. If this is zero at the start, all callers take their grants at
+    /// once.
+    pub(crate) forgets: u8,
 }
 
 /// Faults that are searched alone and in pairs. Searches with the last two take the longest.
@@ -84,6 +87,7 @@ impl Budget {
             "poll" => &mut self.polls,
             "resize" => &mut self.resizes,
             "revoke" => &mut self.revokes,
+            "forget" => &mut self.forgets,
             _ => panic!("{fault} is not the name of a fault"),
         };
         *budget += 1;
@@ -214,6 +218,11 @@ impl Scenario {
 
     pub(crate) fn with_bug(self, bug: Bug) -> Scenario {
         Scenario { bug: Some(bug), ..self.noted(format!("{bug:?}")) }
+    }
+
+    /// Returns whether callers take their grants in a step of its own, or never.
+    pub(crate) fn claims_late(&self) -> bool {
+        self.budget.forgets > 0
     }
 
     pub(crate) fn has(&self, bug: Bug) -> bool {

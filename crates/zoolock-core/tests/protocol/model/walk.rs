@@ -56,6 +56,7 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
         polls: rng.zero_or_up_to(100),
         resizes: rng.zero_or_up_to(2),
         revokes: 0,
+        forgets: rng.zero_or_up_to(3),
     };
     let directory = if rng.below(4) == 0 { None } else { Some((Record::Empty, rng.below(9) as i32)) };
     let walk = Scenario {
@@ -169,6 +170,7 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
         scribbles: rng.zero_or_up_to(2),
         revokes: rng.zero_or_up_to(3),
         polls: rng.zero_or_up_to(100),
+        forgets: rng.zero_or_up_to(3),
         ..Budget::default()
     };
     // Four clients need eight numbers for two rounds. With fewer, the directory would be retired again and again.

@@ -218,6 +218,7 @@ impl World {
             delay: scenario.delay,
             mode: if tries { Mode::Try } else { Mode::Wait },
             watch_own_after: u32::from(scenario.watches_late),
+            claim_timeout: u32::from(scenario.claims_late()),
             retire_from: Sequence(scenario.retire_from),
             names: scenario.names(i),
             looks_ahead: scenario.looks_ahead(i),
@@ -267,6 +268,7 @@ impl World {
         // lease. Some weakened rules grant a lock in one step.
         let may_be_granted = machine.needs_lease() || scenario.rules != Rules::all();
         machine.step(event, client.lease, &mut actions);
+        let is_granted = actions.iter().any(|action| matches!(action, Action::Granted(_)));
         for action in actions {
             match action {
                 Action::Send(id, request) => self.send(i, id, request, scenario),
@@ -280,8 +282,8 @@ impl World {
                 Action::Granted(grant) => {
                     assert!(may_be_granted, "client {i} was granted a lock in the step that ended its rest");
                     self.on_granted(i, grant, scenario);
-                    self.begin_inner(i, grant.node, scenario);
                 }
+                Action::Unclaimed(_) => self.on_unclaimed(i),
                 Action::Previous(previous) => self.on_previous(i, previous, scenario),
                 Action::CrashFound { marker, .. } => assert!(
                     matches!(marker.state, HolderState::Held | HolderState::Panicked),
@@ -300,6 +302,19 @@ impl World {
                     return self.end_acquisition(i, scenario);
                 }
             }
+        }
+        if is_granted && !scenario.claims_late() {
+            self.claim(i, scenario);
+        }
+    }
+
+    /// The caller takes the grant.
+    pub(crate) fn claim(&mut self, i: usize, scenario: &Scenario) {
+        self.step(i, Event::Claimed, scenario);
+        let node = self.clients[i].machine().and_then(Machine::held_node);
+        if let Some(node) = node.filter(|_| self.clients[i].ghost.granted) {
+            self.clients[i].ghost.claimed = true;
+            self.begin_inner(i, node, scenario);
         }
     }
 
@@ -446,7 +461,7 @@ impl World {
     pub(crate) fn release(&mut self, i: usize, left: HolderState, scenario: &Scenario) {
         for j in scenario.upgrade_of(i).into_iter().chain([i]) {
             let ghost = &mut self.clients[j].ghost;
-            if ghost.granted && !ghost.released {
+            if ghost.claimed && !ghost.released {
                 ghost.released = true;
                 ghost.cleanly = left == HolderState::Released;
                 self.on_release(j);
@@ -468,6 +483,9 @@ impl World {
         let is_queued = self.clients[i].machine().is_none_or(|machine| machine.node(0).is_some());
         if scenario.has(if is_queued { Bug::DropsWhoWaits } else { Bug::DropsWhoIsJoining }) {
             return self.end_acquisition(i, scenario);
+        }
+        if self.clients[i].ghost.granted {
+            self.on_unclaimed(i);
         }
         let ghost = &mut self.clients[i].ghost;
         ghost.gave_up = true;

@@ -99,8 +99,7 @@ impl std::fmt::Debug for ReentrantGuard {
     }
 }
 
-/// A lock that an owner holds. Each guard has an `Arc` of it. The result of an acquisition also has
-/// one, until the waiting calls have taken the result. Dropping the last `Arc` releases the lock.
+/// A lock that an owner holds. Each guard has an `Arc` of it. Dropping the last `Arc` releases the lock.
 pub(super) struct OwnerHold {
     guard: Guard,
     depth: AtomicU32,

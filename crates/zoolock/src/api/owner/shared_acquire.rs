@@ -50,7 +50,27 @@ struct SharedAcquire {
 
 type AcquireFuture = Pin<Box<dyn Future<Output = AcquireResult> + Send>>;
 /// The result of an acquisition. `None` if the lock is busy and the calls do not wait.
-type AcquireResult = Result<Option<Arc<OwnerHold>>, Error>;
+type AcquireResult = Result<Option<AcquiredHold>, Error>;
+
+/// The lock that a shared acquisition got. A call that is not polled any more keeps this result, so the result does not
+/// keep the lock: the call that completes the acquisition takes the only owning reference in the same poll.
+#[derive(Clone)]
+struct AcquiredHold {
+    untaken: Arc<StdMutex<Option<Arc<OwnerHold>>>>,
+    hold: Weak<OwnerHold>,
+}
+
+impl AcquiredHold {
+    fn new(hold: Arc<OwnerHold>) -> AcquiredHold {
+        AcquiredHold { hold: Arc::downgrade(&hold), untaken: Arc::new(StdMutex::new(Some(hold))) }
+    }
+
+    /// Returns the hold; `None` if the owner has released the lock since.
+    fn get(&self) -> Option<Arc<OwnerHold>> {
+        let untaken = lock(&self.untaken).take();
+        untaken.or_else(|| self.hold.upgrade())
+    }
+}
 
 impl OwnedLocks {
     pub(super) fn new(limit: u32, owner_mode: OwnerMode) -> OwnedLocks {
@@ -86,7 +106,13 @@ impl OwnedLocks {
                 LockAtCall::Pending(caller) => caller,
             };
             match caller.wait_for_answer().await? {
-                Some(held) => return held.new_guard().map(Some),
+                Some(acquired) => {
+                    if let Some(held) = acquired.get() {
+                        return held.new_guard().map(Some);
+                    }
+                    // The owner's other calls have released the lock before this call was polled, so this call
+                    // acquires again.
+                }
                 None if trying => return Ok(None),
                 // The shared acquisition was begun by a call that makes one attempt, and the lock
                 // was busy. This call waits, so it begins a new acquisition.
@@ -139,7 +165,7 @@ impl OwnedLocks {
         let answer = answer.map(|guard| {
             guard.map(|guard| {
                 let entry = MapEntry { owner: self.clone(), key: key.clone() };
-                Arc::new(OwnerHold::new(guard, self.limit, entry))
+                AcquiredHold::new(Arc::new(OwnerHold::new(guard, self.limit, entry)))
             })
         });
         // Replaces or removes the completed acquisition in the map, because a later call must not
@@ -147,7 +173,7 @@ impl OwnedLocks {
         let _acquire = {
             let mut locks = lock(&self.locks);
             match &answer {
-                Ok(Some(held)) => locks.insert(key, LockState::Held(Arc::downgrade(held))),
+                Ok(Some(acquired)) => locks.insert(key, LockState::Held(acquired.hold.clone())),
                 Ok(None) | Err(_) => locks.remove(&key),
             }
         };
