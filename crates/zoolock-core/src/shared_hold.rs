@@ -247,7 +247,9 @@ impl<W> TaskQueue<W> {
     /// it, or keeps it for later. The caller also calls this after the time [`TaskQueue::time_to_check`].
     pub fn check(&mut self, now: Instant, lease_valid: bool) -> HoldAction<W> {
         let Phase::Held(hold) = &mut self.phase else { return HoldAction::None };
-        if hold.unclaimed_since.is_some_and(|since| since.until(now) >= self.limits.claim_timeout) {
+        // Without a lease no task can take the grant, and nothing but this would end the hold.
+        let is_overdue = |since: Instant| since.until(now) >= self.limits.claim_timeout || !lease_valid;
+        if hold.unclaimed_since.is_some_and(is_overdue) {
             (hold.holder, hold.unclaimed_since) = (None, None);
         }
         if hold.holder.is_some() {
@@ -428,10 +430,26 @@ mod tests {
         assert!(!queue.claim(TWO, true), "the grant is the next task's now");
         assert!(!queue.claim(ONE, false), "the lease has ended");
         assert!(queue.claim(ONE, true));
-        // The task that gave nothing back changes nothing.
+        // A late release of the task that has lost its grant changes nothing.
         assert_eq!(queue.release(TWO, ReleaseKind::Untouched, at(6001), true), HoldAction::None);
         assert_eq!(queue.check(at(60_000), true), HoldAction::None);
         assert_eq!(work(&mut queue, ONE, 60_000), RELEASED);
+    }
+
+    #[test]
+    fn unclaimed_grant_ends_with_the_lease() {
+        let mut queue = TaskQueue::new(LIMITS);
+        queue.ask(ONE, (), at(0), true);
+        assert_eq!(queue.begin_hold(at(0), true), grant(ONE, 0));
+        queue.ask(TWO, (), at(0), true);
+        let release = HoldAction::Release { how: ReleaseKind::Untouched, acquires_again: true };
+        assert_eq!(queue.end_soon(at(1), false), release);
+        // A request to release does not take a grant away.
+        let mut queue = TaskQueue::new(LIMITS);
+        queue.ask(ONE, (), at(0), true);
+        queue.begin_hold(at(0), true);
+        assert_eq!(queue.end_soon(at(1), true), HoldAction::None);
+        assert!(queue.claim(ONE, true));
     }
 
     #[test]

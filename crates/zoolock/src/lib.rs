@@ -145,16 +145,13 @@ pub use api::any_guard::AnyGuard;
 pub use api::builder::Builder;
 #[cfg(feature = "embedded")]
 pub use api::embedded::TestServer;
-pub use api::guard::Guard;
-pub use api::handle::Handle;
 pub use api::local::{LocalGuard, LocalLocker};
 pub use api::locker::{ExclusiveGuard, Locker};
-pub use api::mode;
-pub use api::multi::*;
-pub use api::mutex::*;
+pub use api::multi::{MultiGuard, MultiLock, MultiReadGuard};
+pub use api::mutex::{Guard, Mutex};
 pub use api::owner::{Owner, ReentrantGuard};
-pub use api::rwlock::*;
-pub use api::semaphore::*;
+pub use api::rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
+pub use api::semaphore::{PermitGuard, Semaphore};
 pub use api::shared_hold::SharedHold;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]

@@ -350,7 +350,7 @@ impl SimWorker {
         actions_before: u64,
         rng: &mut Rng,
     ) -> Option<(Arc<SimGuard>, u64)> {
-        let may = matches!(*guard, SimGuard::Read(_) | SimGuard::Upgradable(_) | SimGuard::Write(_));
+        let may = matches!(*guard, SimGuard::Upgradable(_) | SimGuard::Write(_));
         if !may || rng.bool() {
             return Some((guard, entry));
         }
@@ -359,10 +359,6 @@ impl SimWorker {
         let guard = Arc::into_inner(guard)?;
         let (changed, origin) = match guard {
             SimGuard::Write(guard) => (guard.downgrade().await.map(SimGuard::Read), GuardOrigin::Downgrade),
-            SimGuard::Read(guard) => {
-                let upgraded = guard.upgrade().await.map(SimGuard::Write);
-                (upgraded.map_err(Error::from), GuardOrigin::Upgrade)
-            }
             SimGuard::Upgradable(guard) => {
                 let upgraded = guard.upgrade().await.map(SimGuard::Write);
                 (upgraded.map_err(Error::from), GuardOrigin::Upgrade)

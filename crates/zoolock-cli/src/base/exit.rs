@@ -153,7 +153,12 @@ impl From<zoolock::Error> for Failure {
             zoolock::Error::Lost { .. } | zoolock::Error::Removed { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
             zoolock::Error::NotRevocable { .. } => Exit::NOT_REVOCABLE,
-            zoolock::Error::Invalid { .. } | zoolock::Error::ForeignContender { .. } => Exit::USAGE,
+            zoolock::Error::Invalid { .. }
+            | zoolock::Error::Closed
+            | zoolock::Error::Forked { .. }
+            | zoolock::Error::WrongSize { .. }
+            | zoolock::Error::WrongKind { .. }
+            | zoolock::Error::ForeignContender { .. } => Exit::USAGE,
             // Unavailable servers, servers with another protocol, and errors that later versions of
             // the library add.
             _ => Exit::UNAVAILABLE,

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use zoolock::mode::HasPrevious;
-use zoolock::{AnyGuard, Error, Handle, LockEvent, LockEvents, Zoolock};
+use zoolock::{AnyGuard, Error, LockEvent, LockEvents, Zoolock};
 
 use crate::args::WantedKind;
 use crate::base::reporter::Reporter;
@@ -24,6 +23,14 @@ macro_rules! acquire_with {
     }};
 }
 
+/// Returns the handle with the options of the command line.
+macro_rules! set_options {
+    ($lock:expr, $wanted:expr) => {{
+        let lock = $lock.lock_delay($wanted.lock_delay);
+        if $wanted.crash_detection { lock.crash_detection() } else { lock }
+    }};
+}
+
 /// Acquires the lock. Returns `None` if the lock is busy and `wanted` does not allow a wait.
 pub(crate) async fn acquire_wanted(
     zoolock: &Zoolock,
@@ -34,16 +41,16 @@ pub(crate) async fn acquire_wanted(
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let limit = (wanted.try_once, left, reporter);
     let [name] = wanted.names.as_slice() else {
-        let lock = set_options(zoolock.multi(&wanted.names), wanted);
+        let lock = set_options!(zoolock.multi(&wanted.names), wanted);
         return match wanted.kind {
             WantedKind::Shared => acquire_with!(lock, try_read, read_timeout, read, (), limit),
             _ => acquire_with!(lock, try_lock, lock_timeout, lock, (), limit),
         };
     };
-    let rwlock = || set_options(zoolock.rwlock(name), wanted);
+    let rwlock = || set_options!(zoolock.rwlock(name), wanted);
     match wanted.kind {
         WantedKind::Exclusive => {
-            let lock = set_options(zoolock.mutex(name), wanted).tell_previous();
+            let lock = set_options!(zoolock.mutex(name), wanted).tell_previous();
             acquire_with!(lock, try_lock, lock_timeout, lock, (), limit)
         }
         WantedKind::Write => acquire_with!(rwlock(), try_write, write_timeout, write, (), limit),
@@ -53,12 +60,6 @@ pub(crate) async fn acquire_wanted(
             acquire_with!(lock, try_acquire, acquire_timeout, acquire, (take), limit)
         }
     }
-}
-
-/// Returns the handle with the options of the command line.
-fn set_options<M: HasPrevious>(lock: Handle<M>, wanted: &WantedLocks) -> Handle<M> {
-    let lock = lock.lock_delay(wanted.lock_delay);
-    if wanted.crash_detection { lock.crash_detection() } else { lock }
 }
 
 /// Warns about contenders of other client libraries that ignore the znode of this contender.

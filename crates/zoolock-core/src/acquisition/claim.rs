@@ -3,7 +3,7 @@
 //! The caller takes a grant when it polls its future ([`Event::Claimed`]). A future that nobody polls would keep all
 //! other contenders out for as long as the session lives. Therefore a grant that is not taken within
 //! [`Config::claim_timeout`], or whose lock is lost first, is given back ([`Action::Unclaimed`]). The znode is deleted,
-//! and the record is restored, because the caller has not worked under the lock.
+//! and the record is restored, unless the znode is gone already, because the caller has not worked under the lock.
 
 use super::*;
 

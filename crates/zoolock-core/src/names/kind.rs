@@ -110,7 +110,7 @@ impl Kind {
     }
 
     /// Returns the number of permits of the semaphore; `None` for other kinds.
-    pub(crate) fn size(self) -> Option<u32> {
+    pub fn size(self) -> Option<u32> {
         match self {
             Kind::Permits { size, .. } => Some(size),
             _ => None,

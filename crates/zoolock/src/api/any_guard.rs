@@ -4,7 +4,6 @@ use std::ops::Deref;
 
 use zoolock_core::FencingToken;
 
-use crate::api::guard::Guard;
 use crate::api::owner::ReentrantGuard;
 use crate::base::error::Error;
 use crate::lock::held::Held;
@@ -47,7 +46,11 @@ enum Hold {
 }
 
 impl AnyGuard {
-    /// Returns the fencing token; see [`Guard::token`]. Returns `None` for a lock that others can hold at the same time:
+    pub(super) fn of(held: Held) -> AnyGuard {
+        AnyGuard { hold: Hold::Own(held) }
+    }
+
+    /// Returns the fencing token; see [`Guard::token`](crate::Guard::token). Returns `None` for a lock that others can hold at the same time:
     /// for readers, upgradable readers and permits, whose holders have no order.
     pub fn token(&self) -> Option<FencingToken> {
         self.exclusive_token()
@@ -57,7 +60,7 @@ impl AnyGuard {
     /// [`ReentrantGuard::release`].
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// As [`Guard::release`](crate::Guard::release).
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock in the background.
@@ -66,12 +69,6 @@ impl AnyGuard {
             Hold::Own(held) => held.release().await,
             Hold::OfOwner(guard) => guard.release().await,
         }
-    }
-}
-
-impl<M> From<Guard<M>> for AnyGuard {
-    fn from(guard: Guard<M>) -> AnyGuard {
-        AnyGuard { hold: Hold::Own(guard.held) }
     }
 }
 

@@ -134,7 +134,12 @@ impl Builder {
         self
     }
 
-    /// Adds credentials, such as the scheme `digest` with `user:password`. May be called several times.
+    /// Adds the credentials of a user, of the scheme `digest`; see [`Builder::auth`].
+    pub fn digest(self, user: &str, password: &str) -> Self {
+        self.auth("digest", format!("{user}:{password}"))
+    }
+
+    /// Adds credentials of any scheme, such as `digest` with `user:password`. May be called several times.
     ///
     /// New znodes then belong to these credentials. Clients without these credentials cannot read,
     /// change or delete the znodes, and cannot queue in a lock directory that this client created.
@@ -308,8 +313,8 @@ impl Builder {
     ///
     /// # Cancel safety
     /// Dropping the future leaves at most a session without locks, which expires.
-    pub async fn connect(self, address: &str) -> Result<Zoolock, Error> {
-        self.open(address, None).await
+    pub async fn connect(self, address: impl AsRef<str>) -> Result<Zoolock, Error> {
+        self.open(address.as_ref(), None).await
     }
 
     /// Opens a session for single requests, without locks. The lock settings and the chroot are ignored.
@@ -360,8 +365,8 @@ impl Builder {
             let message = format!("is not between 0 and {LONGEST:?}");
             return Err(Error::invalid(format!("answer timeout {:?}", self.answer_timeout), message));
         }
-        if self.claim_timeout.is_zero() {
-            let message = "must be greater than zero, because a caller needs time to poll its future";
+        if self.claim_timeout < Duration::from_millis(1) {
+            let message = "must be at least 1 ms, because a caller needs time to poll its future";
             return Err(Error::invalid(format!("claim timeout {:?}", self.claim_timeout), message));
         }
         if let Some(tick) = self.tick.filter(|tick| tick.is_zero() || *tick > LONGEST) {
@@ -385,7 +390,7 @@ impl Builder {
         let access = self.build_access()?;
         let transport = self.build_transport(&connect)?;
         let thread = thread().map_err(|error| Error::Unavailable {
-            address: connect.endpoints(),
+            subject: connect.endpoints(),
             message: format!("cannot start the threads of a session: {error}"),
             source: Some(Arc::new(error)),
         })?;
@@ -422,6 +427,7 @@ impl Builder {
             process: Process::current(),
             answer_timeout: self.answer_timeout,
             claim_timeout: self.claim_timeout.min(self.session_timeout / 3),
+            longest_grace: zoolock_core::lease::spare_time(self.session_timeout, self.tick),
         };
         let context = Context::new(inner);
         context.open_first_session().await?;

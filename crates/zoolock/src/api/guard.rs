@@ -1,83 +1,133 @@
 //! The guards of one kind of lock each.
 //!
-//! A guard owns a [`Held`], and dereferences to it for the methods that the guards of all kinds have.
+//! Each guard is a type of its own, so that its page lists exactly what it can do. A guard owns a [`Held`](crate::Held),
+//! and dereferences to it for the methods that the guards of all kinds have. These macros define the other common methods
+//! once: `guard!` those of every guard, `of_one_lock!` the path, and `fenced!` the token.
 
-use std::marker::PhantomData;
 use std::ops::Deref;
+use std::pin::pin;
 
-use zoolock_core::FencingToken;
-
-use crate::api::mode::{self, Exclusive, Fenced, OneLock};
+use crate::api::any_guard::AnyGuard;
 use crate::base::error::Error;
 use crate::lock::held::Held;
 
-/// A guard that holds the lock and exposes its lease deadline.
-///
-/// Dropping it releases the lock in the background. The request is sent before any later request of
-/// the same session, except for renewals of the lease. After a lost connection, the request is
-/// repeated, until the znode is deleted or the session has ended.
-///
-/// `Guard` without a type parameter is the guard of a [`Mutex`](crate::Mutex). The other guards are aliases with
-/// another [mode], such as [`ReadGuard`](crate::ReadGuard). All of them have the methods of [`Held`], which show the
-/// lease, the loss of the lock and requests to release it. [`AnyGuard`](crate::AnyGuard) is a guard of any kind.
-#[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard<M = Exclusive> {
-    pub(super) held: Held,
-    mode: PhantomData<fn() -> M>,
-}
-
-impl<M> Guard<M> {
-    pub(super) fn new(held: Held) -> Guard<M> {
-        Guard { held, mode: PhantomData }
-    }
-
-    /// Returns the guard of an acquisition that waited without a deadline.
-    pub(super) fn expect_granted(held: Option<Held>) -> Guard<M> {
-        Guard::new(held.expect("a wait without a deadline ends with the lock or an error"))
-    }
-
-    /// Releases the lock and waits until the server has confirmed the release.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the lock was lost before; [`Error::Denied`] if the server refuses to delete the znode. The
-    /// deletion is then repeated in the background until the session ends.
-    ///
-    /// # Cancel safety
-    /// Dropping the future releases the lock in the background.
-    pub async fn release(self) -> Result<(), Error> {
-        self.held.release().await
+/// Lends the guard to `work`, and then releases the lock. If the lock is lost, drops the work.
+pub(super) async fn lend<G, T>(guard: G, work: impl AsyncFnOnce(&G) -> T) -> Result<T, Error>
+where
+    G: Deref<Target = Held> + Into<AnyGuard>,
+{
+    let outcome = {
+        let mut lost = pin!(guard.lost());
+        // Ends with this block, before the release.
+        let mut work = pin!(work(&guard));
+        tokio::select! {
+            biased;
+            reason = &mut lost => Err(reason),
+            value = &mut work => Ok(value),
+        }
+    };
+    let guard: AnyGuard = guard.into();
+    match outcome {
+        Ok(value) => guard.release().await.map(|()| value),
+        Err(reason) => Err(Error::Lost { path: guard.paths().join(", "), reason }),
     }
 }
 
-impl<M: OneLock> Guard<M> {
-    /// Returns the path of the lock directory.
-    pub fn path(&self) -> &str {
-        self.held.path()
-    }
+/// Defines the type of a guard.
+macro_rules! guard {
+    ($(#[$attribute:meta])* $name:ident) => {
+        $(#[$attribute])*
+        #[must_use = "the lock is released when the guard is dropped"]
+        pub struct $name {
+            pub(super) held: $crate::lock::held::Held,
+        }
+
+        impl $name {
+            pub(super) fn new(held: $crate::lock::held::Held) -> $name {
+                $name { held }
+            }
+
+            /// Returns the guard of an acquisition that waited without a deadline.
+            pub(super) fn expect_granted(held: Option<$crate::lock::held::Held>) -> $name {
+                $name::new(held.expect("a wait without a deadline ends with the lock or an error"))
+            }
+
+            /// Releases the lock and waits until the server has confirmed the release.
+            ///
+            /// # Errors
+            /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before; [`Error::Denied`](crate::Error::Denied) if
+            /// the server refuses to delete the znode. The deletion is then repeated in the background until the session
+            /// ends.
+            ///
+            /// # Cancel safety
+            /// Dropping the future releases the lock in the background.
+            pub async fn release(self) -> Result<(), $crate::Error> {
+                self.held.release().await
+            }
+        }
+
+        impl std::ops::Deref for $name {
+            type Target = $crate::lock::held::Held;
+
+            fn deref(&self) -> &$crate::lock::held::Held {
+                &self.held
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name))
+                    .field("path", &self.held.paths())
+                    .field("ticket", &self.held.ticket())
+                    .finish_non_exhaustive()
+            }
+        }
+
+        impl From<$name> for $crate::AnyGuard {
+            fn from(guard: $name) -> $crate::AnyGuard {
+                $crate::AnyGuard::of(guard.held)
+            }
+        }
+    };
 }
 
-impl<M: Fenced> Guard<M> {
-    /// Returns the fencing token. It is higher than the tokens of all earlier grants. Pass the
-    /// token to the protected resource, which refuses requests with an older token.
-    pub fn token(&self) -> FencingToken {
-        self.held.token()
-    }
+/// Defines the path of a guard of one lock.
+macro_rules! of_one_lock {
+    ($($name:ident),*) => {
+        $(impl $name {
+            /// Returns the path of the lock directory.
+            pub fn path(&self) -> &str {
+                self.held.path()
+            }
+        })*
+    };
 }
 
-impl<M> Deref for Guard<M> {
-    type Target = Held;
+/// Defines the token of a guard whose holder is exclusive.
+macro_rules! fenced {
+    ($name:ident) => {
+        impl $name {
+            /// Returns the fencing token. It is higher than the tokens of all earlier grants. Pass the token to the
+            /// protected resource, which refuses requests with an older token.
+            pub fn token(&self) -> $crate::FencingToken {
+                self.held.token()
+            }
+        }
 
-    fn deref(&self) -> &Held {
-        &self.held
-    }
+        impl $crate::ExclusiveGuard for $name {
+            fn token(&self) -> $crate::FencingToken {
+                self.held.token()
+            }
+
+            fn is_valid(&self) -> bool {
+                self.held.is_valid()
+            }
+
+            async fn lost(&self) -> $crate::LossReason {
+                self.held.lost().await
+            }
+        }
+    };
 }
 
-impl<M> std::fmt::Debug for Guard<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard")
-            .field("mode", &format_args!("{}", mode::name::<M>()))
-            .field("path", &self.held.paths())
-            .field("ticket", &self.held.ticket())
-            .finish_non_exhaustive()
-    }
-}
+pub(super) use {fenced, guard, of_one_lock};

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use zoolock_core::FencingToken;
 
-use crate::api::guard::Guard;
-use crate::api::mode::Fenced;
+use crate::api::mutex::Guard;
 use crate::api::owner::ReentrantGuard;
 use crate::api::zoolock::Zoolock;
 use crate::base::error::{Error, LossReason};
 use crate::lock::held::Held;
 
 /// A source of locks that runs work under a lock.
+///
+/// A program that needs no such tests calls [`Zoolock::with_lock`](crate::Zoolock::with_lock), which lends the guard and
+/// drops the work when the lock is lost. A trait cannot say that the future of such a closure is `Send`, so here the work
+/// gets the guard itself, and is not dropped.
 ///
 /// Write your code for any `L: Locker`. Give it a [`Zoolock`] in production and a [`LocalLocker`](crate::LocalLocker)
 /// in its tests.
@@ -92,21 +95,18 @@ impl Locker for Zoolock {
         F: FnOnce(Guard) -> Fut + Send,
         Fut: Future<Output = T> + Send,
     {
-        Zoolock::with_lock(self, key, timeout, work).await
-    }
-}
-
-impl<M: Fenced> ExclusiveGuard for Guard<M> {
-    fn token(&self) -> FencingToken {
-        self.held.token()
-    }
-
-    fn is_valid(&self) -> bool {
-        self.held.is_valid()
-    }
-
-    async fn lost(&self) -> LossReason {
-        self.held.lost().await
+        let guard = self.mutex(key).lock_timeout(timeout).await?;
+        let pending_release = guard.pending_release();
+        let work = work(guard);
+        if pending_release.has_begun() {
+            return Err(guard_dropped_early(pending_release.path()));
+        }
+        let value = work.await;
+        // If the work returned the guard with its value, the guard belongs to the caller.
+        if pending_release.has_begun() {
+            pending_release.wait().await?;
+        }
+        Ok(value)
     }
 }
 

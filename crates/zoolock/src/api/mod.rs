@@ -8,7 +8,6 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod local;
 pub(crate) mod locker;
-pub mod mode;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod owner;

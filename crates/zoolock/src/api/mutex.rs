@@ -2,21 +2,47 @@
 
 use std::time::Duration;
 
-use crate::api::handle::Handle;
-use crate::api::mode::Exclusive;
+use crate::api::guard::{fenced, guard, of_one_lock};
+use crate::api::handle::{crash_options, exclusive, handle, operate};
 use crate::api::shared_hold::SharedHold;
+use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
 
-/// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
-///
-/// Not reentrant: a second `lock()` waits until the first guard is released. If the same task has
-/// that guard, the second call waits for ever. Use [`lock_as`](Mutex::lock_as) to acquire a lock
-/// again. The field `held_here` of [`Error::Timeout`](crate::Error::Timeout) shows whether this
-/// client holds the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that
-/// waits for itself.
-pub type Mutex = Handle<Exclusive>;
+handle! {
+    /// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
+    ///
+    /// Not reentrant: a second `lock()` waits until the first guard is released. If the same task has
+    /// that guard, the second call waits for ever. Use [`lock_as`](Mutex::lock_as) to acquire a lock
+    /// again. The field `held_here` of [`Error::Timeout`](crate::Error::Timeout) shows whether this
+    /// client holds the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that
+    /// waits for itself.
+    Mutex
+}
+
+exclusive!(Mutex, Guard);
+crash_options!(Mutex);
+operate!(Mutex);
+
+guard! {
+    /// A guard that holds a [`Mutex`].
+    ///
+    /// Dropping it releases the lock in the background. The request is sent before any later request of
+    /// the same session, except for renewals of the lease. After a lost connection, the request is
+    /// repeated, until the znode is deleted or the session has ended.
+    ///
+    /// It has the methods of [`Held`](crate::Held), as all guards have, which show the lease, the loss of the lock and
+    /// requests to release it. [`AnyGuard`](crate::AnyGuard) is a guard of any kind.
+    Guard
+}
+
+of_one_lock!(Guard);
+fenced!(Guard);
 
 impl Mutex {
+    pub(super) fn new(lock: Lock) -> Mutex {
+        Mutex { lock }
+    }
+
     pub(super) fn context(&self) -> &Context {
         &self.lock.context
     }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use zoolock_core::Kind;
 
-use crate::api::guard::Guard;
-use crate::api::handle::Handle;
-use crate::api::mode::{CanUpgrade, Read, ReadWrite, Upgradable, Write};
+use crate::api::guard::{fenced, guard, lend, of_one_lock};
+use crate::api::handle::{crash_options, handle, operate};
 use crate::api::zoolock::Zoolock;
 use crate::base::clock::{self, deadline_after};
 use crate::base::error::{Error, LossReason};
@@ -14,124 +13,137 @@ use crate::base::options::Options;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 
-/// A lock with many readers or one writer, across processes and hosts. It is fair in both directions: a
-/// reader waits for earlier writers, and a writer for earlier readers.
-///
-/// It shares its queue with the [`Mutex`](crate::Mutex) of the same name. The contenders of the mutex count as writers.
-///
-/// ```no_run
-/// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-/// let config = zl.rwlock("config");
-/// let read = config.read().await?;          // beside other readers
-/// drop(read);
-/// let write = config.write().await?;        // alone
-/// let read = write.downgrade().await?;      // no writer gets in between
-/// # drop(read); Ok(()) }
-/// ```
-pub type RwLock = Handle<ReadWrite>;
-
-/// A guard that holds the lock for reading. Other readers may hold the lock at the same time. The
-/// guard has no fencing token, since concurrent readers have no order.
-pub type ReadGuard = Guard<Read>;
-
-/// A guard that holds the lock for writing, alone.
-pub type WriteGuard = Guard<Write>;
-
-/// A guard that holds the lock for reading. [`ReadGuard`]s may exist at the same time, but no other
-/// upgradable reader.
-pub type UpgradableReadGuard = Guard<Upgradable>;
-
-/// The modes of read/write locks.
-pub(super) mod modes {
-    use crate::api::mode::sealed::Mode;
-    use crate::api::mode::{CanUpgrade, Fenced, HasPrevious, HasReaders, OneLock};
-
-    /// The mode of the handle of a read/write lock.
-    pub enum ReadWrite {}
-
-    impl Mode for ReadWrite {}
-    impl OneLock for ReadWrite {}
-    impl HasPrevious for ReadWrite {}
-    impl HasReaders for ReadWrite {
-        type Reader = Read;
-    }
-
-    /// The mode of a reader. Other readers may hold at the same time.
-    pub enum Read {}
-
-    impl Mode for Read {}
-    impl OneLock for Read {}
-    impl CanUpgrade for Read {}
-
-    /// The mode of a writer, which holds alone.
-    pub enum Write {}
-
-    impl Mode for Write {}
-    impl OneLock for Write {}
-    impl HasPrevious for Write {}
-    impl Fenced for Write {}
-
-    /// The mode of an upgradable reader. Plain readers may hold at the same time, but no other
-    /// upgradable reader.
-    pub enum Upgradable {}
-
-    impl Mode for Upgradable {}
-    impl OneLock for Upgradable {}
-    impl CanUpgrade for Upgradable {}
+handle! {
+    /// A lock with many readers or one writer, across processes and hosts. It is fair in both directions: a
+    /// reader waits for earlier writers, and a writer for earlier readers.
+    ///
+    /// It shares its queue with the [`Mutex`](crate::Mutex) of the same name. The contenders of the mutex count as writers.
+    ///
+    /// ```no_run
+    /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+    /// let config = zl.rwlock("config");
+    /// let read = config.read().await?;          // beside other readers
+    /// drop(read);
+    /// let write = config.write().await?;        // alone
+    /// let read = write.downgrade().await?;      // no writer gets in between
+    /// # drop(read); Ok(()) }
+    /// ```
+    RwLock
 }
 
-/// Methods that acquire the lock for writing or for upgradable reading.
+crash_options!(RwLock);
+operate!(RwLock);
+
+guard! {
+    /// A guard that holds a [`RwLock`] for reading. Other readers may hold the lock at the same time. The guard has no
+    /// fencing token, since concurrent readers have no order.
+    ReadGuard
+}
+
+guard! {
+    /// A guard that holds a [`RwLock`] for writing, alone.
+    WriteGuard
+}
+
+guard! {
+    /// A guard that holds a [`RwLock`] for reading. [`ReadGuard`]s may exist at the same time, but no other upgradable
+    /// reader.
+    UpgradableReadGuard
+}
+
+of_one_lock!(ReadGuard, WriteGuard, UpgradableReadGuard);
+fenced!(WriteGuard);
+
+/// Methods that acquire the lock.
 impl RwLock {
-    /// Acquires the lock for writing. Waits without a time limit. Errors and cancel safety: see [`Handle::lock`].
+    /// Acquires the lock for reading. Waits without a time limit. Errors and cancel safety: see
+    /// [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        self.lock.acquire(Kind::Read, WaitLimit::ForEver).await.map(ReadGuard::expect_granted)
+    }
+
+    /// Acquires the lock for reading if it is free. Returns `None` if it is busy. Errors and cancel safety: see
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        Ok(self.lock.acquire(Kind::Read, WaitLimit::Try).await?.map(ReadGuard::new))
+    }
+
+    /// Acquires the lock for reading. Waits for `timeout` at most. Errors and cancel safety: see
+    /// [`Mutex::lock_timeout`](crate::Mutex::lock_timeout).
+    pub async fn read_timeout(&self, timeout: Duration) -> Result<ReadGuard, Error> {
+        self.lock.lock_until(Kind::Read, deadline_after(timeout)).await.map(ReadGuard::new)
+    }
+
+    /// Acquires the lock for writing. Waits without a time limit. Errors and cancel safety: see [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<WriteGuard, Error> {
-        self.lock.acquire(Kind::Write, WaitLimit::ForEver).await.map(Guard::expect_granted)
+        self.lock.acquire(Kind::Write, WaitLimit::ForEver).await.map(WriteGuard::expect_granted)
     }
 
     /// Acquires the lock for writing if it is free. Returns `None` if it is busy. Errors and cancel safety: see
-    /// [`Handle::try_lock`].
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
-        Ok(self.lock.acquire(Kind::Write, WaitLimit::Try).await?.map(Guard::new))
+        Ok(self.lock.acquire(Kind::Write, WaitLimit::Try).await?.map(WriteGuard::new))
     }
 
     /// Acquires the lock for writing. Waits for `timeout` at most. Errors and cancel safety: see
-    /// [`Handle::lock_timeout`].
+    /// [`Mutex::lock_timeout`](crate::Mutex::lock_timeout).
     pub async fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard, Error> {
-        self.lock.lock_until(Kind::Write, deadline_after(timeout)).await.map(Guard::new)
+        self.lock.lock_until(Kind::Write, deadline_after(timeout)).await.map(WriteGuard::new)
+    }
+
+    /// Acquires the lock for reading, lends the guard to `work`, and releases the lock; see
+    /// [`Mutex::with_lock`](crate::Mutex::with_lock).
+    pub async fn with_read<T>(
+        &self,
+        timeout: Duration,
+        work: impl AsyncFnOnce(&ReadGuard) -> T,
+    ) -> Result<T, Error> {
+        lend(self.read_timeout(timeout).await?, work).await
+    }
+
+    /// Acquires the lock for writing, lends the guard to `work`, and releases the lock; see
+    /// [`Mutex::with_lock`](crate::Mutex::with_lock).
+    pub async fn with_write<T>(
+        &self,
+        timeout: Duration,
+        work: impl AsyncFnOnce(&WriteGuard) -> T,
+    ) -> Result<T, Error> {
+        lend(self.write_timeout(timeout).await?, work).await
     }
 
     /// Acquires the lock for upgradable reading. Waits without a time limit. Errors and cancel safety: see
-    /// [`Handle::lock`].
+    /// [`Mutex::lock`](crate::Mutex::lock).
     pub async fn upgradable_read(&self) -> Result<UpgradableReadGuard, Error> {
-        self.lock.acquire(Kind::Upgradable, WaitLimit::ForEver).await.map(Guard::expect_granted)
+        self.lock.acquire(Kind::Upgradable, WaitLimit::ForEver).await.map(UpgradableReadGuard::expect_granted)
     }
 
     /// Acquires the lock for upgradable reading if it is free. Returns `None` if it is busy. Errors and cancel
-    /// safety: see [`Handle::try_lock`].
+    /// safety: see [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_upgradable_read(&self) -> Result<Option<UpgradableReadGuard>, Error> {
-        Ok(self.lock.acquire(Kind::Upgradable, WaitLimit::Try).await?.map(Guard::new))
+        Ok(self.lock.acquire(Kind::Upgradable, WaitLimit::Try).await?.map(UpgradableReadGuard::new))
     }
 
     /// Acquires the lock for upgradable reading. Waits for `timeout` at most. Errors and cancel safety: see
-    /// [`Handle::lock_timeout`].
+    /// [`Mutex::lock_timeout`](crate::Mutex::lock_timeout).
     pub async fn upgradable_read_timeout(&self, timeout: Duration) -> Result<UpgradableReadGuard, Error> {
-        self.lock.lock_until(Kind::Upgradable, deadline_after(timeout)).await.map(Guard::new)
+        self.lock.lock_until(Kind::Upgradable, deadline_after(timeout)).await.map(UpgradableReadGuard::new)
     }
 }
 
 /// The error of a failed upgrade, with the guard of the reader.
 #[derive(Debug, thiserror::Error)]
 #[error("not upgraded: {error}")]
-pub struct NotUpgraded<G: std::fmt::Debug> {
+pub struct NotUpgraded {
     /// The guard of the reader. It still holds the lock, unless `error` is [`Error::Lost`].
-    pub guard: G,
+    pub guard: UpgradableReadGuard,
     /// The reason.
     #[source]
     pub error: Error,
 }
 
-impl<G: std::fmt::Debug> From<NotUpgraded<G>> for Error {
+impl From<NotUpgraded> for Error {
     /// Returns the error, and drops the guard, which releases the lock.
-    fn from(lost: NotUpgraded<G>) -> Error {
+    fn from(lost: NotUpgraded) -> Error {
         lost.error
     }
 }
@@ -148,17 +160,12 @@ impl WriteGuard {
     /// Dropping the future releases the lock.
     pub async fn downgrade(mut self) -> Result<ReadGuard, Error> {
         self.held.downgrade().await?;
-        Ok(Guard::new(self.held))
+        Ok(ReadGuard::new(self.held))
     }
 }
 
-impl<M: CanUpgrade> Guard<M> {
+impl UpgradableReadGuard {
     /// Turns the reader into a writer after the other readers have released the lock.
-    ///
-    /// An upgradable reader has precedence over plain readers. A plain reader that upgrades waits
-    /// only for plain readers that queued later. The upgrade of a plain reader fails at once if
-    /// there is an older reader or an upgradable reader: that reader may upgrade, too, and both
-    /// would wait for ever. Use [`RwLock::upgradable_read`] to avoid this failure.
     ///
     /// New readers wait until the writer has released the lock, as they wait for every queued
     /// writer. The writer has the fencing token of the reader's znode, since no other writer can
@@ -166,13 +173,12 @@ impl<M: CanUpgrade> Guard<M> {
     ///
     /// # Errors
     /// The returned [`NotUpgraded`] contains the guard. This guard still holds the lock for
-    /// reading, unless the error is [`Error::Lost`]. The error is [`Error::Conflict`] if another
-    /// reader has precedence, or if readers are queued behind a writer that waits for this reader;
-    /// else as [`RwLock::write`].
+    /// reading, unless the error is [`Error::Lost`]. The error is [`Error::Conflict`] if readers are queued behind a writer
+    /// that waits for this reader; else as [`RwLock::write`].
     ///
     /// # Cancel safety
     /// Dropping the future gives up the upgrade, and also releases the reader's lock.
-    pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+    pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded> {
         self.upgrade_within(WaitLimit::ForEver).await
     }
 
@@ -184,7 +190,7 @@ impl<M: CanUpgrade> Guard<M> {
     ///
     /// # Cancel safety
     /// As [`Self::upgrade`].
-    pub async fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+    pub async fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded> {
         self.upgrade_within(WaitLimit::Try).await
     }
 
@@ -197,13 +203,13 @@ impl<M: CanUpgrade> Guard<M> {
     ///
     /// # Cancel safety
     /// As [`Self::upgrade`].
-    pub async fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+    pub async fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded> {
         self.upgrade_within(WaitLimit::timeout(timeout)).await
     }
 
-    async fn upgrade_within(mut self, wait_limit: WaitLimit) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+    async fn upgrade_within(mut self, wait_limit: WaitLimit) -> Result<WriteGuard, NotUpgraded> {
         match add_writer(&mut self.held, wait_limit).await {
-            Ok(()) => Ok(Guard::new(self.held)),
+            Ok(()) => Ok(WriteGuard::new(self.held)),
             Err(error) => Err(NotUpgraded { guard: self, error }),
         }
     }
@@ -240,6 +246,6 @@ impl Zoolock {
     /// Returns a read/write lock by name. The name is relative to the [root](crate::Builder::root), or absolute if it
     /// starts with `/`. Sends nothing. If the name is bad, the first request, such as `read()`, fails.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        Handle::new(self.context(), vec![name.as_ref().to_owned()])
+        RwLock { lock: Lock::new(self.context().clone(), vec![name.as_ref().to_owned()]) }
     }
 }

@@ -1,57 +1,59 @@
 //! The semaphore.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use zoolock_core::Kind;
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::record::{Record, Size};
 
-use crate::api::guard::Guard;
-use crate::api::handle::Handle;
-use crate::api::mode::Permits;
+use crate::api::guard::{guard, lend, of_one_lock};
+use crate::api::handle::{handle, operate};
 use crate::api::zoolock::Zoolock;
-use crate::base::clock::deadline_after;
+use crate::base::clock;
 use crate::base::error::Error;
 use crate::lock::acquire::{Lock, WaitLimit};
+use crate::lock::held::Held;
 
-/// A semaphore: a limited number of permits, shared across processes and hosts.
-///
-/// Fair: first come, first served. An acquisition of several permits gets all of them or none. So
-/// two contenders that want two of two permits cannot deadlock with one permit each.
-///
-/// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of those,
-/// acquisitions and resizes fail with [`Error::Invalid`]. Before its first acquisition, a handle looks for such a
-/// semaphore at its path, which costs one round trip.
-///
-/// All clients must use the same size. The lock directory stores the size. A handle with another
-/// size is refused until the semaphore is [resized](Semaphore::resize). Some time after the last
-/// contender has left, the server removes the directory, and with it the size.
-///
-/// ```no_run
-/// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-/// let workers = zl.semaphore("encoders", 5);
-/// let one = workers.acquire(1).await?;
-/// let three = workers.acquire(3).await?;
-/// # drop((one, three)); Ok(()) }
-/// ```
-pub type Semaphore = Handle<Permits>;
-
-/// A guard that holds some permits of a semaphore. It has no fencing token, since concurrent holders have no
-/// order; see [`ticket`](crate::Held::ticket).
-pub type PermitGuard = Guard<Permits>;
-
-/// The mode of semaphores.
-pub(super) mod modes {
-    use crate::api::mode::OneLock;
-    use crate::api::mode::sealed::Mode;
-
-    /// The mode of a semaphore and of its guards.
-    pub enum Permits {}
-
-    impl Mode for Permits {}
-    impl OneLock for Permits {}
+handle! {
+    /// A semaphore: a limited number of permits, shared across processes and hosts.
+    ///
+    /// Fair: first come, first served. An acquisition of several permits gets all of them or none. So
+    /// two contenders that want two of two permits cannot deadlock with one permit each.
+    ///
+    /// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of those,
+    /// acquisitions and resizes fail with [`Error::Invalid`]. Before its first acquisition, a handle looks for such a
+    /// semaphore at its path, which costs one round trip.
+    ///
+    /// All clients must use the same size. The lock directory stores the size. A handle with another
+    /// size is refused until the semaphore is [resized](Semaphore::resize). Some time after the last
+    /// contender has left, the server removes the directory, and with it the size.
+    ///
+    /// ```no_run
+    /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+    /// let workers = zl.semaphore("encoders", 5);
+    /// let one = workers.acquire(1).await?;
+    /// let three = workers.acquire(3).await?;
+    /// # drop((one, three)); Ok(()) }
+    /// ```
+    Semaphore {
+        /// The size of the semaphore. Clones share it.
+        permits: Arc<AtomicU32>,
+        /// Set if the handle takes the size that the lock directory stores.
+        adopts_size: bool
+    }
 }
+
+operate!(Semaphore);
+
+guard! {
+    /// A guard that holds some permits of a [`Semaphore`]. It has no fencing token, since concurrent holders have no
+    /// order; see [`ticket`](crate::Held::ticket).
+    PermitGuard
+}
+
+of_one_lock!(PermitGuard);
 
 impl PermitGuard {
     /// Returns the number of permits that this guard holds.
@@ -61,9 +63,38 @@ impl PermitGuard {
 }
 
 impl Semaphore {
+    /// Makes this handle take the size that the semaphore has. The size of [`Zoolock::semaphore`] then only applies if
+    /// there is no semaphore yet. With this option on all hosts, the size can be changed while they run: call
+    /// [`resize`](Semaphore::resize) once, and then roll out the new size.
+    #[must_use = "the option applies to the returned handle"]
+    pub fn adopt_size(mut self) -> Self {
+        self.adopts_size = true;
+        self
+    }
+
     /// Returns the size of the semaphore that this handle uses. Sends nothing.
     pub fn permits(&self) -> u32 {
-        self.permits
+        self.permits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of permits that no contender holds. Waiters may be ahead of a new call, and the number may
+    /// have changed already.
+    ///
+    /// # Errors
+    /// As [`Semaphore::snapshot`]; [`Error::WrongKind`] if there is a lock of another kind.
+    pub async fn available_permits(&self) -> Result<u32, Error> {
+        let seen = self.snapshot().await?;
+        match seen.permits {
+            Some(size) => {
+                let taken: u64 = seen.holders().map(|holder| u64::from(holder.weight)).sum();
+                Ok(size.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
+            }
+            // The first acquisition writes the size.
+            None if !seen.is_held() && seen.waiting == 0 && seen.foreign_semaphore.is_none() => {
+                Ok(self.permits())
+            }
+            None => Err(self.lock.no_semaphore()),
+        }
     }
 
     /// Acquires this number of permits, all or none. Waits without a time limit.
@@ -76,13 +107,13 @@ impl Semaphore {
     /// [`Error::Invalid`] for 0 permits, for more permits than the size, for a bad name, and if the lock is of another
     /// kind, belongs to another client library, or has another size; else as [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire(&self, permits: u32) -> Result<PermitGuard, Error> {
-        self.lock.acquire(self.kind(permits)?, WaitLimit::ForEver).await.map(Guard::expect_granted)
+        self.acquire_within(permits, WaitLimit::ForEver).await.map(PermitGuard::expect_granted)
     }
 
     /// Acquires this number of permits if they are free and no contender waits. Returns `None` otherwise. Errors and cancel
     /// safety: see [`Semaphore::acquire`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<PermitGuard>, Error> {
-        Ok(self.lock.acquire(self.kind(permits)?, WaitLimit::Try).await?.map(Guard::new))
+        Ok(self.acquire_within(permits, WaitLimit::Try).await?.map(PermitGuard::new))
     }
 
     /// Acquires this number of permits, all or none. Waits for `timeout` at most.
@@ -93,28 +124,60 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Timeout`] if the permits are not free at the end of the wait; else as [`Semaphore::acquire`].
     pub async fn acquire_timeout(&self, permits: u32, timeout: Duration) -> Result<PermitGuard, Error> {
-        self.lock.lock_until(self.kind(permits)?, deadline_after(timeout)).await.map(Guard::new)
+        let began = clock::monotonic();
+        let held = self.acquire_within(permits, WaitLimit::timeout(timeout)).await?;
+        let timed_out = || self.lock.timed_out(Kind::Permits { take: permits, size: self.permits() }, began);
+        held.map(PermitGuard::new).ok_or_else(timed_out)
+    }
+
+    /// Acquires this number of permits, lends the guard to `work`, and releases the permits; see
+    /// [`Mutex::with_lock`](crate::Mutex::with_lock).
+    pub async fn with_permits<T>(
+        &self,
+        permits: u32,
+        timeout: Duration,
+        work: impl AsyncFnOnce(&PermitGuard) -> T,
+    ) -> Result<T, Error> {
+        lend(self.acquire_timeout(permits, timeout).await?, work).await
     }
 
     /// Changes the number of permits for all clients.
     ///
-    /// Holders keep their permits. The new size applies to waiters at once. This handle uses the
-    /// new size from now on. Acquisitions of handles with another size are refused.
+    /// Holders keep their permits. The new size applies to waiters at once. This handle and its clones use the new size
+    /// from now on. Acquisitions of handles with another size are refused, unless they [adopt](Semaphore::adopt_size) it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for 0 permits, if there is no semaphore, or if it belongs to another client
     /// library; [`Error::Unavailable`], [`Error::Denied`].
-    pub async fn resize(&mut self, permits: u32) -> Result<(), Error> {
+    pub async fn resize(&self, permits: u32) -> Result<(), Error> {
         if permits == 0 {
             return Err(Error::invalid("0 permits", "a semaphore has at least one"));
         }
         self.lock.resize(permits).await?;
-        self.permits = permits;
+        self.permits.store(permits, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Acquires permits. If the handle adopts the size of the semaphore, tries again with that size.
+    async fn acquire_within(&self, permits: u32, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
+        if self.adopts_size
+            && permits > self.permits()
+            && let Some(size) = self.snapshot().await?.permits
+        {
+            self.permits.store(size, Ordering::Relaxed);
+        }
+        loop {
+            match self.lock.acquire(self.kind(permits)?, wait_limit).await {
+                Err(Error::WrongSize { actual, .. }) if self.adopts_size => {
+                    self.permits.store(actual, Ordering::Relaxed);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     fn kind(&self, take: u32) -> Result<Kind, Error> {
-        let size = self.permits;
+        let size = self.permits();
         let wrong = |message: String| Err(Error::invalid(format!("{take} permits"), message));
         match take {
             0 => wrong("at least one is taken".to_owned()),
@@ -155,8 +218,7 @@ impl Lock {
     }
 
     fn no_semaphore(&self) -> Error {
-        let subject = format!("lock {}", self.path());
-        Error::invalid(subject, "is not a semaphore; acquire a permit to create it")
+        Error::wrong_kind(self.path(), "is not a semaphore; acquire a permit to create it")
     }
 }
 
@@ -177,9 +239,8 @@ impl Zoolock {
     /// [root](crate::Builder::root), or absolute if it starts with `/`. Sends nothing. If the name or the size is bad,
     /// the first request, such as `acquire()`, fails.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        let mut semaphore = Semaphore::new(self.context(), vec![name.as_ref().to_owned()]);
-        semaphore.lock.layout_checked = Some(Arc::default());
-        semaphore.permits = permits;
-        semaphore
+        let mut lock = Lock::new(self.context().clone(), vec![name.as_ref().to_owned()]);
+        lock.layout_checked = Some(Arc::default());
+        Semaphore { lock, permits: Arc::new(AtomicU32::new(permits)), adopts_size: false }
     }
 }

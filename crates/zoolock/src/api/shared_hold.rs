@@ -7,8 +7,7 @@ use tracing::Instrument as _;
 use zoolock_core::Kind;
 use zoolock_core::shared_hold::HoldLimits;
 
-use crate::api::guard::Guard;
-use crate::api::mutex::Mutex;
+use crate::api::mutex::{Guard, Mutex};
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::lock::acquire::WaitLimit;

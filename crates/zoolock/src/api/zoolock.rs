@@ -6,11 +6,9 @@ use crate::admin::graph::{self, Deadlock, WaitChain, WaitGraph};
 use crate::admin::snapshot::{self, Snapshot};
 use crate::admin::{history, server_clock};
 use crate::api::builder::Builder;
-use crate::api::guard::Guard;
-use crate::api::handle::Handle;
-use crate::api::locker::guard_dropped_early;
-use crate::api::mutex::Mutex;
+use crate::api::mutex::{Guard, Mutex};
 use crate::base::error::Error;
+use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
 use crate::lock::history::HistoryEvent;
 use crate::observe::All;
@@ -35,7 +33,7 @@ impl Zoolock {
     ///
     /// # Errors
     /// As [`Builder::connect`].
-    pub async fn connect(address: &str) -> Result<Zoolock, Error> {
+    pub async fn connect(address: impl AsRef<str>) -> Result<Zoolock, Error> {
         Zoolock::builder().connect(address).await
     }
 
@@ -55,48 +53,23 @@ impl Zoolock {
     /// Returns a mutex by name. The name is relative to the [root](Builder::root), or absolute if it starts with `/`.
     /// Sends nothing. If the name is bad, the first request, such as `lock()`, fails.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Handle::new(&self.context, vec![name.as_ref().to_owned()])
+        Mutex::new(Lock::new(self.context.clone(), vec![name.as_ref().to_owned()]))
     }
 
-    /// Acquires the lock `name` and passes the guard to `work`. The lock is released when the guard is dropped,
-    /// normally at the end of `work`. If `work` returns the guard, the caller keeps the lock.
+    /// Acquires the lock `name`, works, and releases it; see [`Mutex::with_lock`].
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`].
-    ///
-    /// [`Error::Invalid`] if the closure drops the guard instead of moving it into its future: the future would run
-    /// without the lock.
-    ///
-    /// [`Error::Lost`] if the lock was lost before it was released. The work may then have overlapped with the work of
-    /// the next holder.
+    /// As [`Mutex::with_lock`].
     ///
     /// # Cancel safety
-    /// Dropping the future drops the work and releases the lock in the background.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-    /// use std::time::Duration;
-    /// let token = zl.with_lock("nightly", Duration::from_secs(10), |guard| async move { guard.token() }).await?;
-    /// # let _ = token; Ok(()) }
-    /// ```
-    pub async fn with_lock<T, F, Fut>(&self, name: &str, timeout: Duration, work: F) -> Result<T, Error>
-    where
-        F: FnOnce(Guard) -> Fut,
-        Fut: Future<Output = T>,
-    {
-        let guard = self.mutex(name).lock_timeout(timeout).await?;
-        let pending_release = guard.pending_release();
-        let work = work(guard);
-        if pending_release.has_begun() {
-            return Err(guard_dropped_early(pending_release.path()));
-        }
-        let value = work.await;
-        // If the work returned the guard with its value, the guard belongs to the caller.
-        if pending_release.has_begun() {
-            pending_release.wait().await?;
-        }
-        Ok(value)
+    /// As [`Mutex::with_lock`].
+    pub async fn with_lock<T>(
+        &self,
+        name: impl AsRef<str>,
+        timeout: Duration,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<T, Error> {
+        self.mutex(name).with_lock(timeout, work).await
     }
 
     /// Returns a snapshot of every lock directory under the root, or under `prefix`, sorted by path.

@@ -11,6 +11,7 @@ use zoolock_core::acquisition::{Loss, SessionEnd};
 pub enum Error {
     /// The lock is busy: at the end of the wait the server still answers, but has not granted the lock. An outage is
     /// [`Error::Unavailable`] instead.
+    #[non_exhaustive]
     #[error("lock {path}: not acquired within {waited:?}; {}", next_step(*held_here))]
     Timeout {
         /// The path of the lock, or the paths of a multi-lock.
@@ -22,6 +23,7 @@ pub enum Error {
         held_here: bool,
     },
     /// The lock was granted, and is lost. Work under the lock may have overlapped with the work of the next holder.
+    #[non_exhaustive]
     #[error("lock {path}: lost, {reason}")]
     Lost {
         /// The path of the lock.
@@ -30,16 +32,18 @@ pub enum Error {
         reason: LossReason,
     },
     /// Another client deleted the znode of the acquisition in the queue. The lock was not acquired.
+    #[non_exhaustive]
     #[error("lock {path}: another client deleted this client's znode in the queue; try again")]
     Removed {
         /// The path of the lock.
         path: String,
     },
     /// No server can be reached, or none answers. A later attempt may succeed.
-    #[error("{address}: {message}")]
+    #[non_exhaustive]
+    #[error("{subject}: {message}")]
     Unavailable {
-        /// The addresses of the servers.
-        address: String,
+        /// The lock or the addresses of the servers.
+        subject: String,
         /// The cause, and what to do.
         message: String,
         /// The underlying error.
@@ -47,6 +51,7 @@ pub enum Error {
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
     /// The server refuses the request because of the credentials, the access control or a quota.
+    #[non_exhaustive]
     #[error("{subject}: {message}")]
     Denied {
         /// The lock or the address.
@@ -54,7 +59,42 @@ pub enum Error {
         /// The reason for the refusal, and what to do.
         message: String,
     },
+    /// The client was closed.
+    #[error("the client was closed; connect again")]
+    Closed,
+    /// The client belongs to the process from which this process was forked.
+    #[non_exhaustive]
+    #[error(
+        "the client belongs to process {parent} and cannot be used after a fork; connect again in this process"
+    )]
+    Forked {
+        /// The id of the process that made the client.
+        parent: u32,
+    },
+    /// The semaphore has another number of permits.
+    #[non_exhaustive]
+    #[error(
+        "lock {path}: has {actual} permits, not {expected}; ask for a semaphore of that size, or resize it"
+    )]
+    WrongSize {
+        /// The path of the lock.
+        path: String,
+        /// The size of this handle.
+        expected: u32,
+        /// The size of the semaphore.
+        actual: u32,
+    },
+    /// The lock is of another kind, or belongs to another client library.
+    #[non_exhaustive]
+    #[error("lock {path}: {message}")]
+    WrongKind {
+        /// The path of the lock.
+        path: String,
+        /// The kind of the lock, and what to do.
+        message: String,
+    },
     /// An argument is invalid, or does not fit the lock or the client.
+    #[non_exhaustive]
     #[error("{input}: {message}")]
     Invalid {
         /// The input.
@@ -64,6 +104,7 @@ pub enum Error {
     },
     /// The lock cannot be acquired in this way, and waiting would not help: for example, another
     /// contender has precedence.
+    #[non_exhaustive]
     #[error("lock {path}: {message}")]
     Conflict {
         /// The path of the lock.
@@ -73,6 +114,7 @@ pub enum Error {
     },
     /// The queue has clients of other libraries that ignore this client's znodes, or each other's. Two clients could
     /// then hold the lock at once.
+    #[non_exhaustive]
     #[error("lock {path}: {message}")]
     ForeignContender {
         /// The path of the lock.
@@ -81,6 +123,7 @@ pub enum Error {
         message: String,
     },
     /// No holder or waiter of the lock has this ticket.
+    #[non_exhaustive]
     #[error("lock {path}: no holder or waiter has the token {ticket}; list them with `zoolock show`")]
     NoSuchHolder {
         /// The path of the lock.
@@ -89,6 +132,7 @@ pub enum Error {
         ticket: String,
     },
     /// The contender cannot be asked to release, because its client library reads no such requests.
+    #[non_exhaustive]
     #[error("lock {path}: {message}")]
     NotRevocable {
         /// The path of the lock.
@@ -97,6 +141,7 @@ pub enum Error {
         message: String,
     },
     /// The server sent an answer that this library does not understand.
+    #[non_exhaustive]
     #[error("{subject}: {message}")]
     Protocol {
         /// The lock or the address.
@@ -134,6 +179,8 @@ impl std::fmt::Display for LossReason {
     }
 }
 
+impl std::error::Error for LossReason {}
+
 impl From<Loss> for LossReason {
     fn from(loss: Loss) -> Self {
         match loss {
@@ -159,17 +206,54 @@ fn next_step(held_here: bool) -> &'static str {
 }
 
 impl Error {
+    /// Returns whether the lock was busy at the end of the wait.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Error::Timeout { .. })
+    }
+
+    /// Returns whether the lock was granted, and is lost. Work under the lock may have overlapped with other work.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Error::Lost { .. })
+    }
+
+    /// Returns whether the lock was not acquired for a reason that passes, so that the same call may succeed later: the
+    /// lock was busy, no server answered, or another client deleted the znode in the queue.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Timeout { .. } | Error::Unavailable { .. } | Error::Removed { .. })
+    }
+
+    /// Returns the path of the lock, or the paths of a multi-lock, if the error is about a lock.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Error::Timeout { path, .. }
+            | Error::Lost { path, .. }
+            | Error::Removed { path }
+            | Error::WrongSize { path, .. }
+            | Error::WrongKind { path, .. }
+            | Error::Conflict { path, .. }
+            | Error::ForeignContender { path, .. }
+            | Error::NoSuchHolder { path, .. }
+            | Error::NotRevocable { path, .. } => Some(path),
+            Error::Unavailable { subject, .. }
+            | Error::Denied { subject, .. }
+            | Error::Invalid { input: subject, .. }
+            | Error::Protocol { subject, .. } => {
+                subject.strip_prefix("lock /").map(|_| &subject["lock ".len()..])
+            }
+            Error::Closed | Error::Forked { .. } => None,
+        }
+    }
+
     pub(crate) fn invalid(input: impl Into<String>, message: impl Into<String>) -> Error {
         Error::Invalid { input: input.into(), message: message.into() }
     }
 
-    pub(crate) fn unavailable(address: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::Unavailable { address: address.into(), message: message.into(), source: None }
+    pub(crate) fn unavailable(subject: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Unavailable { subject: subject.into(), message: message.into(), source: None }
     }
 
-    /// Returns the error for a client that was closed.
-    pub(crate) fn closed() -> Error {
-        Error::invalid("client", "was closed; connect again")
+    pub(crate) fn wrong_kind(path: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::WrongKind { path: path.into(), message: message.into() }
     }
 
     /// Returns the error for a lock that the server does not let this client acquire.

@@ -22,7 +22,7 @@ pub enum LockEvent {
         /// Number of contenders ahead of it when it queued. Later changes are not reported.
         ahead: u32,
     },
-    /// The acquisition holds the lock.
+    /// The caller has taken the lock that the acquisition was granted.
     Acquired(Ticket),
     /// The connection is lost, or a confirmation by the server is late. The lock is not lost: see
     /// [`Connection::Suspect`](crate::Connection::Suspect).
@@ -42,8 +42,9 @@ pub enum LockEvent {
     /// The lock was released, and the server has confirmed it. A task of a shared hold that passes the lock on or keeps it
     /// for the next task sends no request. The end of a hold that no task had is told once more.
     Released(Ticket),
-    /// The acquisition ended without the lock: the lock was not free, the deadline passed, the caller
-    /// cancelled, the server refused, or the session ended.
+    /// The acquisition ended without the lock: the lock was not free, the deadline passed, the caller cancelled, the server
+    /// refused, the session ended, or the caller did not poll its grant in time. In the last two cases, a call that waits
+    /// begins another acquisition.
     GaveUp,
     /// The listener was too slow and has missed this many events.
     Missed(u64),

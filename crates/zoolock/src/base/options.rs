@@ -1,5 +1,6 @@
 //! The options of a lock handle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::events::Listeners;
@@ -15,5 +16,7 @@ pub(crate) struct Options {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) owner_mode: OwnerMode,
+    /// The note of this handle's contenders; that of the client unless set.
+    pub(crate) note: Option<Arc<str>>,
     pub(crate) listeners: Listeners,
 }

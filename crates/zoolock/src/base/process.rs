@@ -20,13 +20,7 @@ impl Process {
     /// Fails in a forked process, before any call can wait there for a thread that does not exist.
     pub(crate) fn check_not_forked(self) -> Result<(), Error> {
         if self.is_forked() {
-            return Err(Error::invalid(
-                "client",
-                format!(
-                    "belongs to process {} and cannot be used after a fork; connect again in this process",
-                    self.0
-                ),
-            ));
+            return Err(Error::Forked { parent: self.0 });
         }
         Ok(())
     }

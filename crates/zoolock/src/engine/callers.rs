@@ -19,6 +19,10 @@ impl Acquisition {
             self.step(state, Event::Claimed);
             if let Progress::Granted(_) = state.progress {
                 self.report(state, LockEvent::Acquired);
+                if state.revoked {
+                    self.report(state, LockEvent::Revoked);
+                }
+                self.start_foreign_contender_monitor(state);
             }
         }
         state.progress.clone()
@@ -72,7 +76,8 @@ impl Acquisition {
         if knows(&lock(&self.state)) {
             return;
         }
-        // All timers may fire, because after the grant the only ones are those of this read and of retries.
+        // All timers may fire, because after the grant the only ones are those of this read, of retries, and of the claim,
+        // which the guard shows to be over.
         if let Some(zk) = self.session.zk() {
             zk.fire_timers_now(self.id);
         }

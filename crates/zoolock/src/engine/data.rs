@@ -112,13 +112,17 @@ impl ClientInfo {
 /// the lock reads the note.
 const MAX_NOTE: usize = 512;
 
+/// Returns the note, cut to the longest one.
+pub(crate) fn short_note(note: &str) -> String {
+    note.chars().take(MAX_NOTE).collect()
+}
+
 impl NodeData {
     pub(crate) fn new(id: ContenderId, kind: &str, client: &ClientInfo, owner: OwnerId) -> NodeData {
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .ok()
             .map(|d| d.as_millis() as u64);
-        let short = |text: &Option<String>| text.as_ref().map(|t| t.chars().take(MAX_NOTE).collect());
         NodeData {
             id: id.to_string(),
             kind: kind.to_owned(),
@@ -126,7 +130,7 @@ impl NodeData {
             pid: Some(std::process::id()),
             program: client.program.clone(),
             runs_program: client.runs_program,
-            note: short(&client.note),
+            note: client.note.as_deref().map(short_note),
             since_ms: since,
             owner: owner.owner,
             task: owner.task,

@@ -125,10 +125,10 @@ pub(crate) enum HoldEnd {
 }
 
 impl AcquisitionState {
-    /// Returns whether the caller waits for the lock: the acquisition is not decided, or the caller has not taken the
-    /// grant yet.
+    /// Returns whether the caller still waits, as far as it knows: the acquisition is not decided, or the caller has not
+    /// taken the grant, which may have been given back.
     fn caller_waits(&self) -> bool {
-        matches!(self.progress, Progress::Pending) || self.machine.is_unclaimed()
+        matches!(self.progress, Progress::Pending | Progress::Unclaimed) || self.machine.is_unclaimed()
     }
 
     fn loss(&self) -> Option<Loss> {
@@ -417,7 +417,6 @@ impl Acquisition {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
                     state.metrics.record_grant();
-                    self.start_foreign_contender_monitor(state);
                 }
                 Action::Unclaimed(loss) => self.handle_unclaimed(state, loss),
                 Action::Previous(previous) => state.previous = Some(previous),
@@ -477,16 +476,24 @@ impl Acquisition {
 
     /// Records that a grant was given back, because the caller has not taken it in time, or because of a loss.
     fn handle_unclaimed(&self, state: &mut AcquisitionState, loss: Option<Loss>) {
-        state.progress = Progress::Unclaimed;
         state.metrics.record_release();
-        if loss.is_none() {
-            let (directories, limit_ms) = (self.directories.clone(), self.config.claim_timeout);
-            log_event!(
-                WARN,
-                lock = directories[0].as_str(),
-                limit_ms,
-                "the grant is given back, because its future was not polled in time"
-            );
+        state.progress = Progress::Unclaimed;
+        match loss {
+            // Fails as a waiter fails whose znode another client deletes.
+            Some(Loss::Broken) => {
+                state.progress = Progress::Failed(Reason::Broken);
+                self.listeners.tell(LockEvent::GaveUp);
+            }
+            Some(Loss::Unreachable | Loss::SessionOver(_)) => {}
+            None => {
+                let (directories, limit_ms) = (self.directories.clone(), self.config.claim_timeout);
+                log_event!(
+                    WARN,
+                    lock = directories[0].as_str(),
+                    limit_ms,
+                    "the grant is given back, because its future was not polled in time"
+                );
+            }
         }
     }
 
@@ -499,8 +506,9 @@ impl Acquisition {
         }
     }
 
+    /// Tells the listeners of an event of a holder. They hear nothing of a grant that the caller has not taken.
     fn report(&self, state: &AcquisitionState, event: impl FnOnce(Ticket) -> LockEvent) {
-        if let Some(ticket) = state.ticket {
+        if let Some(ticket) = state.ticket.filter(|_| !state.machine.is_unclaimed()) {
             self.listeners.tell(event(ticket));
         }
     }

@@ -23,7 +23,7 @@ use crate::base::path::LockPath;
 use crate::base::process::Process;
 use crate::base::tasks::Task;
 use crate::base::telemetry::log_event;
-use crate::engine::data::NodeData;
+use crate::engine::data::{NodeData, short_note};
 use crate::engine::gather::LockDirectory;
 use crate::engine::reader::QueueReader;
 use crate::engine::{Acquisition, Progress};
@@ -59,6 +59,14 @@ pub(crate) enum WaitLimit {
 impl WaitLimit {
     pub(crate) fn timeout(timeout: Duration) -> WaitLimit {
         WaitLimit::Until(crate::base::clock::deadline_after(timeout))
+    }
+
+    /// Returns this limit, or [`WaitLimit::Try`] if it is a deadline that has passed.
+    pub(crate) fn or_try_if_passed(self) -> WaitLimit {
+        match self {
+            WaitLimit::Until(deadline) if deadline <= clock::monotonic() => WaitLimit::Try,
+            limit => limit,
+        }
     }
 
     /// Returns the limit of the wait for an answer of the server: `answer_by`, or this limit if it is later.
@@ -348,6 +356,9 @@ impl Lock {
         let mut data =
             NodeData::new(id, kind_name(kind, directories.len()), self.context.client_info(), owner);
         data.reader_id = reader.map(|reader| reader.id().to_string());
+        if let Some(note) = &self.options.note {
+            data.note = Some(short_note(note));
+        }
         data.tracks = self.options.crash_detection;
         let config = Config {
             session: session.id(),
@@ -389,6 +400,7 @@ impl Lock {
             Box::pin(self.log_if_held_here(&pending.acquisition, kind)).await;
         }
         let outcome = pending.acquisition.wait_for_outcome().await;
+        self.context.process().check_not_forked()?;
         let acquisition = &pending.acquisition;
         match outcome {
             Progress::Granted(grant) => {

@@ -30,13 +30,13 @@ impl Lock {
             }
             Reason::Broken => Err(Error::Removed { path }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(Error::lock_denied(&path)),
-            Reason::SessionOver(SessionEnd::Closed) => Err(Error::closed()),
+            Reason::SessionOver(SessionEnd::Closed) => Err(Error::Closed),
             // The caller handles this reason itself, because a waiter joins the queue again on another session.
             Reason::SessionOver(SessionEnd::Expired) => {
                 Err(Error::Lost { path, reason: LossReason::SessionExpired })
             }
-            Reason::OtherKind => Err(Error::invalid(
-                subject(),
+            Reason::OtherKind => Err(Error::wrong_kind(
+                path,
                 match kind {
                     Kind::Permits { .. } => {
                         "is not a semaphore, but a lock of another kind; use another name"
@@ -46,10 +46,9 @@ impl Lock {
             )),
             Reason::OtherLayout(layout) => Err(self.other_layout(layout)),
             Reason::Clash(clash) => Err(Error::ForeignContender { path, message: naming::clash_error_message(&clash) }),
-            Reason::OtherSize(permits) => Err(Error::invalid(
-                subject(),
-                format!("has {permits} permits; ask for a semaphore of that size, or resize it"),
-            )),
+            Reason::OtherSize(actual) => {
+                Err(Error::WrongSize { path, expected: kind.size().unwrap_or_default(), actual })
+            }
             Reason::ForeignRecord => Err(Error::invalid(
                 subject(),
                 "the data of its znode belongs to something else; use another name, or empty it",
@@ -95,7 +94,7 @@ impl Lock {
             "is a semaphore of {library}, from which zoolock cannot acquire permits; use another name, or acquire them \
              with {library}"
         );
-        Error::invalid(format!("lock {}", self.path()), message)
+        Error::wrong_kind(self.path(), message)
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) struct ContextState {
     pub(crate) process: Process,
     pub(crate) answer_timeout: Duration,
     pub(crate) claim_timeout: Duration,
+    pub(crate) longest_grace: Duration,
 }
 
 /// A server in this process. The server must outlive the sessions.
@@ -109,6 +110,11 @@ impl Context {
     /// Returns the time within which a caller must take its grant.
     pub(crate) fn claim_timeout(&self) -> Duration {
         self.inner.claim_timeout
+    }
+
+    /// Returns the longest time that a holder may reserve at the end of its lease.
+    pub(crate) fn longest_grace(&self) -> Duration {
+        self.inner.longest_grace
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {

@@ -18,7 +18,7 @@ use zoolock_core::shared_hold::{HoldAction, HoldLimits, ReleaseKind, TaskId, Tas
 use zoolock_core::{Instant, Kind};
 
 use crate::base::clock;
-use crate::base::error::{Error, LossReason};
+use crate::base::error::Error;
 use crate::base::events::{Listeners, LockEvent};
 use crate::base::options::Options;
 use crate::base::sync::{Mutex, lock};
@@ -80,21 +80,20 @@ impl Hold {
     }
 
     /// Acquires the lock for a task. Returns `None` if the lock is busy at the end of the wait.
-    pub(crate) async fn acquire(self: &Arc<Self>, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
-        self.lock.context.process().check_not_forked()?;
+    pub(crate) async fn acquire(self: &Arc<Self>, mut wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         loop {
+            self.lock.context.process().check_not_forked()?;
             let held = match (self.ask(wait_limit), wait_limit) {
                 (None, _) => self.try_alone().await?,
                 (Some(mut task), WaitLimit::Try) => task.granted_now().transpose()?,
                 (Some(mut task), _) => self.lock.wait_within(wait_limit, task.granted()).await.transpose()?,
             };
             match held {
-                // If the task may not have the lock any more, it asks again.
-                Some(held) => {
-                    if let Some(held) = held.claim() {
-                        return Ok(Some(held));
-                    }
-                }
+                // If the task may not have the lock any more, it asks again, at least once.
+                Some(held) => match held.claim() {
+                    Some(held) => return Ok(Some(held)),
+                    None => wait_limit = wait_limit.or_try_if_passed(),
+                },
                 None if !self.is_held() && !self.lock.context.server_answers().await => {
                     return Err(self.lock.no_answer());
                 }
@@ -169,7 +168,7 @@ impl Hold {
         match task.granted_now() {
             Some(answer) => answer.map(Some),
             // The queue grants nothing, because the lease has ended just now.
-            None => Err(Error::Lost { path: self.lock.path(), reason: LossReason::Unreachable }),
+            None => Err(self.lock.no_answer()),
         }
     }
 
@@ -263,7 +262,7 @@ impl Hold {
     /// Returns the error of the tasks that wait when the session ends; `None` if another session can replace it.
     fn session_error(&self, end: SessionEnd) -> Option<Error> {
         match end {
-            SessionEnd::Closed => Some(Error::closed()),
+            SessionEnd::Closed => Some(Error::Closed),
             SessionEnd::AuthFailed => Some(Error::lock_denied(&self.lock.path())),
             SessionEnd::Expired => None,
         }
@@ -352,9 +351,12 @@ async fn watch(hold: Weak<Hold>, acquisition: Arc<Acquisition>, number: u64) {
     };
     let times = async {
         loop {
-            let left = hold.upgrade().map(|hold| lock(&hold.state).queue.time_to_check(clock::now()));
-            let Some(left) = left else { return };
-            tokio::time::sleep(left.max(MIN_CHECK_TIME)).await;
+            let alarm = hold.upgrade().map(|hold| {
+                let left = lock(&hold.state).queue.time_to_check(clock::now());
+                hold.lock.context.alarm(clock::deadline_after(left.max(MIN_CHECK_TIME)))
+            });
+            let Some(alarm) = alarm else { return };
+            alarm.await;
             report(TaskQueue::check);
         }
     };
@@ -418,7 +420,7 @@ impl WaitingTask {
     async fn granted(&mut self) -> Result<Held, Error> {
         let answer = (&mut self.answer).await;
         self.is_answered = true;
-        answer.unwrap_or_else(|_| Err(Error::closed()))
+        answer.unwrap_or_else(|_| Err(Error::Closed))
     }
 
     /// Returns the answer, if the task has one already.
@@ -516,7 +518,7 @@ impl TaskHold {
     /// Takes the grant for the task. Returns false if the next task has the lock, or the lease has ended.
     pub(crate) fn claim(&mut self) -> bool {
         if self.hold.is_forked() {
-            return true;
+            return false;
         }
         let state = &mut *lock(&self.hold.state);
         let is_lease_valid = state.is_lease_valid();

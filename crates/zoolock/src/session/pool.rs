@@ -74,7 +74,7 @@ impl Sessions {
             let mut opening = {
                 let pool = &mut *lock(&self.pool);
                 if *self.is_closed.borrow() {
-                    return Err(Error::closed());
+                    return Err(Error::Closed);
                 }
                 if let Some(session) = pool.checkout(bytes) {
                     return Ok(session);
@@ -87,9 +87,9 @@ impl Sessions {
                 outcome = opening.wait_for(Option::is_some) => match outcome {
                     Ok(outcome) => outcome.clone(),
                     // The runtime is shutting down.
-                    Err(_) => Some(Err(Error::closed())),
+                    Err(_) => Some(Err(Error::Closed)),
                 },
-                _ = is_closed.wait_for(|is_closed| *is_closed) => Some(Err(Error::closed())),
+                _ = is_closed.wait_for(|is_closed| *is_closed) => Some(Err(Error::Closed)),
             };
             if let Some(Err(error)) = outcome {
                 return Err(error);
@@ -166,7 +166,7 @@ impl Sessions {
                 Ok(outcome) => outcome,
                 Err(late) => {
                     late.close(late.timeout()).await;
-                    Err(Error::closed())
+                    Err(Error::Closed)
                 }
             };
             sender.send_replace(Some(outcome));
@@ -185,7 +185,7 @@ impl Sessions {
         let is_closed = *self.is_closed.borrow();
         match (opened, is_closed) {
             (Ok(session), true) => Err(session),
-            (Err(_), true) => Ok(Err(Error::closed())),
+            (Err(_), true) => Ok(Err(Error::Closed)),
             (opened, false) => {
                 pool.opening = None;
                 Ok(opened.map(|session| pool.live.push(session)))
@@ -200,7 +200,7 @@ impl Sessions {
                 self.check_timeout(opened.zk.timeout())?;
                 let started = LockSession::start(&self.parameters.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
-                    address: self.endpoints.clone(),
+                    subject: self.endpoints.clone(),
                     message: format!("no timer for the lease: {error}"),
                     source: Some(Arc::new(error)),
                 })

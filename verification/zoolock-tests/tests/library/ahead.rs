@@ -323,8 +323,6 @@ on_both_servers!(waiter_deleted_with_predecessor_is_lost, |place| async move {
         delete_at_once(&stranger, &[&nodes[0], &nodes[1]]).await;
         let lost = match ended(waiting).await {
             Err(Error::Removed { .. }) => LossReason::Broken,
-            // The lock was granted, and lost before this task received the guard.
-            Err(Error::Lost { reason, .. }) => reason,
             Err(error) => panic!("{error}"),
             Ok(guard) => tokio::time::timeout(PATIENCE, guard.lost()).await.expect("loss reported in time"),
         };

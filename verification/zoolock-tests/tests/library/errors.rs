@@ -74,14 +74,14 @@ on_both_servers!(outage_is_described_with_the_address, |place| async move {
     for (call, error) in call_everything(&zl, guard.token()).await {
         assert_plain(call, &error.to_string());
         match &error {
-            Error::Unavailable { address, .. } => assert_eq!(address, &proxy.addr(), "{call}: {error}"),
+            Error::Unavailable { subject, .. } => assert_eq!(subject, &proxy.addr(), "{call}: {error}"),
             _ => panic!("{call}: {error:?}"),
         }
     }
     let refused = settings().connect_timeout(Duration::from_secs(1)).connect(&proxy.addr()).await;
     let error = refused.expect_err("no server is reached");
     assert_plain("connect", &error.to_string());
-    assert!(matches!(&error, Error::Unavailable { address, .. } if *address == proxy.addr()), "{error:?}");
+    assert!(matches!(&error, Error::Unavailable { subject, .. } if *subject == proxy.addr()), "{error:?}");
 });
 
 on_both_servers!(closed_client_says_so, |place| async move {

@@ -316,7 +316,9 @@ on_every_locker!(lost_lock_is_granted_to_the_next_waiter, |world| {
     world.until_queued("doomed", 2).await;
     let expected = world.take_away("doomed").await;
     match finish_in_time(holder).await.expect("task does not panic") {
-        Err(Error::Lost { path, reason }) => assert_eq!((path.as_str(), reason), ("/locks/doomed", expected)),
+        Err(Error::Lost { path, reason, .. }) => {
+            assert_eq!((path.as_str(), reason), ("/locks/doomed", expected))
+        }
         other => panic!("{other:?}"),
     }
     let (valid, later) = finish_in_time(next).await.expect("task does not panic").expect("lock granted");

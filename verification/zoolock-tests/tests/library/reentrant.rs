@@ -232,7 +232,7 @@ on_both_servers!(lost_lock_is_reacquired_only_after_all_drops, |place| async mov
     for _ in 0..2 {
         let error = finish_in_time(mutex.lock_as(&owner)).await.expect_err("lock is lost");
         assert!(
-            matches!(&error, Error::Lost { path, reason: LossReason::Broken } if path == "/locks/doomed")
+            matches!(&error, Error::Lost { path, reason: LossReason::Broken, .. } if path == "/locks/doomed")
         );
         assert!(matches!(finish_in_time(mutex.try_lock_as(&owner)).await, Err(Error::Lost { .. })));
     }

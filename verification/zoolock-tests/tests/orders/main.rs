@@ -17,12 +17,10 @@ mod sync {
 
 mod base {
     pub(crate) mod clock {
-        pub(crate) use crate::toy::now;
+        pub(crate) use crate::toy::{deadline_after, now};
     }
 
     pub(crate) mod error {
-        pub(crate) use zoolock::LossReason;
-
         pub(crate) use crate::toy::Error;
     }
 

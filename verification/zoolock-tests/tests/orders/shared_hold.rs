@@ -78,7 +78,7 @@ impl Task {
                     match (self.hold.acquire(wait_limit).await, self.event) {
                         (Ok(Some(held)), _) => self.work(&held).await,
                         (Ok(None), _) if other == 2 => {}
-                        (Err(Error::Lost { .. }), Event::Break | Event::Close) => {}
+                        (Err(Error::NoAnswer), Event::Break | Event::Close) => {}
                         (Err(Error::Closed), Event::Close) => return,
                         (Ok(None), event) => panic!("no lock, {event:?}"),
                         (Err(error), event) => panic!("{error:?}, {event:?}"),

@@ -5,10 +5,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use shuttle::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
-use zoolock::LossReason;
 use zoolock_core::acquisition::{Loss, SessionEnd};
 use zoolock_core::record::HolderState;
 use zoolock_core::shared_hold::ReleaseKind;
@@ -24,6 +24,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn now() -> Instant {
     Instant(0)
 }
+
+pub(crate) fn deadline_after(_: Duration) {}
 
 /// A server with the queue of one lock.
 pub(crate) struct Server {
@@ -123,6 +125,11 @@ impl Context {
 
     pub(crate) fn process(&self) -> Process {
         Process
+    }
+
+    /// Waits for ever, because the time stands still.
+    pub(crate) fn alarm(&self, _: ()) -> std::future::Pending<()> {
+        std::future::pending()
     }
 
     pub(crate) async fn server_answers(&self) -> bool {
@@ -305,17 +312,21 @@ pub(crate) enum WaitLimit {
     ForEver,
 }
 
+impl WaitLimit {
+    /// Returns this limit, because the waits of this test have no deadline.
+    pub(crate) fn or_try_if_passed(self) -> WaitLimit {
+        self
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Error {
     Closed,
-    Lost { path: String, reason: LossReason },
+    /// The lease has ended just after the grant.
+    NoAnswer,
 }
 
 impl Error {
-    pub(crate) fn closed() -> Error {
-        Error::Closed
-    }
-
     /// Panics. The sessions of this test never refuse the credentials.
     pub(crate) fn lock_denied(path: &str) -> Error {
         panic!("{path}: refused");
@@ -344,9 +355,8 @@ impl Lock {
         "/lock".to_owned()
     }
 
-    /// Panics. The server of this test always answers.
     pub(crate) fn no_answer(&self) -> Error {
-        panic!("the server answers");
+        Error::NoAnswer
     }
 
     /// Waits without a time limit.

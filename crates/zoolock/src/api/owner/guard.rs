@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zoolock_core::FencingToken;
 
 use super::shared_acquire::MapEntry;
-use crate::api::guard::Guard;
+use crate::api::mutex::Guard;
 use crate::base::error::{Error, LossReason};
 use crate::lock::held::Held;
 

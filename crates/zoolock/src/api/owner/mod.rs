@@ -115,7 +115,8 @@ impl std::fmt::Debug for Owner {
 impl Mutex {
     /// Acquires the lock for `owner`. Waits without a time limit. Returns at once if the owner already holds the lock.
     ///
-    /// Calls of the same owner that wait at the same time share one queue position and are granted together.
+    /// Calls of the same owner that wait at the same time share one queue position and are granted together. A call that is
+    /// polled after the others have released the lock queues anew.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the queue position, unless another call of the same owner shares it.

@@ -17,7 +17,7 @@ async fn refusal(place: &Place, settings: Builder) -> String {
     let zl = settings.connect(&place.connect_string()).await.expect("connected");
     let outcome = zl.mutex(LOCK).lock_timeout(BOUND).await;
     let message = match outcome {
-        Err(Error::ForeignContender { path, message }) => format!("{path}: {message}"),
+        Err(Error::ForeignContender { path, message, .. }) => format!("{path}: {message}"),
         Err(error) => panic!("another error: {error}"),
         Ok(guard) => panic!("{} and another client hold the lock", guard.node_path()),
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use zoolock::{AnyGuard, Error, LossReason, MultiLock, Mutex, Owner, RwLock, Zoolock};
+use zoolock::{AnyGuard, Error, LossReason, MultiLock, Mutex, Owner, RwLock, UpgradableReadGuard, Zoolock};
 
 use crate::histories::guards::{WorkerGuard, token};
 use crate::histories::referee::{Grant, Referee, Status};
@@ -195,12 +195,8 @@ impl Worker {
                 return self.handle_loss(id, held).await;
             }
             held = match held {
-                WorkerGuard::Read(guard) if self.random.u8(..100) < 40 => {
-                    let Some(next) = self.upgrade_reader(id, guard, &names).await else { return };
-                    next
-                }
                 WorkerGuard::Upgradable(guard) if self.random.u8(..100) < 60 => {
-                    let Some(next) = self.upgrade_upgradable(id, guard, &names).await else { return };
+                    let Some(next) = self.upgrade(id, guard, &names).await else { return };
                     next
                 }
                 WorkerGuard::Write(guard) if self.random.u8(..100) < 50 => {
@@ -411,58 +407,56 @@ impl Worker {
     }
 }
 
-/// Defines an upgrade of a guard in one of the four wait modes.
-macro_rules! upgrade {
-    ($name:ident, $guard:ty, $back:expr) => {
-        impl Worker {
-            async fn $name(&mut self, id: u64, guard: $guard, names: &[&'static str]) -> Option<WorkerGuard> {
-                let mode = self.wait_mode();
-                self.referee.set_upgrading(id, true);
-                let outcome = match mode {
-                    WaitMode::ForEver => timeout(MAX_WAIT, guard.upgrade()).await.ok(),
-                    WaitMode::Try => timeout(MAX_WAIT, guard.try_upgrade()).await.ok(),
-                    WaitMode::Timeout(wait) => timeout(MAX_WAIT, guard.upgrade_timeout(wait)).await.ok(),
-                    WaitMode::Drop(wait) => {
-                        let mut writing = Box::pin(guard.upgrade());
-                        match timeout(wait, &mut writing).await {
-                            Ok(outcome) => Some(outcome),
-                            Err(_) => {
-                                self.referee.record_dropped_future(id);
-                                return None;
-                            }
-                        }
-                    }
-                };
-                match outcome {
-                    None => self.fail_as_stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
-                    Some(Ok(writer)) => {
-                        let held = WorkerGuard::Write(writer);
-                        let WorkerGuard::Write(writer) = &held else { unreachable!("made above") };
-                        if !self.referee.record_upgrade(id, writer.token(), || writer.is_valid()) {
-                            self.handle_loss(id, held).await;
-                            return None;
-                        }
-                        Some(held)
-                    }
-                    Some(Err(not)) => {
-                        self.referee.set_upgrading(id, false);
-                        match not.error {
-                            Error::Timeout { .. } if !matches!(mode, WaitMode::ForEver) => {}
-                            Error::Conflict { .. } => self.referee.count("outranked"),
-                            // The returned guard reports whether the read lock was lost too.
-                            Error::Lost { .. } => self.referee.count("upgrades told lost"),
-                            Error::Unavailable { .. } if self.may_be_unavailable(mode) => {
-                                self.referee.count("upgrades not answered in time");
-                            }
-                            error => self.referee.fail(&format!("#{id} cannot upgrade, {mode:?}: {error}")),
-                        }
-                        Some($back(not.guard))
+impl Worker {
+    /// Upgrades a reader in one of the four wait modes.
+    async fn upgrade(
+        &mut self,
+        id: u64,
+        guard: UpgradableReadGuard,
+        names: &[&'static str],
+    ) -> Option<WorkerGuard> {
+        let mode = self.wait_mode();
+        self.referee.set_upgrading(id, true);
+        let outcome = match mode {
+            WaitMode::ForEver => timeout(MAX_WAIT, guard.upgrade()).await.ok(),
+            WaitMode::Try => timeout(MAX_WAIT, guard.try_upgrade()).await.ok(),
+            WaitMode::Timeout(wait) => timeout(MAX_WAIT, guard.upgrade_timeout(wait)).await.ok(),
+            WaitMode::Drop(wait) => {
+                let mut writing = Box::pin(guard.upgrade());
+                match timeout(wait, &mut writing).await {
+                    Ok(outcome) => Some(outcome),
+                    Err(_) => {
+                        self.referee.record_dropped_future(id);
+                        return None;
                     }
                 }
             }
+        };
+        match outcome {
+            None => self.fail_as_stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
+            Some(Ok(writer)) => {
+                let held = WorkerGuard::Write(writer);
+                let WorkerGuard::Write(writer) = &held else { unreachable!("made above") };
+                if !self.referee.record_upgrade(id, writer.token(), || writer.is_valid()) {
+                    self.handle_loss(id, held).await;
+                    return None;
+                }
+                Some(held)
+            }
+            Some(Err(not)) => {
+                self.referee.set_upgrading(id, false);
+                match not.error {
+                    Error::Timeout { .. } if !matches!(mode, WaitMode::ForEver) => {}
+                    Error::Conflict { .. } => self.referee.count("outranked"),
+                    // The returned guard reports whether the read lock was lost too.
+                    Error::Lost { .. } => self.referee.count("upgrades told lost"),
+                    Error::Unavailable { .. } if self.may_be_unavailable(mode) => {
+                        self.referee.count("upgrades not answered in time");
+                    }
+                    error => self.referee.fail(&format!("#{id} cannot upgrade, {mode:?}: {error}")),
+                }
+                Some(WorkerGuard::Upgradable(not.guard))
+            }
         }
-    };
+    }
 }
-
-upgrade!(upgrade_reader, zoolock::ReadGuard, WorkerGuard::Read);
-upgrade!(upgrade_upgradable, zoolock::UpgradableReadGuard, WorkerGuard::Upgradable);

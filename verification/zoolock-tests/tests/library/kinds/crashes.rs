@@ -152,7 +152,8 @@ on_both_servers!(partial_loss_leaves_no_clean_release, |place| async move {
     // The read znode of an upgraded writer is deleted.
     let lock = zl.rwlock("part").crash_detection();
     lock.write().await.expect("lock acquired").release().await.expect("release succeeds");
-    let writer = lock.read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");
+    let writer =
+        lock.upgradable_read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");
     let reader = format!("{}{}", place.chroot(), writer.node_path());
     operator.delete(&reader, None).await.expect("znode exists");
     let _ = timeout(SOON, writer.lost()).await.expect("loss reported in time");

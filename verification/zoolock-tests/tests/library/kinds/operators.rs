@@ -297,7 +297,7 @@ on_both_servers!(fenced_transaction_fails_after_lock_loss, |place| async move {
     // For an upgraded reader, `check` names the write znode.
     let writer = zl
         .rwlock("fenced/rw")
-        .read()
+        .upgradable_read()
         .await
         .expect("lock acquired")
         .upgrade()

@@ -94,7 +94,7 @@ async fn unpolled_grant_keeps_crash() {
 async fn waiter_on_shrunk_semaphore_is_woken() {
     let s = server().await;
     let a = s.connect().await.expect("session starts");
-    let mut sem = a.semaphore("s", 3);
+    let sem = a.semaphore("s", 3);
     let (h1, h2, h3) = (
         sem.acquire(1).await.expect("permit acquired"),
         sem.acquire(1).await.expect("permit acquired"),
@@ -261,7 +261,7 @@ async fn failed_multi_try_keeps_panic() {
 async fn upgrade_ends_when_its_reader_is_broken() {
     let s = server().await;
     let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
-    let r = a.rwlock("x").read().await.expect("lock acquired");
+    let r = a.rwlock("x").upgradable_read().await.expect("lock acquired");
     let other = b.rwlock("x").read().await.expect("lock acquired");
     let ticket = r.ticket();
     let up = tokio::spawn(async move { r.upgrade().await.map(|_| ()).map_err(|e| e.error) });
@@ -322,7 +322,7 @@ async fn loss_of_upgrade_sends_lost_event() {
 async fn growing_semaphore_wakes_waiters() {
     let s = server().await;
     let a = s.connect().await.expect("session starts");
-    let mut sem = a.semaphore("s", 3);
+    let sem = a.semaphore("s", 3);
     let _h = (
         sem.acquire(1).await.expect("permit acquired"),
         sem.acquire(1).await.expect("permit acquired"),

@@ -38,7 +38,7 @@ on_both_servers!(semaphore_grants_at_most_its_size, |place| async move {
 
 on_both_servers!(semaphore_size_is_checked_and_resizable, |place| async move {
     let zl = connect(&place).await;
-    let mut semaphore = zl.semaphore("sized", 2);
+    let semaphore = zl.semaphore("sized", 2);
     let error = zl.semaphore("sized", 2).resize(3).await.expect_err("semaphore does not exist yet");
     assert!(matches!(error, Error::Invalid { .. } | Error::Unavailable { .. }), "{error}");
     let held = semaphore.acquire(2).await.expect("lock acquired");
@@ -210,7 +210,7 @@ on_both_servers!(foreign_semaphore_is_refused_before_anything_is_created, |place
         let stat =
             async || client.check_stat(&directory).await.expect("attempt succeeds").expect("znode exists");
         let before = stat().await;
-        let mut semaphore = zl.semaphore(name, 3);
+        let semaphore = zl.semaphore(name, 3);
         let refusals = [
             semaphore.acquire(1).await.map(drop),
             semaphore.try_acquire(1).await.map(drop),
