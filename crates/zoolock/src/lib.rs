@@ -143,6 +143,7 @@ pub use admin::graph::{
 pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
 pub use api::any_guard::AnyGuard;
 pub use api::builder::Builder;
+pub use api::election::{Election, ElectionState, Ended, Leader, LeaderChange, LeaderChanges, Term};
 #[cfg(feature = "embedded")]
 pub use api::embedded::TestServer;
 pub use api::local::{LocalGuard, LocalLocker};

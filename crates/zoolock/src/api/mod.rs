@@ -2,6 +2,7 @@
 
 pub(crate) mod any_guard;
 pub(crate) mod builder;
+pub(crate) mod election;
 #[cfg(feature = "embedded")]
 pub(crate) mod embedded;
 pub(crate) mod guard;

@@ -6,6 +6,7 @@ mod ahead;
 mod blocking;
 mod claim;
 mod edges;
+mod election;
 mod embedded;
 mod errors;
 mod faults;

@@ -1,0 +1,501 @@
+//! An election: one leader among candidates.
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::sync::watch;
+use zoolock_core::FencingToken;
+
+use crate::admin::snapshot::Entry;
+use crate::api::mutex::{Guard, Mutex};
+use crate::api::zoolock::Zoolock;
+use crate::base::clock::{Deadline, deadline_after};
+use crate::base::error::{Error, LossReason};
+use crate::base::sync::lock;
+use crate::lock::lease::{End, Lease};
+use crate::observe::{Queue, ReadOutcome};
+
+/// The pause before a candidate stands again after an error, and the longest one. It doubles with each error in a row.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// An election. Of all candidates with one name, at most one has a valid term.
+///
+/// The leader learns that its term ends before another one can begin. Each term has a fencing token, higher than all
+/// earlier ones. A short outage costs no term, because a term ends with its lease, and not with a connection. Candidates
+/// become leaders in the order in which they stood.
+///
+/// The election is the [`Mutex`] of its name, with [`crash_detection`](Mutex::crash_detection). So `zoolock run`,
+/// `zoolock show` and the other commands work with it, and `zoolock revoke` moves the term on. [`Election::from_mutex`]
+/// gives a mutex with other options.
+///
+/// Clones are one candidate's handle: they share its state, and [`resign`](Election::resign) ends the terms of all of
+/// them.
+///
+/// ```no_run
+/// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+/// use std::time::Duration;
+/// let election = zl.election("reports").candidate("web1:8080").grace(Duration::from_secs(5));
+/// let health = election.clone(); // `health.is_leader()` sends no request
+/// election
+///     .run(|term| async move {
+///         tokio::select! {
+///             () = serve(term.token()) => {}
+///             () = term.stopping() => save().await, // within the grace
+///         }
+///     })
+///     .await?;
+/// # drop(health); Ok(()) }
+/// # async fn serve(_: zoolock::FencingToken) {}
+/// # async fn save() {}
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    mutex: Mutex,
+    grace: Duration,
+    shared: Arc<Shared>,
+}
+
+/// The part of an election that its clones share.
+struct Shared {
+    state: StdMutex<(ElectionState, Option<Lease>)>,
+    /// Number of calls of `resign`.
+    resigned: watch::Sender<u64>,
+}
+
+/// The state of a candidate.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum ElectionState {
+    /// The candidate does not stand.
+    #[default]
+    Stopped,
+    /// The candidate stands, and waits for a term.
+    Waiting,
+    /// The candidate leads.
+    Leading,
+    /// The candidate could not stand, and tries again soon.
+    Retrying(Error),
+}
+
+/// The end of [`Election::run`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended<T> {
+    /// The work has returned this value.
+    Returned(T),
+    /// [`Election::resign`] was called.
+    Resigned,
+}
+
+/// The reason why the work ends before it returns.
+enum TermEnd {
+    Lost,
+    Asked,
+    Resigned,
+}
+
+impl Election {
+    pub(super) fn new(mutex: Mutex) -> Election {
+        let shared = Shared { state: StdMutex::default(), resigned: watch::Sender::new(0) };
+        Election { mutex, grace: Duration::ZERO, shared: Arc::new(shared) }
+    }
+
+    /// Returns the election of a mutex, with the options of the mutex.
+    pub fn from_mutex(mutex: Mutex) -> Election {
+        Election::new(mutex)
+    }
+
+    /// Sets a text that [`leader`](Election::leader) shows, such as an address; at most 512 characters.
+    #[must_use = "the option applies to the returned handle"]
+    pub fn candidate(mut self, text: impl AsRef<str>) -> Self {
+        self.mutex = self.mutex.note(text);
+        self
+    }
+
+    /// Sets the time that the work has between [`Term::stopping`] and its end; zero unless set. Then the work is dropped
+    /// without a warning. With the defaults at most 5 s, otherwise a sixth of the session timeout or more.
+    #[must_use = "the option applies to the returned handle"]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Stands until elected, and then works. When the term ends, drops the work, releases the lock, and stands again.
+    ///
+    /// The work ends early if the term is lost, if an operator asks for the release, and after [`Election::resign`]. Then
+    /// [`Term::stopping`] resolves, and the work has the [grace](Election::grace) to return, but never longer than the
+    /// lease. The lock is released only after the work was dropped. Tasks that the work has spawned are not dropped: end them
+    /// when `stopping` resolves, or fence them with the token.
+    ///
+    /// Returns only if the work returned, after [`Election::resign`], or with an error that another attempt would not
+    /// change. After an outage it stands again.
+    ///
+    /// In a program without async, block in the closure, and look at [`Term::is_valid`]:
+    /// `election.run(|term| async move { work(term) }).wait()`. Such work cannot be dropped.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the work returned, and the term was lost before the release; [`Error::Invalid`] for a grace that
+    /// is too long; [`Error::Denied`], and the other errors of [`Mutex::lock`] that are not
+    /// [retryable](Error::is_retryable).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work, and then releases the lock in the background.
+    pub async fn run<T, Fut>(&self, mut work: impl FnMut(Term) -> Fut) -> Result<Ended<T>, Error>
+    where
+        Fut: Future<Output = T>,
+    {
+        self.check_grace()?;
+        let mut resigned = self.shared.resigned.subscribe();
+        let _stopped = StopsOnDrop(&self.shared);
+        loop {
+            let guard = tokio::select! {
+                biased;
+                _ = resigned.changed() => return Ok(Ended::Resigned),
+                guard = self.stand() => guard?,
+            };
+            let term = Term::new(&guard);
+            let outcome = {
+                let mut work = pin!(work(term.clone()));
+                let mut end = pin!(self.until_end(&term, &mut resigned));
+                tokio::select! {
+                    biased;
+                    end = &mut end => Err(end),
+                    value = &mut work => Ok(value),
+                }
+            };
+            // The work is dropped now, so another leader may work.
+            self.shared.set(ElectionState::Waiting, None);
+            let released = guard.release().await;
+            match outcome {
+                Ok(value) => return released.map(|()| Ended::Returned(value)),
+                Err(TermEnd::Resigned) => return Ok(Ended::Resigned),
+                Err(TermEnd::Lost | TermEnd::Asked) => {}
+            }
+        }
+    }
+
+    /// Stands until elected, and returns the guard, for programs with a loop of their own. Returns `None` after
+    /// [`Election::resign`]. A guard that exists already is not affected by `resign`.
+    ///
+    /// # Errors
+    /// The errors of [`Mutex::lock`] that are not [retryable](Error::is_retryable).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
+    pub async fn campaign(&self) -> Result<Option<Guard>, Error> {
+        let mut resigned = self.shared.resigned.subscribe();
+        let outcome = tokio::select! {
+            biased;
+            _ = resigned.changed() => Ok(None),
+            guard = self.stand() => guard.map(Some),
+        };
+        if !matches!(outcome, Ok(Some(_))) {
+            self.shared.set(ElectionState::Stopped, None);
+        }
+        outcome
+    }
+
+    /// Ends the terms and the candidacies of this handle: [`run`](Election::run) and [`campaign`](Election::campaign) return.
+    /// The next candidate leads after one round trip. Sends nothing itself.
+    pub fn resign(&self) {
+        self.shared.resigned.send_modify(|calls| *calls += 1);
+    }
+
+    /// Returns whether this candidate leads now. Reads the clock and sends nothing.
+    pub fn is_leader(&self) -> bool {
+        lock(&self.shared.state).1.as_ref().is_some_and(Lease::is_valid)
+    }
+
+    /// Returns the state of this candidate. Sends nothing.
+    pub fn state(&self) -> ElectionState {
+        match &*lock(&self.shared.state) {
+            (ElectionState::Leading, Some(lease)) if lease.end().is_some() => ElectionState::Stopped,
+            (state, _) => state.clone(),
+        }
+    }
+
+    /// Returns the leader, as one server knows it; `None` if there is none. Its term may have ended already: a resource that
+    /// must be safe compares tokens.
+    ///
+    /// # Errors
+    /// As [`Mutex::snapshot`].
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        let seen = self.mutex.poller(0).snapshot().await?;
+        Ok(seen.lock.holder.as_ref().map(Leader::of))
+    }
+
+    /// Returns the changes of the leader, beginning with the present one. A slow reader gets only the newest state.
+    pub fn changes(&self) -> LeaderChanges {
+        let queue = Queue::watched(self.mutex.poller(0));
+        let changes = stream::unfold((queue, None), |(mut queue, mut told)| async move {
+            if let Some(Err(_)) = told {
+                return None;
+            }
+            loop {
+                let now = match queue.next().await {
+                    Ok(ReadOutcome::Read) => match queue.lock().holder.as_ref().map(Leader::of) {
+                        Some(leader) => LeaderChange::Leader(leader),
+                        None => LeaderChange::NoLeader,
+                    },
+                    Ok(ReadOutcome::Slow) => continue,
+                    Ok(ReadOutcome::Silent(_) | ReadOutcome::Unreachable(_)) => match &told {
+                        Some(Ok(LeaderChange::Unknown { .. })) => continue,
+                        Some(Ok(LeaderChange::Leader(last))) => {
+                            LeaderChange::Unknown { last: Some(last.clone()) }
+                        }
+                        _ => LeaderChange::Unknown { last: None },
+                    },
+                    Err(error) => return Some((Err(error.clone()), (queue, Some(Err(error))))),
+                };
+                if !matches!(&told, Some(Ok(last)) if *last == now) {
+                    told = Some(Ok(now.clone()));
+                    return Some((Ok(now), (queue, told)));
+                }
+            }
+        });
+        LeaderChanges { stream: Box::pin(changes) }
+    }
+
+    /// Acquires the lock. Tries again after an error that may pass.
+    async fn stand(&self) -> Result<Guard, Error> {
+        let mut pause = PAUSES.0;
+        self.shared.set(ElectionState::Waiting, None);
+        loop {
+            match self.mutex.lock().await {
+                Ok(guard) => {
+                    self.shared.set(ElectionState::Leading, Some(guard.lease()));
+                    return Ok(guard);
+                }
+                Err(error) if error.is_retryable() => self.shared.set(ElectionState::Retrying(error), None),
+                Err(error) => return Err(error),
+            }
+            self.mutex.context().alarm(deadline_after(pause)).await;
+            pause = (2 * pause).min(PAUSES.1);
+        }
+    }
+
+    fn check_grace(&self) -> Result<(), Error> {
+        let most = self.mutex.context().longest_grace();
+        if self.grace <= most {
+            return Ok(());
+        }
+        let message =
+            format!("is too long for this session timeout, at most {most:?}; use a longer session timeout");
+        Err(Error::invalid(format!("grace {:?}", self.grace), message))
+    }
+
+    /// Waits until the work must end.
+    async fn until_end(&self, term: &Term, resigned: &mut watch::Receiver<u64>) -> TermEnd {
+        let lease = &term.lease;
+        let end = tokio::select! {
+            biased;
+            _ = lease.ended() => return TermEnd::Lost,
+            _ = resigned.changed() => TermEnd::Resigned,
+            () = lease.revoked() => TermEnd::Asked,
+            () = self.until_grace(lease) => TermEnd::Lost,
+        };
+        term.stopping.send_replace(true);
+        tokio::select! {
+            _ = lease.ended() => {}
+            () = self.mutex.context().alarm(deadline_after(self.grace)) => {}
+        }
+        end
+    }
+
+    /// Waits until only the grace is left of the lease.
+    async fn until_grace(&self, lease: &Lease) {
+        if self.grace.is_zero() {
+            return std::future::pending().await;
+        }
+        loop {
+            let left = lease.valid_until().remaining();
+            if left <= self.grace {
+                return;
+            }
+            self.mutex.context().alarm(deadline_after(left - self.grace)).await;
+        }
+    }
+}
+
+impl Shared {
+    fn set(&self, state: ElectionState, lease: Option<Lease>) {
+        *lock(&self.state) = (state, lease);
+    }
+}
+
+/// Records that the candidate does not stand any more, also if its future is dropped.
+struct StopsOnDrop<'a>(&'a Shared);
+
+impl Drop for StopsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.set(ElectionState::Stopped, None);
+    }
+}
+
+impl std::fmt::Debug for Election {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Election")
+            .field("path", &self.mutex.path())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A term of a leader. It is a view: cheap to clone, and no clone keeps the term.
+#[derive(Clone)]
+pub struct Term {
+    token: FencingToken,
+    lease: Lease,
+    stopping: watch::Sender<bool>,
+}
+
+impl Term {
+    fn new(guard: &Guard) -> Term {
+        Term { token: guard.token(), lease: guard.lease(), stopping: watch::Sender::new(false) }
+    }
+
+    /// Returns the fencing token. It is higher than the tokens of all earlier terms. Send it with every write.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Returns whether the leader may rely on its term now. Reads the clock and sends nothing.
+    pub fn is_valid(&self) -> bool {
+        self.lease.is_valid()
+    }
+
+    /// Returns the deadline until which the leader may rely on its term. Each renewal extends it.
+    pub fn valid_until(&self) -> Deadline {
+        self.lease.valid_until()
+    }
+
+    /// Waits until the work should end; see [`Election::run`]. After the end of the term, resolves at once. The future
+    /// borrows nothing, so it can be moved into the tasks of the work.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut stopping, ended) = (self.stopping.subscribe(), self.lease.ended());
+        async move {
+            let stops = stopping.wait_for(|is_stopping| *is_stopping);
+            futures_util::future::select(pin!(stops), pin!(ended)).await;
+        }
+    }
+
+    /// Waits until the term is lost, and returns the reason. Waits for ever if the term ends with a release.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
+        let ended = self.lease.ended();
+        async move {
+            match ended.await {
+                End::Lost(reason) => reason,
+                End::Released => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Returns the lease of the term.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+}
+
+impl std::fmt::Debug for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Term")
+            .field("token", &self.token)
+            .field("is_valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The leader of an election, as its znode describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The host.
+    pub host: Option<String>,
+    /// The process.
+    pub pid: Option<u32>,
+    /// The program.
+    pub program: Option<String>,
+    /// The text of [`Election::candidate`].
+    pub candidate: Option<String>,
+    /// The token of the term. `None` if this client may not read the leader's znode.
+    pub token: Option<FencingToken>,
+    /// The begin of the term by the server's clock, if it is known.
+    pub since: Option<SystemTime>,
+}
+
+impl Leader {
+    fn of(holder: &Entry) -> Leader {
+        let since = holder.held_since_ms.map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
+        Leader {
+            host: holder.host.clone(),
+            pid: holder.pid,
+            program: holder.program.clone(),
+            candidate: holder.note.clone(),
+            token: holder.token.as_ref().and_then(|token| token.parse().ok()),
+            since,
+        }
+    }
+}
+
+/// A change of the leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaderChange {
+    /// There is a leader, or its description has changed.
+    Leader(Leader),
+    /// There is no leader.
+    NoLeader,
+    /// No server answers, so the leader is not known. `last` may still lead.
+    Unknown {
+        /// The last leader that was seen.
+        last: Option<Leader>,
+    },
+}
+
+/// A stream of [`LeaderChange`]s. Ends after an error that is no outage.
+pub struct LeaderChanges {
+    stream: Pin<Box<dyn Stream<Item = Result<LeaderChange, Error>> + Send>>,
+}
+
+impl LeaderChanges {
+    /// Returns the next change; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Mutex::snapshot`], except for an outage, which is [`LeaderChange::Unknown`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no change.
+    pub async fn next(&mut self) -> Option<Result<LeaderChange, Error>> {
+        self.stream.next().await
+    }
+}
+
+impl Stream for LeaderChanges {
+    type Item = Result<LeaderChange, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.stream.as_mut().poll_next(cx)
+    }
+}
+
+impl std::fmt::Debug for LeaderChanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LeaderChanges")
+    }
+}
+
+impl Zoolock {
+    /// Returns the election with this name; see [`Election`]. The name is relative to the [root](crate::Builder::root), or
+    /// absolute if it starts with `/`. Sends nothing.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.mutex(name).crash_detection())
+    }
+}

@@ -1,0 +1,266 @@
+//! Elections: terms, their ends, and what other programs see of the leader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use zoolock::{
+    Election, ElectionState, Ended, Error, FencingToken, Leader, LeaderChange, LossReason, Previous, Term,
+    Zoolock,
+};
+use zoolock_tests::locks::{
+    connect, connect_through, directory, settings, short_session_settings, until_queued,
+};
+use zoolock_tests::wait::finish_in_time;
+use zoolock_tests::{Proxy, on_both_servers, tree};
+
+/// Set while the work of a term exists. Dropping it clears the flag, and takes a while, so that a release that comes too
+/// early lets another leader find the flag.
+struct Working(Arc<AtomicBool>);
+
+impl Working {
+    fn begin(flag: &Arc<AtomicBool>) -> Working {
+        assert!(!flag.swap(true, Ordering::SeqCst), "the work of an earlier term still exists");
+        Working(flag.clone())
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        std::thread::yield_now();
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Waits until this candidate leads.
+async fn until_leading(election: &Election) {
+    finish_in_time(async {
+        while !election.is_leader() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Starts a candidate that works until its term ends, and returns how `run` ended. Tells each term.
+fn stand(
+    election: &Election,
+    terms: tokio::sync::mpsc::UnboundedSender<Term>,
+) -> tokio::task::JoinHandle<Result<Ended<()>, Error>> {
+    let election = election.clone();
+    tokio::spawn(async move {
+        election
+            .run(|term| {
+                terms.send(term).expect("the test waits for terms");
+                std::future::pending::<()>()
+            })
+            .await
+    })
+}
+
+async fn next<T>(terms: &mut tokio::sync::mpsc::UnboundedReceiver<T>) -> T {
+    finish_in_time(terms.recv()).await.expect("a term begins")
+}
+
+on_both_servers!(resign_hands_over, |place| async move {
+    let (one, two) = (connect(&place).await, connect(&place).await);
+    let (first, second) = (one.election("lead").candidate("one:1"), two.election("lead").candidate("two:2"));
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    assert_eq!(first.leader().await.expect("read succeeds"), None);
+    let running = stand(&first, sender.clone());
+    let term = next(&mut terms).await;
+    assert!(first.is_leader() && term.is_valid() && !second.is_leader());
+    assert!(matches!(first.state(), ElectionState::Leading));
+    let waiting = stand(&second, sender);
+    until_queued(&two, "lead", 2).await;
+    assert!(matches!(second.state(), ElectionState::Waiting));
+    let Leader { host, pid, candidate, token, since, .. } =
+        second.leader().await.expect("read succeeds").expect("one leads");
+    assert!(host.is_some() && since.is_some());
+    assert_eq!(
+        (pid, candidate.as_deref(), token),
+        (Some(std::process::id()), Some("one:1"), Some(term.token()))
+    );
+    first.resign();
+    assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+    assert!(!first.is_leader() && !term.is_valid() && matches!(first.state(), ElectionState::Stopped));
+    finish_in_time(term.stopping()).await;
+    let next_term = next(&mut terms).await;
+    assert!(next_term.token() > term.token());
+    second.resign();
+    assert_eq!(finish_in_time(waiting).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "lead")).await;
+});
+
+on_both_servers!(run_ends_with_its_work, |place| async move {
+    let zl = connect(&place).await;
+    let election = zl.election("once");
+    let ended = finish_in_time(election.run(|term| async move { term.token() })).await.expect("run succeeds");
+    let Ended::Returned(token) = ended else { panic!("{ended:?}") };
+    // A candidate that resigns before its term leaves the queue.
+    let held = zl.mutex("once").lock().await.expect("lock acquired");
+    assert_eq!(held.previous(), Previous::Clean);
+    assert!(held.token() > token);
+    let (sender, _terms) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = stand(&election, sender);
+    until_queued(&zl, "once", 2).await;
+    election.resign();
+    assert_eq!(finish_in_time(waiting).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+    tree::assert_contenders(&place.addr(), &directory(&place, "once"), 1).await;
+    drop(held);
+    // The same handle may stand again.
+    let guard = finish_in_time(election.campaign()).await.expect("campaign succeeds").expect("not resigned");
+    assert!(election.is_leader());
+    guard.release().await.expect("release succeeds");
+    assert!(!election.is_leader() && matches!(election.state(), ElectionState::Stopped));
+});
+
+on_both_servers!(lock_is_released_after_the_work, |place| async move {
+    const TERMS: u32 = 300;
+    let flag = Arc::new(AtomicBool::new(false));
+    let terms = Arc::new(AtomicU32::new(0));
+    let candidates = futures_util::future::join_all([0, 1, 2].map(|_| connect(&place))).await;
+    let elections: Vec<Election> = candidates.iter().map(|zl| zl.election("order")).collect();
+    let running = elections.iter().cloned().map(|election| {
+        let (flag, terms) = (flag.clone(), terms.clone());
+        tokio::spawn(async move {
+            let handle = election.clone();
+            let mut last: Option<FencingToken> = None;
+            while terms.load(Ordering::SeqCst) < TERMS {
+                let work = |term: Term| {
+                    let working = Working::begin(&flag);
+                    assert!(last < Some(term.token()), "tokens rise");
+                    last = Some(term.token());
+                    let (handle, number) = (handle.clone(), terms.fetch_add(1, Ordering::SeqCst));
+                    async move {
+                        let _working = working;
+                        // The ends of terms: the work returns, the candidate resigns, or `run` is dropped.
+                        match number % 3 {
+                            0 => {}
+                            1 => {
+                                handle.resign();
+                                std::future::pending().await
+                            }
+                            _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                        }
+                    }
+                };
+                let _ = tokio::time::timeout(Duration::from_millis(10), election.run(work)).await;
+            }
+        })
+    });
+    for candidate in futures_util::future::join_all(running).await {
+        candidate.expect("no two works exist at once");
+    }
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "order")).await;
+});
+
+on_both_servers!(revoked_leader_has_its_grace, |place| async move {
+    let grace = Duration::from_secs(1);
+    let timeout = Duration::from_secs(20);
+    let zl =
+        settings().session_timeout(timeout).connect(&place.connect_string()).await.expect("session starts");
+    let other = connect(&place).await;
+    let election = zl.election("asked").grace(grace);
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let running = tokio::spawn({
+        let election = election.clone();
+        async move {
+            election
+                .run(|term| {
+                    sender.send(term.token()).expect("the test waits for terms");
+                    async move {
+                        term.stopping().await;
+                        // Uses more than the grace.
+                        tokio::time::sleep(4 * grace).await;
+                    }
+                })
+                .await
+        }
+    });
+    let first = next(&mut terms).await;
+    let asked = Instant::now();
+    other.mutex("asked").revoke(first).await.expect("the leader is asked");
+    let second = next(&mut terms).await;
+    assert!(asked.elapsed() >= grace, "the work had {:?}", asked.elapsed());
+    assert!(second > first, "the only candidate leads again");
+    election.resign();
+    assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+    let error = zl.election("asked").grace(timeout).run(async |_| ()).await.expect_err("grace is too long");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+});
+
+on_both_servers!(lost_term_ends_the_work_and_the_candidate_stands_again, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = short_session_settings()
+        .connect(&place.connect_string_through(&proxy.addr()))
+        .await
+        .expect("session starts");
+    let other = connect(&place).await;
+    let election = zl.election("cut");
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let running = stand(&election, sender);
+    let term = next(&mut terms).await;
+    let mut changes = other.election("cut").changes();
+    let first = finish_in_time(changes.next()).await.expect("a change").expect("read succeeds");
+    assert!(matches!(first, LeaderChange::Leader(leader) if leader.token == Some(term.token())));
+    proxy.blackhole(true);
+    let reason = finish_in_time(term.lost()).await;
+    assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason}");
+    assert!(!term.is_valid() && !election.is_leader());
+    assert_eq!(
+        finish_in_time(changes.next()).await.expect("a change").expect("read succeeds"),
+        LeaderChange::NoLeader
+    );
+    proxy.blackhole(false);
+    let again = next(&mut terms).await;
+    assert!(again.token() > term.token() && election.is_leader());
+    let change = finish_in_time(changes.next()).await.expect("a change").expect("read succeeds");
+    assert!(matches!(change, LeaderChange::Leader(leader) if leader.token == Some(again.token())));
+    // A client that is closed stands no more.
+    zl.close().await;
+    let error = finish_in_time(running).await.expect("no panic").expect_err("the client was closed");
+    assert!(matches!(error, Error::Closed), "{error}");
+});
+
+on_both_servers!(observer_in_an_outage_does_not_know, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, observer) = (connect(&place).await, connect_through(&place, &proxy).await);
+    let election = zl.election("seen");
+    let guard = finish_in_time(election.campaign()).await.expect("campaign succeeds").expect("not resigned");
+    let mut changes = observer.election("seen").changes();
+    let LeaderChange::Leader(leader) =
+        finish_in_time(changes.next()).await.expect("a change").expect("read succeeds")
+    else {
+        panic!("there is a leader");
+    };
+    proxy.blackhole(true);
+    let change = finish_in_time(changes.next()).await.expect("a change").expect("an outage is no error");
+    assert_eq!(change, LeaderChange::Unknown { last: Some(leader.clone()) });
+    proxy.blackhole(false);
+    let change = finish_in_time(changes.next()).await.expect("a change").expect("read succeeds");
+    assert_eq!(change, LeaderChange::Leader(leader));
+    guard.release().await.expect("release succeeds");
+    assert_eq!(
+        finish_in_time(changes.next()).await.expect("a change").expect("read succeeds"),
+        LeaderChange::NoLeader
+    );
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn candidate_survives_a_restart_of_all_servers() {
+    let server = zoolock::TestServer::start().await.expect("server starts");
+    let zl = server.connect().await.expect("session starts");
+    let election = zl.election("restart");
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let running = stand(&election, sender);
+    let term = next(&mut terms).await;
+    server.stop().await;
+    finish_in_time(term.stopping()).await;
+    server.start_again().await.expect("server starts");
+    let again = next(&mut terms).await;
+    assert!(again.is_valid());
+    until_leading(&election).await;
+    drop(running);
+    let _: &Zoolock = &zl;
+}
