@@ -475,6 +475,7 @@ fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, E
     Ok(directories.into())
 }
 
+#[expect(clippy::large_enum_variant, reason = "most attempts end with the lock")]
 enum AttemptOutcome {
     Held(Held),
     /// The lock is busy, and the wait has ended.
