@@ -137,6 +137,26 @@ const _: fn() = || {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// A handle and a guard have only the methods of their kind. These must not compile.
+///
+/// ```compile_fail,E0599
+/// fn token(guard: &zoolock::PermitGuard) -> zoolock::FencingToken { guard.token() }
+/// ```
+///
+/// ```compile_fail,E0599
+/// fn token(guard: &zoolock::ReadGuard) -> zoolock::FencingToken { guard.token() }
+/// ```
+///
+/// ```compile_fail,E0599
+/// fn lock(semaphore: &zoolock::Semaphore) { let _ = semaphore.lock(); }
+/// ```
+///
+/// ```compile_fail,E0599
+/// async fn upgrade(guard: zoolock::ReadGuard) { let _ = guard.upgrade().await; }
+/// ```
+#[cfg(doctest)]
+struct MethodsOfOtherKinds;
+
 pub use admin::graph::{
     BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
 };
