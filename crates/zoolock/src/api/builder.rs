@@ -390,7 +390,7 @@ impl Builder {
         let access = self.build_access()?;
         let transport = self.build_transport(&connect)?;
         let thread = thread().map_err(|error| Error::Unavailable {
-            subject: connect.endpoints(),
+            servers: connect.endpoints(),
             message: format!("cannot start the threads of a session: {error}"),
             source: Some(Arc::new(error)),
         })?;
@@ -427,7 +427,8 @@ impl Builder {
             process: Process::current(),
             answer_timeout: self.answer_timeout,
             claim_timeout: self.claim_timeout.min(self.session_timeout / 3),
-            longest_grace: zoolock_core::lease::spare_time(self.session_timeout, self.tick),
+            session_timeout: self.session_timeout,
+            tick: self.tick,
         };
         let context = Context::new(inner);
         context.open_first_session().await?;

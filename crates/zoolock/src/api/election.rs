@@ -12,7 +12,7 @@ use zoolock_core::FencingToken;
 use crate::admin::snapshot::Entry;
 use crate::api::mutex::{Guard, Mutex};
 use crate::api::zoolock::Zoolock;
-use crate::base::clock::{Deadline, deadline_after};
+use crate::base::clock::{self, Deadline, deadline_after};
 use crate::base::error::{Error, LossReason};
 use crate::base::sync::lock;
 use crate::lock::lease::{End, Lease};
@@ -20,19 +20,20 @@ use crate::observe::{Queue, ReadOutcome};
 
 /// The pause before a candidate stands again after an error, and the longest one. It doubles with each error in a row.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// Longest time between two looks at the lease of a term.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// An election. Of all candidates with one name, at most one has a valid term.
 ///
-/// The leader learns that its term ends before another one can begin. Each term has a fencing token, higher than all
-/// earlier ones. A short outage costs no term, because a term ends with its lease, and not with a connection. Candidates
+/// The leader learns that its term ends before another one can begin, unless an operator breaks the lock. Each term has a
+/// fencing token, higher than all earlier ones. A short outage costs no term, because a term ends with its lease, and not with a connection. Candidates
 /// become leaders in the order in which they stood.
 ///
 /// The election is the [`Mutex`] of its name, with [`crash_detection`](Mutex::crash_detection). So `zoolock run`,
 /// `zoolock show` and the other commands work with it, and `zoolock revoke` moves the term on. [`Election::from_mutex`]
 /// gives a mutex with other options.
 ///
-/// Clones are one candidate's handle: they share its state, and [`resign`](Election::resign) ends the terms of all of
-/// them.
+/// Clones are handles of one candidate, which stands once at a time.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -60,9 +61,24 @@ pub struct Election {
 
 /// The part of an election that its clones share.
 struct Shared {
-    state: StdMutex<(ElectionState, Option<Lease>)>,
+    state: StdMutex<Candidacy>,
     /// Number of calls of `resign`.
     resigned: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Candidacy {
+    /// Set while `run` or `campaign` is under way.
+    stands: bool,
+    stage: ElectionState,
+    /// The lease of the last term.
+    lease: Option<Lease>,
+}
+
+impl Candidacy {
+    fn leads(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_valid)
+    }
 }
 
 /// The state of a candidate.
@@ -89,7 +105,8 @@ pub enum Ended<T> {
     Resigned,
 }
 
-/// The reason why the work ends before it returns.
+/// The reason why a term ends before its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TermEnd {
     Lost,
     Asked,
@@ -124,21 +141,23 @@ impl Election {
 
     /// Stands until elected, and then works. When the term ends, drops the work, releases the lock, and stands again.
     ///
-    /// The work ends early if the term is lost, if an operator asks for the release, and after [`Election::resign`]. Then
-    /// [`Term::stopping`] resolves, and the work has the [grace](Election::grace) to return, but never longer than the
-    /// lease. The lock is released only after the work was dropped. Tasks that the work has spawned are not dropped: end them
-    /// when `stopping` resolves, or fence them with the token.
+    /// The work ends early if the term is about to be lost, if an operator asks for the release, and after
+    /// [`Election::resign`]. Then [`Term::stopping`] resolves, and the work has the [grace](Election::grace) to return, but
+    /// never longer than the lease. A value that it returns then is dropped. The lock is released only after the work was
+    /// dropped. Tasks that the work has spawned are not dropped: end them when `stopping` resolves, or fence them with the
+    /// token.
     ///
-    /// Returns only if the work returned, after [`Election::resign`], or with an error that another attempt would not
-    /// change. After an outage it stands again.
+    /// Returns only if the work returned without being asked to stop, after [`Election::resign`], or with an error that
+    /// another attempt would not change. After an outage it stands again.
     ///
-    /// In a program without async, block in the closure, and look at [`Term::is_valid`]:
-    /// `election.run(|term| async move { work(term) }).wait()`. Such work cannot be dropped.
+    /// In a program without async, block in the closure: `election.run(|term| async move { work(term) }).wait()`. Such work
+    /// cannot be dropped, and hears neither `resign` nor a request of an operator before it returns. It looks at
+    /// [`Term::is_valid`].
     ///
     /// # Errors
     /// [`Error::Lost`] if the work returned, and the term was lost before the release; [`Error::Invalid`] for a grace that
-    /// is too long; [`Error::Denied`], and the other errors of [`Mutex::lock`] that are not
-    /// [retryable](Error::is_retryable).
+    /// is too long, and if this handle, or a clone, stands already; [`Error::Denied`] and the other errors of
+    /// [`Mutex::lock`] and [`Guard::release`] that are not [retryable](Error::is_retryable).
     ///
     /// # Cancel safety
     /// Dropping the future drops the work, and then releases the lock in the background.
@@ -148,7 +167,7 @@ impl Election {
     {
         self.check_grace()?;
         let mut resigned = self.shared.resigned.subscribe();
-        let _stopped = StopsOnDrop(&self.shared);
+        let _standing = self.begin()?;
         loop {
             let guard = tokio::select! {
                 biased;
@@ -157,21 +176,39 @@ impl Election {
             };
             let term = Term::new(&guard);
             let outcome = {
+                let mut end = pin!(self.until_end(&guard, &term, &mut resigned));
                 let mut work = pin!(work(term.clone()));
-                let mut end = pin!(self.until_end(&term, &mut resigned));
                 tokio::select! {
                     biased;
                     end = &mut end => Err(end),
-                    value = &mut work => Ok(value),
+                    // The reason for which the work was asked to stop decides what follows.
+                    value = &mut work => match *term.stopping.borrow() {
+                        Some(end) => Err(end),
+                        None => Ok(value),
+                    },
                 }
             };
             // The work is dropped now, so another leader may work.
-            self.shared.set(ElectionState::Waiting, None);
-            let released = guard.release().await;
+            self.shared.set(ElectionState::Waiting);
+            let released = guard.release();
             match outcome {
-                Ok(value) => return released.map(|()| Ended::Returned(value)),
-                Err(TermEnd::Resigned) => return Ok(Ended::Resigned),
-                Err(TermEnd::Lost | TermEnd::Asked) => {}
+                Ok(value) => return released.await.map(|()| Ended::Returned(value)),
+                Err(end) => {
+                    // Waits only for a prompt answer. In an outage the release ends in the background.
+                    let alarm =
+                        self.mutex.context().alarm(deadline_after(self.mutex.context().answer_timeout()));
+                    let released = tokio::select! {
+                        released = released => released,
+                        () = alarm => Ok(()),
+                    };
+                    match released {
+                        Ok(()) | Err(Error::Lost { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                    if end == TermEnd::Resigned {
+                        return Ok(Ended::Resigned);
+                    }
+                }
             }
         }
     }
@@ -180,39 +217,41 @@ impl Election {
     /// [`Election::resign`]. A guard that exists already is not affected by `resign`.
     ///
     /// # Errors
-    /// The errors of [`Mutex::lock`] that are not [retryable](Error::is_retryable).
+    /// [`Error::Invalid`] if this handle, or a clone, stands already; the errors of [`Mutex::lock`] that are not
+    /// [retryable](Error::is_retryable).
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`].
     pub async fn campaign(&self) -> Result<Option<Guard>, Error> {
         let mut resigned = self.shared.resigned.subscribe();
-        let outcome = tokio::select! {
+        let _standing = self.begin()?;
+        tokio::select! {
             biased;
             _ = resigned.changed() => Ok(None),
             guard = self.stand() => guard.map(Some),
-        };
-        if !matches!(outcome, Ok(Some(_))) {
-            self.shared.set(ElectionState::Stopped, None);
         }
-        outcome
     }
 
-    /// Ends the terms and the candidacies of this handle: [`run`](Election::run) and [`campaign`](Election::campaign) return.
-    /// The next candidate leads after one round trip. Sends nothing itself.
+    /// Ends the candidacy of this handle: a [`run`](Election::run) or [`campaign`](Election::campaign) that has begun
+    /// returns, after the [grace](Election::grace) if it leads. Then the next candidate leads after one round trip.
     pub fn resign(&self) {
         self.shared.resigned.send_modify(|calls| *calls += 1);
     }
 
     /// Returns whether this candidate leads now. Reads the clock and sends nothing.
     pub fn is_leader(&self) -> bool {
-        lock(&self.shared.state).1.as_ref().is_some_and(Lease::is_valid)
+        lock(&self.shared.state).leads()
     }
 
     /// Returns the state of this candidate. Sends nothing.
     pub fn state(&self) -> ElectionState {
-        match &*lock(&self.shared.state) {
-            (ElectionState::Leading, Some(lease)) if lease.end().is_some() => ElectionState::Stopped,
-            (state, _) => state.clone(),
+        let state = lock(&self.shared.state);
+        match &state.stage {
+            _ if state.leads() => ElectionState::Leading,
+            _ if !state.stands => ElectionState::Stopped,
+            // The term has ended, and the work is about to be dropped.
+            ElectionState::Leading => ElectionState::Waiting,
+            stage => stage.clone(),
         }
     }
 
@@ -255,21 +294,36 @@ impl Election {
                 }
             }
         });
-        LeaderChanges { stream: Box::pin(changes) }
+        LeaderChanges { stream: Box::pin(changes.fuse()) }
+    }
+
+    /// Begins a candidacy, which ends when the returned value is dropped.
+    fn begin(&self) -> Result<EndsOnDrop<'_>, Error> {
+        if std::mem::replace(&mut lock(&self.shared.state).stands, true) {
+            let message = "already stands; make another candidate with `Zoolock::election`";
+            return Err(Error::invalid(format!("election {}", self.mutex.path()), message));
+        }
+        Ok(EndsOnDrop(&self.shared))
     }
 
     /// Acquires the lock. Tries again after an error that may pass.
     async fn stand(&self) -> Result<Guard, Error> {
         let mut pause = PAUSES.0;
-        self.shared.set(ElectionState::Waiting, None);
         loop {
+            self.shared.set(ElectionState::Waiting);
+            let began = clock::monotonic();
             match self.mutex.lock().await {
                 Ok(guard) => {
-                    self.shared.set(ElectionState::Leading, Some(guard.lease()));
+                    let mut state = lock(&self.shared.state);
+                    (state.stage, state.lease) = (ElectionState::Leading, Some(guard.lease()));
                     return Ok(guard);
                 }
-                Err(error) if error.is_retryable() => self.shared.set(ElectionState::Retrying(error), None),
+                Err(error) if error.is_retryable() => self.shared.set(ElectionState::Retrying(error)),
                 Err(error) => return Err(error),
+            }
+            // A long wait was no failure in a row.
+            if began.elapsed() > PAUSES.1 {
+                pause = PAUSES.0;
             }
             self.mutex.context().alarm(deadline_after(pause)).await;
             pause = (2 * pause).min(PAUSES.1);
@@ -277,7 +331,7 @@ impl Election {
     }
 
     fn check_grace(&self) -> Result<(), Error> {
-        let most = self.mutex.context().longest_grace();
+        let most = self.mutex.context().longest_grace(None);
         if self.grace <= most {
             return Ok(());
         }
@@ -286,51 +340,57 @@ impl Election {
         Err(Error::invalid(format!("grace {:?}", self.grace), message))
     }
 
-    /// Waits until the work must end.
-    async fn until_end(&self, term: &Term, resigned: &mut watch::Receiver<u64>) -> TermEnd {
+    /// Waits until the work must be dropped. Tells the work one grace before.
+    async fn until_end(&self, guard: &Guard, term: &Term, resigned: &mut watch::Receiver<u64>) -> TermEnd {
         let lease = &term.lease;
+        // The server may have granted a shorter session timeout, and the lease may be young, so that less is left of it.
+        let granted = guard.acquisition().session().timeout();
+        let longest =
+            self.mutex.context().longest_grace(Some(granted)).min(lease.valid_until().remaining() / 2);
+        let grace = self.grace.min(longest);
         let end = tokio::select! {
             biased;
             _ = lease.ended() => return TermEnd::Lost,
             _ = resigned.changed() => TermEnd::Resigned,
             () = lease.revoked() => TermEnd::Asked,
-            () = self.until_grace(lease) => TermEnd::Lost,
+            () = self.until_only_grace_is_left(lease, grace) => TermEnd::Lost,
         };
-        term.stopping.send_replace(true);
+        term.stopping.send_replace(Some(end));
         tokio::select! {
+            biased;
             _ = lease.ended() => {}
-            () = self.mutex.context().alarm(deadline_after(self.grace)) => {}
+            () = self.mutex.context().alarm(deadline_after(grace)) => {}
         }
         end
     }
 
-    /// Waits until only the grace is left of the lease.
-    async fn until_grace(&self, lease: &Lease) {
-        if self.grace.is_zero() {
+    async fn until_only_grace_is_left(&self, lease: &Lease, grace: Duration) {
+        if grace.is_zero() {
             return std::future::pending().await;
         }
         loop {
             let left = lease.valid_until().remaining();
-            if left <= self.grace {
+            if left <= grace {
                 return;
             }
-            self.mutex.context().alarm(deadline_after(left - self.grace)).await;
+            // Looks often, because the clock of the alarm stops while the machine sleeps, and that of the lease does not.
+            self.mutex.context().alarm(deadline_after((left - grace).min(LONGEST_SLEEP))).await;
         }
     }
 }
 
 impl Shared {
-    fn set(&self, state: ElectionState, lease: Option<Lease>) {
-        *lock(&self.state) = (state, lease);
+    fn set(&self, stage: ElectionState) {
+        lock(&self.state).stage = stage;
     }
 }
 
-/// Records that the candidate does not stand any more, also if its future is dropped.
-struct StopsOnDrop<'a>(&'a Shared);
+/// Ends the candidacy, also if its future is dropped.
+struct EndsOnDrop<'a>(&'a Shared);
 
-impl Drop for StopsOnDrop<'_> {
+impl Drop for EndsOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.set(ElectionState::Stopped, None);
+        lock(&self.0.state).stands = false;
     }
 }
 
@@ -348,12 +408,13 @@ impl std::fmt::Debug for Election {
 pub struct Term {
     token: FencingToken,
     lease: Lease,
-    stopping: watch::Sender<bool>,
+    /// The reason why the work was asked to stop.
+    stopping: watch::Sender<Option<TermEnd>>,
 }
 
 impl Term {
     fn new(guard: &Guard) -> Term {
-        Term { token: guard.token(), lease: guard.lease(), stopping: watch::Sender::new(false) }
+        Term { token: guard.token(), lease: guard.lease(), stopping: watch::Sender::new(None) }
     }
 
     /// Returns the fencing token. It is higher than the tokens of all earlier terms. Send it with every write.
@@ -379,7 +440,7 @@ impl Term {
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut stopping, ended) = (self.stopping.subscribe(), self.lease.ended());
         async move {
-            let stops = stopping.wait_for(|is_stopping| *is_stopping);
+            let stops = stopping.wait_for(Option::is_some);
             futures_util::future::select(pin!(stops), pin!(ended)).await;
         }
     }

@@ -74,9 +74,11 @@ macro_rules! exclusive {
             /// When the future is polled again, it queues anew, at the end of the queue, or times out.
             ///
             /// # Errors
-            /// [`Error::Invalid`](crate::Error::Invalid) for a bad name, a lock of another kind, or a client that was closed or belongs to another
-            /// process; [`Error::Removed`](crate::Error::Removed) if another client deleted the znode of this acquisition; [`Error::Unavailable`](crate::Error::Unavailable) if no
-            /// session can be opened; [`Error::Denied`](crate::Error::Denied) if the server refuses.
+            /// [`Error::Invalid`](crate::Error::Invalid) for a bad name; [`Error::WrongKind`](crate::Error::WrongKind) for a
+            /// lock of another kind; [`Error::Closed`](crate::Error::Closed) and [`Error::Forked`](crate::Error::Forked) for
+            /// such a client; [`Error::Removed`](crate::Error::Removed) if another client deleted the znode of this
+            /// acquisition; [`Error::Unavailable`](crate::Error::Unavailable) if no session can be opened;
+            /// [`Error::Denied`](crate::Error::Denied) if the server refuses.
             pub async fn lock(&self) -> Result<$guard, $crate::Error> {
                 self.lock
                     .acquire(zoolock_core::Kind::Mutex, $crate::lock::acquire::WaitLimit::ForEver)

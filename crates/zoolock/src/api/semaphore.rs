@@ -23,7 +23,7 @@ handle! {
     /// two contenders that want two of two permits cannot deadlock with one permit each.
     ///
     /// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of those,
-    /// acquisitions and resizes fail with [`Error::Invalid`]. Before its first acquisition, a handle looks for such a
+    /// acquisitions and resizes fail with [`Error::WrongKind`]. Before its first acquisition, a handle looks for such a
     /// semaphore at its path, which costs one round trip.
     ///
     /// All clients must use the same size. The lock directory stores the size. A handle with another
@@ -63,12 +63,14 @@ impl PermitGuard {
 }
 
 impl Semaphore {
-    /// Makes this handle take the size that the semaphore has. The size of [`Zoolock::semaphore`] then only applies if
-    /// there is no semaphore yet. With this option on all hosts, the size can be changed while they run: call
+    /// Makes this handle take the size that the semaphore has. The size of [`Zoolock::semaphore`] then only applies until the
+    /// handle has seen another one. With this option on all hosts, the size can be changed while they run: call
     /// [`resize`](Semaphore::resize) once, and then roll out the new size.
     #[must_use = "the option applies to the returned handle"]
     pub fn adopt_size(mut self) -> Self {
         self.adopts_size = true;
+        // Handles without this option keep their size.
+        self.permits = Arc::new(AtomicU32::new(self.permits()));
         self
     }
 
@@ -84,15 +86,16 @@ impl Semaphore {
     /// As [`Semaphore::snapshot`]; [`Error::WrongKind`] if there is a lock of another kind.
     pub async fn available_permits(&self) -> Result<u32, Error> {
         let seen = self.snapshot().await?;
+        if let Some(foreign) = &seen.foreign_semaphore {
+            return Err(Error::wrong_kind(self.path(), format!("is a {foreign}; use another name")));
+        }
         match seen.permits {
             Some(size) => {
                 let taken: u64 = seen.holders().map(|holder| u64::from(holder.weight)).sum();
                 Ok(size.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
             }
             // The first acquisition writes the size.
-            None if !seen.is_held() && seen.waiting == 0 && seen.foreign_semaphore.is_none() => {
-                Ok(self.permits())
-            }
+            None if !seen.is_held() && seen.waiting == 0 && seen.previous == "unknown" => Ok(self.permits()),
             None => Err(self.lock.no_semaphore()),
         }
     }
@@ -104,8 +107,9 @@ impl Semaphore {
     /// deletion is repeated, until it succeeds or the session has ended.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for 0 permits, for more permits than the size, for a bad name, and if the lock is of another
-    /// kind, belongs to another client library, or has another size; else as [`Mutex::lock`](crate::Mutex::lock).
+    /// [`Error::Invalid`] for 0 permits, for more permits than the size, and for a bad name; [`Error::WrongSize`] if the
+    /// semaphore has another size; [`Error::WrongKind`] if the lock is of another kind, or belongs to another client library;
+    /// else as [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire(&self, permits: u32) -> Result<PermitGuard, Error> {
         self.acquire_within(permits, WaitLimit::ForEver).await.map(PermitGuard::expect_granted)
     }
@@ -147,7 +151,7 @@ impl Semaphore {
     /// from now on. Acquisitions of handles with another size are refused, unless they [adopt](Semaphore::adopt_size) it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for 0 permits, if there is no semaphore, or if it belongs to another client
+    /// [`Error::Invalid`] for 0 permits; [`Error::WrongKind`] if there is no semaphore, or if it belongs to another client
     /// library; [`Error::Unavailable`], [`Error::Denied`].
     pub async fn resize(&self, permits: u32) -> Result<(), Error> {
         if permits == 0 {
@@ -160,11 +164,14 @@ impl Semaphore {
 
     /// Acquires permits. If the handle adopts the size of the semaphore, tries again with that size.
     async fn acquire_within(&self, permits: u32, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
-        if self.adopts_size
-            && permits > self.permits()
-            && let Some(size) = self.snapshot().await?.permits
-        {
-            self.permits.store(size, Ordering::Relaxed);
+        if self.adopts_size && permits > self.permits() {
+            let limit = wait_limit.at_least(clock::deadline_after(self.lock.context.answer_timeout()));
+            let mut poller = self.poller(0);
+            let seen = self.lock.wait_within(limit, poller.snapshot()).await;
+            let seen = seen.ok_or_else(|| self.lock.no_answer())??.lock;
+            if let Some(size) = seen.permits.filter(|_| seen.foreign_semaphore.is_none()) {
+                self.permits.store(size, Ordering::Relaxed);
+            }
         }
         loop {
             match self.lock.acquire(self.kind(permits)?, wait_limit).await {

@@ -20,7 +20,7 @@ use crate::observe::All;
 /// about to exit calls [`Zoolock::close`] and awaits it. Otherwise the server may keep the locks of the program until the
 /// session timeout has passed.
 ///
-/// A forked child process cannot use the client of its parent: calls fail at once with [`Error::Invalid`], and the
+/// A forked child process cannot use the client of its parent: calls fail at once with [`Error::Forked`], and the
 /// child's copies of the guards are lost ([`LossReason::Forked`](crate::LossReason::Forked)). The parent keeps its
 /// locks, even if the child drops its copies.
 #[derive(Clone)]
@@ -181,7 +181,7 @@ impl Zoolock {
         self.context.sessions().iter().map(|session| session.timeout()).min()
     }
 
-    /// Closes this client and all its clones: later calls fail with [`Error::Invalid`]. Waits until
+    /// Closes this client and all its clones: later calls fail with [`Error::Closed`]. Waits until
     /// the releases in progress have finished. Then closes the sessions and waits for the server's
     /// answers. Each wait has a time limit. Guards that still exist lose their lock
     /// ([`LossReason::Closed`](crate::LossReason::Closed)).

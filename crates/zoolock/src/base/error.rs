@@ -40,10 +40,10 @@ pub enum Error {
     },
     /// No server can be reached, or none answers. A later attempt may succeed.
     #[non_exhaustive]
-    #[error("{subject}: {message}")]
+    #[error("{servers}: {message}")]
     Unavailable {
-        /// The lock or the addresses of the servers.
-        subject: String,
+        /// The addresses of the servers.
+        servers: String,
         /// The cause, and what to do.
         message: String,
         /// The underlying error.
@@ -102,8 +102,7 @@ pub enum Error {
         /// The mistake, and what to do.
         message: String,
     },
-    /// The lock cannot be acquired in this way, and waiting would not help: for example, another
-    /// contender has precedence.
+    /// The upgrade would wait for ever, or the directory must be replaced before this reader can upgrade.
     #[non_exhaustive]
     #[error("lock {path}: {message}")]
     Conflict {
@@ -234,13 +233,12 @@ impl Error {
             | Error::ForeignContender { path, .. }
             | Error::NoSuchHolder { path, .. }
             | Error::NotRevocable { path, .. } => Some(path),
-            Error::Unavailable { subject, .. }
-            | Error::Denied { subject, .. }
+            Error::Denied { subject, .. }
             | Error::Invalid { input: subject, .. }
             | Error::Protocol { subject, .. } => {
                 subject.strip_prefix("lock /").map(|_| &subject["lock ".len()..])
             }
-            Error::Closed | Error::Forked { .. } => None,
+            Error::Unavailable { .. } | Error::Closed | Error::Forked { .. } => None,
         }
     }
 
@@ -248,8 +246,8 @@ impl Error {
         Error::Invalid { input: input.into(), message: message.into() }
     }
 
-    pub(crate) fn unavailable(subject: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::Unavailable { subject: subject.into(), message: message.into(), source: None }
+    pub(crate) fn unavailable(servers: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Unavailable { servers: servers.into(), message: message.into(), source: None }
     }
 
     pub(crate) fn wrong_kind(path: impl Into<String>, message: impl Into<String>) -> Error {

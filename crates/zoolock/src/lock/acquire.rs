@@ -70,7 +70,7 @@ impl WaitLimit {
     }
 
     /// Returns the limit of the wait for an answer of the server: `answer_by`, or this limit if it is later.
-    fn at_least(self, answer_by: Instant) -> WaitLimit {
+    pub(crate) fn at_least(self, answer_by: Instant) -> WaitLimit {
         match self {
             WaitLimit::Try => WaitLimit::Until(answer_by),
             WaitLimit::Until(deadline) => WaitLimit::Until(deadline.max(answer_by)),

@@ -55,8 +55,8 @@ impl Lock {
             )),
             Reason::Outranked => Err(Error::Conflict {
                 path,
-                message: "another reader has precedence (older, upgradable, or behind a queued writer); release the read \
-                          lock and acquire the write lock, or use an upgradable read lock"
+                message: "another reader has precedence (behind a queued writer); release the read lock and acquire the write \
+                          lock"
                     .to_owned(),
             }),
             Reason::Exhausted => Err(Error::Conflict {

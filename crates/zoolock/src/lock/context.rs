@@ -45,7 +45,8 @@ pub(crate) struct ContextState {
     pub(crate) process: Process,
     pub(crate) answer_timeout: Duration,
     pub(crate) claim_timeout: Duration,
-    pub(crate) longest_grace: Duration,
+    pub(crate) session_timeout: Duration,
+    pub(crate) tick: Option<Duration>,
 }
 
 /// A server in this process. The server must outlive the sessions.
@@ -112,9 +113,11 @@ impl Context {
         self.inner.claim_timeout
     }
 
-    /// Returns the longest time that a holder may reserve at the end of its lease.
-    pub(crate) fn longest_grace(&self) -> Duration {
-        self.inner.longest_grace
+    /// Returns the longest time that a holder may reserve at the end of its lease, with a session timeout that the server
+    /// granted, or with the one that this client requests.
+    pub(crate) fn longest_grace(&self, granted: Option<Duration>) -> Duration {
+        let ContextState { session_timeout, tick, .. } = *self.inner;
+        zoolock_core::lease::spare_time(granted.unwrap_or(session_timeout), tick)
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {

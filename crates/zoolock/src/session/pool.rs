@@ -200,7 +200,7 @@ impl Sessions {
                 self.check_timeout(opened.zk.timeout())?;
                 let started = LockSession::start(&self.parameters.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
-                    subject: self.endpoints.clone(),
+                    servers: self.endpoints.clone(),
                     message: format!("no timer for the lease: {error}"),
                     source: Some(Arc::new(error)),
                 })

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use zoolock::{
-    Election, ElectionState, Ended, Error, FencingToken, Leader, LeaderChange, LossReason, Previous, Term,
-    Zoolock,
+    Election, ElectionState, Ended, Error, FencingToken, Leader, LeaderChange, LeaderChanges, LossReason,
+    Previous, Term, Zoolock,
 };
 use zoolock_tests::locks::{
     connect, connect_through, directory, settings, short_session_settings, until_queued,
@@ -27,9 +27,15 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        std::thread::yield_now();
+        // Longer than a hand-over takes.
+        std::thread::sleep(Duration::from_millis(3));
         self.0.store(false, Ordering::SeqCst);
     }
+}
+
+/// Returns the next change that the stream tells.
+async fn next_change(changes: &mut LeaderChanges) -> LeaderChange {
+    finish_in_time(changes.next()).await.expect("the stream goes on").expect("read succeeds")
 }
 
 /// Waits until this candidate leads.
@@ -116,7 +122,7 @@ on_both_servers!(run_ends_with_its_work, |place| async move {
 });
 
 on_both_servers!(lock_is_released_after_the_work, |place| async move {
-    const TERMS: u32 = 300;
+    const TERMS: u32 = 150;
     let flag = Arc::new(AtomicBool::new(false));
     let terms = Arc::new(AtomicU32::new(0));
     let candidates = futures_util::future::join_all([0, 1, 2].map(|_| connect(&place))).await;
@@ -141,11 +147,11 @@ on_both_servers!(lock_is_released_after_the_work, |place| async move {
                                 handle.resign();
                                 std::future::pending().await
                             }
-                            _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                            _ => std::future::pending().await,
                         }
                     }
                 };
-                let _ = tokio::time::timeout(Duration::from_millis(10), election.run(work)).await;
+                let _ = tokio::time::timeout(Duration::from_millis(200), election.run(work)).await;
             }
         })
     });
@@ -190,6 +196,49 @@ on_both_servers!(revoked_leader_has_its_grace, |place| async move {
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 });
 
+on_both_servers!(work_that_stops_in_time_does_not_end_the_candidacy, |place| async move {
+    let zl = settings()
+        .session_timeout(Duration::from_secs(20))
+        .connect(&place.connect_string())
+        .await
+        .expect("session starts");
+    let election = zl.election("polite").grace(Duration::from_secs(2));
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let running = tokio::spawn({
+        let election = election.clone();
+        async move {
+            election
+                .run(|term| {
+                    sender.send(term.token()).expect("the test waits for terms");
+                    async move { term.stopping().await }
+                })
+                .await
+        }
+    });
+    let first = next(&mut terms).await;
+    zl.mutex("polite").revoke(first).await.expect("the leader is asked");
+    assert!(next(&mut terms).await > first, "the candidate stands again");
+    let error = finish_in_time(election.run(async |_| ())).await.expect_err("the handle stands already");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    election.resign();
+    assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+});
+
+on_both_servers!(resign_ends_run_in_an_outage, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = connect_through(&place, &proxy).await;
+    let election = zl.election("cut-off");
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let running = stand(&election, sender);
+    let term = next(&mut terms).await;
+    proxy.blackhole(true);
+    election.resign();
+    assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+    assert!(!term.is_valid() && !election.is_leader());
+    proxy.blackhole(false);
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "cut-off")).await;
+});
+
 on_both_servers!(lost_term_ends_the_work_and_the_candidate_stands_again, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = short_session_settings()
@@ -202,20 +251,17 @@ on_both_servers!(lost_term_ends_the_work_and_the_candidate_stands_again, |place|
     let running = stand(&election, sender);
     let term = next(&mut terms).await;
     let mut changes = other.election("cut").changes();
-    let first = finish_in_time(changes.next()).await.expect("a change").expect("read succeeds");
+    let first = next_change(&mut changes).await;
     assert!(matches!(first, LeaderChange::Leader(leader) if leader.token == Some(term.token())));
     proxy.blackhole(true);
     let reason = finish_in_time(term.lost()).await;
     assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason}");
     assert!(!term.is_valid() && !election.is_leader());
-    assert_eq!(
-        finish_in_time(changes.next()).await.expect("a change").expect("read succeeds"),
-        LeaderChange::NoLeader
-    );
+    assert_eq!(next_change(&mut changes).await, LeaderChange::NoLeader);
     proxy.blackhole(false);
     let again = next(&mut terms).await;
     assert!(again.token() > term.token() && election.is_leader());
-    let change = finish_in_time(changes.next()).await.expect("a change").expect("read succeeds");
+    let change = next_change(&mut changes).await;
     assert!(matches!(change, LeaderChange::Leader(leader) if leader.token == Some(again.token())));
     // A client that is closed stands no more.
     zl.close().await;
@@ -229,22 +275,17 @@ on_both_servers!(observer_in_an_outage_does_not_know, |place| async move {
     let election = zl.election("seen");
     let guard = finish_in_time(election.campaign()).await.expect("campaign succeeds").expect("not resigned");
     let mut changes = observer.election("seen").changes();
-    let LeaderChange::Leader(leader) =
-        finish_in_time(changes.next()).await.expect("a change").expect("read succeeds")
-    else {
+    let LeaderChange::Leader(leader) = next_change(&mut changes).await else {
         panic!("there is a leader");
     };
     proxy.blackhole(true);
-    let change = finish_in_time(changes.next()).await.expect("a change").expect("an outage is no error");
+    let change = next_change(&mut changes).await;
     assert_eq!(change, LeaderChange::Unknown { last: Some(leader.clone()) });
     proxy.blackhole(false);
-    let change = finish_in_time(changes.next()).await.expect("a change").expect("read succeeds");
+    let change = next_change(&mut changes).await;
     assert_eq!(change, LeaderChange::Leader(leader));
     guard.release().await.expect("release succeeds");
-    assert_eq!(
-        finish_in_time(changes.next()).await.expect("a change").expect("read succeeds"),
-        LeaderChange::NoLeader
-    );
+    assert_eq!(next_change(&mut changes).await, LeaderChange::NoLeader);
 });
 
 #[tokio::test(flavor = "multi_thread")]

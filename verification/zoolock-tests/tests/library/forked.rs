@@ -50,7 +50,7 @@ fn failed(checks: &[bool]) -> i32 {
 }
 
 fn is_invalid<T>(outcome: &Result<T, Error>) -> bool {
-    matches!(outcome, Err(Error::Invalid { message, .. }) if message.contains("fork"))
+    matches!(outcome, Err(Error::Forked { .. }))
 }
 
 /// Uses the child's copies of the parent's client and guards, and checks that every use fails. Then

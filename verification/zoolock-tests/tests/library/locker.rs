@@ -452,3 +452,31 @@ async fn only_a_holder_can_be_expired() {
     drop(next);
     assert_eq!(format!("{locker:?}"), "LocalLocker { locks: 0, .. }");
 }
+
+on_both_servers!(lent_guard_is_released_and_work_is_dropped_at_the_loss, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let token =
+        finish_in_time(zl.with_lock("lent", SOON, async |guard| guard.token())).await.expect("work is done");
+    let rwlock = zl.rwlock("lent");
+    let valid = rwlock.with_read(SOON, async |guard| guard.is_valid()).await.expect("work is done");
+    let written = rwlock.with_write(SOON, async |guard| guard.token()).await.expect("work is done");
+    assert!(valid && written > token);
+    let multi = zl.multi(["lent", "lent-2"]);
+    assert!(multi.with_lock(SOON, async |guard| guard.token()).await.expect("work is done") > written);
+    // The work is dropped when the lock is taken away, and the error says so.
+    struct SetOnDrop(std::sync::Arc<std::sync::atomic::AtomicBool>);
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    let is_dropped = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let work = zl.with_lock("lent", SOON, async |guard| {
+        let _flag = SetOnDrop(is_dropped.clone());
+        other.mutex("lent").break_lock(guard.token()).await.expect("holder exists");
+        std::future::pending::<()>().await
+    });
+    let error = finish_in_time(work).await.expect_err("the lock was taken away");
+    assert!(error.is_lost() && error.path() == Some("/locks/lent"), "{error}");
+    assert!(is_dropped.load(std::sync::atomic::Ordering::SeqCst));
+});

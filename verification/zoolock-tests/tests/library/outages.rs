@@ -340,8 +340,7 @@ on_both_servers!(close_ends_every_clone_of_the_client, |place| async move {
     until_queued(&rival, "closed", 2).await;
     let clone = zl.clone();
     zl.close().await;
-    let is_closed =
-        |error: &Error| matches!(error, Error::Invalid { message, .. } if message.contains("closed"));
+    let is_closed = |error: &Error| matches!(error, Error::Closed);
     let waited = timeout(BOUND, waiting).await.expect("in time").expect("task does not panic");
     let error = waited.expect_err("the client is closed");
     assert!(is_closed(&error) && !error.to_string().contains("lost"), "{error}");

@@ -78,7 +78,7 @@ struct InProcessServer {
 impl InProcessServer {
     async fn start(builder: zoolock_server::Builder) -> Result<InProcessServer, Error> {
         let failed = |message: String, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
-            subject: Ipv4Addr::LOCALHOST.to_string(),
+            servers: Ipv4Addr::LOCALHOST.to_string(),
             message: format!("the embedded server {message}"),
             source: Some(error),
         };

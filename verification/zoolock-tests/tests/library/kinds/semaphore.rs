@@ -40,10 +40,11 @@ on_both_servers!(semaphore_size_is_checked_and_resizable, |place| async move {
     let zl = connect(&place).await;
     let semaphore = zl.semaphore("sized", 2);
     let error = zl.semaphore("sized", 2).resize(3).await.expect_err("semaphore does not exist yet");
-    assert!(matches!(error, Error::Invalid { .. } | Error::Unavailable { .. }), "{error}");
+    assert!(matches!(error, Error::WrongKind { .. } | Error::Unavailable { .. }), "{error}");
     let held = semaphore.acquire(2).await.expect("lock acquired");
     let error = zl.semaphore("sized", 3).acquire(1).await.expect_err("size differs");
-    assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("2 permits"), "{error}");
+    assert!(matches!(error, Error::WrongSize { expected: 3, actual: 2, .. }), "{error}");
+    assert_eq!((error.path(), error.is_retryable()), (Some("/locks/sized"), false));
     for (permits, size) in [(0, 2), (3, 2), (1, 0)] {
         let error = zl.semaphore("sized", size).acquire(permits).await.expect_err("numbers are invalid");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
@@ -93,17 +94,20 @@ on_both_servers!(semaphores_and_locks_refuse_each_other, |place| async move {
         zl.rwlock("permits").write().await.expect_err("lock kind differs"),
         zl.multi(["permits", "other"]).lock().await.expect_err("lock kind differs"),
     ] {
-        assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("semaphore"), "{error}");
+        assert!(
+            matches!(error, Error::WrongKind { .. }) && error.to_string().contains("semaphore"),
+            "{error}"
+        );
     }
     held.release().await.expect("release succeeds");
     let error = zl.mutex("permits").lock().await.expect_err("directory is still a semaphore");
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(matches!(error, Error::WrongKind { .. }), "{error}");
     let guard = zl.mutex("plain").lock().await.expect("lock acquired");
     let error = zl.semaphore("plain", 5).acquire(1).await.expect_err("a mutex is held");
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(matches!(error, Error::WrongKind { .. }), "{error}");
     guard.release().await.expect("release succeeds");
     let error = zl.semaphore("plain", 5).acquire(1).await.expect_err("directory record names a mutex");
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(matches!(error, Error::WrongKind { .. }), "{error}");
     for name in ["permits", "plain", "other"] {
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
@@ -241,7 +245,7 @@ on_both_servers!(foreign_semaphore_is_refused_before_anything_is_created, |place
 
 fn assert_foreign(error: Error, library: &str) {
     let told = error.to_string();
-    assert!(matches!(error, Error::Invalid { .. }), "{told}");
+    assert!(matches!(error, Error::WrongKind { .. }), "{told}");
     let what = format!("is a semaphore of {library}");
     let remedy = format!("use another name, or acquire them with {library}");
     assert!(told.contains(&what) && told.contains(&remedy), "{told}");
@@ -257,4 +261,32 @@ on_both_servers!(semaphore_without_native_naming_is_refused, |place| async move 
     let client = tree::connect(&place.addr()).await.expect("session starts");
     let made = client.check_stat(&directory(&place, "x")).await.expect("attempt succeeds");
     assert_eq!(made.map(|stat| stat.czxid), None, "nothing is created");
+});
+
+on_both_servers!(handle_that_adopts_the_size_follows_it, |place| async move {
+    let zl = connect(&place).await;
+    let old = zl.semaphore("rolled", 2).adopt_size();
+    let strict = zl.semaphore("rolled", 2);
+    assert_eq!(old.available_permits().await.expect("read succeeds"), 2);
+    let one = old.acquire(1).await.expect("permit acquired");
+    assert_eq!(old.available_permits().await.expect("read succeeds"), 1);
+    strict.resize(4).await.expect("resize succeeds");
+    assert_eq!((strict.permits(), old.permits()), (4, 2));
+    // An old handle, and one with the size of the next version, before and after the roll-out.
+    let two = old.acquire(3).await.expect("the handle learns the size first");
+    assert_eq!((old.permits(), two.permits()), (4, 3));
+    let new = zl.semaphore("rolled", 9).adopt_size();
+    assert!(new.try_acquire(1).await.expect("attempt succeeds").is_none());
+    assert_eq!((new.permits(), new.available_permits().await.expect("read succeeds")), (4, 0));
+    let error = new.acquire(5).await.expect_err("more than the size");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    let error = zl.semaphore("rolled", 2).acquire(1).await.expect_err("size differs");
+    assert!(matches!(error, Error::WrongSize { .. }), "{error}");
+    drop((one, two));
+    let held = zl.mutex("rolled-mutex").lock().await.expect("lock acquired");
+    let error = zl.semaphore("rolled-mutex", 2).available_permits().await.expect_err("a mutex is held");
+    assert!(matches!(error, Error::WrongKind { .. }), "{error}");
+    held.release().await.expect("release succeeds");
+    let counted = zl.semaphore("rolled", 4).with_permits(4, SOON, async |guard| guard.permits()).await;
+    assert_eq!(counted.expect("work is done"), 4);
 });
