@@ -24,7 +24,7 @@ use crate::ids::Zxid;
 /// assert!(older.to_string() < newer.to_string());
 /// assert_eq!(newer.to_string().parse::<FencingToken>().unwrap(), newer);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     epoch: u32,
     czxid: Zxid,
@@ -51,6 +51,25 @@ impl FencingToken {
     /// passed the lock on, with the same znode.
     pub fn pass(&self) -> u32 {
         self.pass
+    }
+}
+
+impl FencingToken {
+    /// Returns the token as a number. The numbers are ordered as the tokens are.
+    pub fn to_u128(&self) -> u128 {
+        // A zxid is never negative.
+        u128::from(self.epoch) << 96 | (self.czxid.0 as u128) << 32 | u128::from(self.pass)
+    }
+
+    /// Returns the token as bytes, for a column of 16 bytes. The bytes are ordered as the tokens are.
+    pub fn to_be_bytes(&self) -> [u8; 16] {
+        self.to_u128().to_be_bytes()
+    }
+}
+
+impl fmt::Debug for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FencingToken({self})")
     }
 }
 
@@ -108,8 +127,12 @@ mod tests {
         }
         let mut by_text = tokens.clone();
         by_text.sort_by_key(|t| t.to_string());
+        let mut by_number = tokens.clone();
+        by_number.sort_by_key(FencingToken::to_u128);
+        let mut by_bytes = tokens.clone();
+        by_bytes.sort_by_key(FencingToken::to_be_bytes);
         tokens.sort();
-        assert_eq!(tokens, by_text);
+        assert_eq!((&tokens, &tokens, &tokens), (&by_text, &by_number, &by_bytes));
     }
 
     #[test]
@@ -117,6 +140,8 @@ mod tests {
         let token = FencingToken::new(3, Zxid(0x1_0000_0007), 0x20);
         assert_eq!((token.epoch(), token.czxid(), token.pass()), (3, Zxid(0x1_0000_0007), 0x20));
         assert_eq!(token.to_string(), "00000003-0000000100000007-00000020");
+        assert_eq!(format!("{token:?}"), "FencingToken(00000003-0000000100000007-00000020)");
+        assert_eq!(token.to_be_bytes()[..5], [0, 0, 0, 3, 0]);
         assert_eq!(token.to_string().parse(), Ok(token));
         // Each part has a fixed width.
         "0000000-00000000100000007-00000020".parse::<FencingToken>().expect_err("parts have 7 and 17 digits");

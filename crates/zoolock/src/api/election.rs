@@ -155,7 +155,7 @@ impl Election {
     /// [`Term::is_valid`].
     ///
     /// # Errors
-    /// [`Error::Lost`] if the work returned, and the term was lost before the release; [`Error::Invalid`] for a grace that
+    /// [`Error::Lost`] if the work returned, and the server says that the term was lost before; [`Error::Invalid`] for a grace that
     /// is too long, and if this handle, or a clone, stands already; [`Error::Denied`] and the other errors of
     /// [`Mutex::lock`] and [`Guard::release`] that are not [retryable](Error::is_retryable).
     ///
@@ -181,34 +181,30 @@ impl Election {
                 tokio::select! {
                     biased;
                     end = &mut end => Err(end),
-                    // The reason for which the work was asked to stop decides what follows.
-                    value = &mut work => match *term.stopping.borrow() {
-                        Some(end) => Err(end),
-                        None => Ok(value),
+                    // If the work was asked to stop, or may have seen the loss first, that decides what follows.
+                    value = &mut work => match (*term.stopping.borrow(), term.lease.end()) {
+                        (Some(end), _) => Err(end),
+                        (None, Some(End::Lost(_))) => Err(TermEnd::Lost),
+                        (None, _) => Ok(value),
                     },
                 }
             };
             // The work is dropped now, so another leader may work.
             self.shared.set(ElectionState::Waiting);
-            let released = guard.release();
-            match outcome {
-                Ok(value) => return released.await.map(|()| Ended::Returned(value)),
-                Err(end) => {
-                    // Waits only for a prompt answer. In an outage the release ends in the background.
-                    let alarm =
-                        self.mutex.context().alarm(deadline_after(self.mutex.context().answer_timeout()));
-                    let released = tokio::select! {
-                        released = released => released,
-                        () = alarm => Ok(()),
-                    };
-                    match released {
-                        Ok(()) | Err(Error::Lost { .. }) => {}
-                        Err(error) => return Err(error),
-                    }
+            // Waits only for a prompt answer. In an outage the release ends in the background.
+            let alarm = self.mutex.context().alarm(deadline_after(self.mutex.context().answer_timeout()));
+            let released = tokio::select! {
+                released = guard.release() => released,
+                () = alarm => Ok(()),
+            };
+            match (outcome, released) {
+                (Ok(value), Ok(())) => return Ok(Ended::Returned(value)),
+                (Err(end), Ok(()) | Err(Error::Lost { .. })) => {
                     if end == TermEnd::Resigned {
                         return Ok(Ended::Resigned);
                     }
                 }
+                (_, Err(error)) => return Err(error),
             }
         }
     }
@@ -322,7 +318,7 @@ impl Election {
                 Err(error) => return Err(error),
             }
             // A long wait was no failure in a row.
-            if began.elapsed() > PAUSES.1 {
+            if clock::monotonic() - began > PAUSES.1 {
                 pause = PAUSES.0;
             }
             self.mutex.context().alarm(deadline_after(pause)).await;
@@ -343,17 +339,17 @@ impl Election {
     /// Waits until the work must be dropped. Tells the work one grace before.
     async fn until_end(&self, guard: &Guard, term: &Term, resigned: &mut watch::Receiver<u64>) -> TermEnd {
         let lease = &term.lease;
-        // The server may have granted a shorter session timeout, and the lease may be young, so that less is left of it.
+        // The server may have granted a shorter session timeout.
         let granted = guard.acquisition().session().timeout();
-        let longest =
-            self.mutex.context().longest_grace(Some(granted)).min(lease.valid_until().remaining() / 2);
-        let grace = self.grace.min(longest);
+        let grace = self.grace.min(self.mutex.context().longest_grace(Some(granted)));
+        // The lease of a term that begins after an outage is short at first. That must not end the term.
+        let least_left = grace.min(lease.valid_until().remaining() / 2);
         let end = tokio::select! {
             biased;
             _ = lease.ended() => return TermEnd::Lost,
             _ = resigned.changed() => TermEnd::Resigned,
             () = lease.revoked() => TermEnd::Asked,
-            () = self.until_only_grace_is_left(lease, grace) => TermEnd::Lost,
+            () = self.until_little_is_left(lease, least_left) => TermEnd::Lost,
         };
         term.stopping.send_replace(Some(end));
         tokio::select! {
@@ -364,17 +360,18 @@ impl Election {
         end
     }
 
-    async fn until_only_grace_is_left(&self, lease: &Lease, grace: Duration) {
-        if grace.is_zero() {
+    /// Waits until only this time is left of the lease.
+    async fn until_little_is_left(&self, lease: &Lease, least_left: Duration) {
+        if least_left.is_zero() {
             return std::future::pending().await;
         }
         loop {
             let left = lease.valid_until().remaining();
-            if left <= grace {
+            if left <= least_left {
                 return;
             }
             // Looks often, because the clock of the alarm stops while the machine sleeps, and that of the lease does not.
-            self.mutex.context().alarm(deadline_after((left - grace).min(LONGEST_SLEEP))).await;
+            self.mutex.context().alarm(deadline_after((left - least_left).min(LONGEST_SLEEP))).await;
         }
     }
 }

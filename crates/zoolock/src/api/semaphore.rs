@@ -16,6 +16,9 @@ use crate::base::error::Error;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 
+/// The pause between two reads of the size in an outage.
+const READ_PAUSE: Duration = Duration::from_millis(500);
+
 handle! {
     /// A semaphore: a limited number of permits, shared across processes and hosts.
     ///
@@ -95,7 +98,13 @@ impl Semaphore {
                 Ok(size.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
             }
             // The first acquisition writes the size.
-            None if !seen.is_held() && seen.waiting == 0 && seen.previous == "unknown" => Ok(self.permits()),
+            None if !seen.is_held()
+                && seen.waiting == 0
+                && !seen.foreign_record
+                && seen.previous == "unknown" =>
+            {
+                Ok(self.permits())
+            }
             None => Err(self.lock.no_semaphore()),
         }
     }
@@ -167,8 +176,18 @@ impl Semaphore {
         if self.adopts_size && permits > self.permits() {
             let limit = wait_limit.at_least(clock::deadline_after(self.lock.context.answer_timeout()));
             let mut poller = self.poller(0);
-            let seen = self.lock.wait_within(limit, poller.snapshot()).await;
-            let seen = seen.ok_or_else(|| self.lock.no_answer())??.lock;
+            let read = async {
+                loop {
+                    match poller.snapshot().await {
+                        // The outage may end before the wait.
+                        Err(Error::Unavailable { .. }) => {
+                            self.lock.context.alarm(clock::deadline_after(READ_PAUSE)).await;
+                        }
+                        outcome => return outcome,
+                    }
+                }
+            };
+            let seen = self.lock.wait_within(limit, read).await.ok_or_else(|| self.lock.no_answer())??.lock;
             if let Some(size) = seen.permits.filter(|_| seen.foreign_semaphore.is_none()) {
                 self.permits.store(size, Ordering::Relaxed);
             }

@@ -151,7 +151,10 @@ on_both_servers!(lock_is_released_after_the_work, |place| async move {
                         }
                     }
                 };
-                let _ = tokio::time::timeout(Duration::from_millis(200), election.run(work)).await;
+                if let Ok(ended) = tokio::time::timeout(Duration::from_millis(200), election.run(work)).await
+                {
+                    ended.expect("run succeeds");
+                }
             }
         })
     });
@@ -178,7 +181,7 @@ on_both_servers!(revoked_leader_has_its_grace, |place| async move {
                     async move {
                         term.stopping().await;
                         // Uses more than the grace.
-                        tokio::time::sleep(4 * grace).await;
+                        std::future::pending::<()>().await
                     }
                 })
                 .await
@@ -203,6 +206,8 @@ on_both_servers!(work_that_stops_in_time_does_not_end_the_candidacy, |place| asy
         .await
         .expect("session starts");
     let election = zl.election("polite").grace(Duration::from_secs(2));
+    let has_stopped = Arc::new(AtomicBool::new(false));
+    let stopped = has_stopped.clone();
     let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
     let running = tokio::spawn({
         let election = election.clone();
@@ -210,7 +215,12 @@ on_both_servers!(work_that_stops_in_time_does_not_end_the_candidacy, |place| asy
             election
                 .run(|term| {
                     sender.send(term.token()).expect("the test waits for terms");
-                    async move { term.stopping().await }
+                    let stopped = stopped.clone();
+                    async move {
+                        term.stopping().await;
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        stopped.store(true, Ordering::SeqCst);
+                    }
                 })
                 .await
         }
@@ -218,10 +228,48 @@ on_both_servers!(work_that_stops_in_time_does_not_end_the_candidacy, |place| asy
     let first = next(&mut terms).await;
     zl.mutex("polite").revoke(first).await.expect("the leader is asked");
     assert!(next(&mut terms).await > first, "the candidate stands again");
+    assert!(has_stopped.load(Ordering::SeqCst), "the work has its grace");
     let error = finish_in_time(election.run(async |_| ())).await.expect_err("the handle stands already");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     election.resign();
     assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
+});
+
+on_both_servers!(work_that_looks_at_its_term_does_not_end_the_candidacy, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = short_session_settings()
+        .connect(&place.connect_string_through(&proxy.addr()))
+        .await
+        .expect("session starts");
+    let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let election = zl.election("looks");
+    let handle = election.clone();
+    let running = std::thread::spawn(move || {
+        let work = |term: Term| {
+            sender.send(term.token()).expect("the test waits for terms");
+            async move {
+                while term.is_valid() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        };
+        zoolock::Wait::wait(election.run(work))
+    });
+    let first = next(&mut terms).await;
+    proxy.blackhole(true);
+    finish_in_time(async {
+        while handle.is_leader() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    proxy.blackhole(false);
+    assert!(next(&mut terms).await > first, "the candidate stands again");
+    // Work that blocks hears of the end of its client.
+    zl.close().await;
+    let ended = tokio::task::spawn_blocking(|| running.join().expect("no panic"));
+    let error = finish_in_time(ended).await.expect("no panic").expect_err("the client was closed");
+    assert!(matches!(error, Error::Closed), "{error}");
 });
 
 on_both_servers!(resign_ends_run_in_an_outage, |place| async move {

@@ -265,8 +265,8 @@ on_both_servers!(semaphore_without_native_naming_is_refused, |place| async move 
 
 on_both_servers!(handle_that_adopts_the_size_follows_it, |place| async move {
     let zl = connect(&place).await;
-    let old = zl.semaphore("rolled", 2).adopt_size();
     let strict = zl.semaphore("rolled", 2);
+    let old = strict.clone().adopt_size();
     assert_eq!(old.available_permits().await.expect("read succeeds"), 2);
     let one = old.acquire(1).await.expect("permit acquired");
     assert_eq!(old.available_permits().await.expect("read succeeds"), 1);
