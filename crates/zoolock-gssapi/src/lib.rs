@@ -91,11 +91,8 @@ impl Kerberos {
         for part in [Some(&self.service), self.host.as_ref()].into_iter().flatten() {
             let is_odd = |c: char| matches!(c, '/' | '@') || c.is_whitespace() || c.is_control();
             if part.is_empty() || part.contains(is_odd) {
-                return Err(Error::Invalid {
-                    input: format!("{part:?}"),
-                    message: "cannot be part of a principal; a service is SERVICE/HOST, without a realm"
-                        .to_owned(),
-                });
+                let message = "cannot be part of a principal; a service is SERVICE/HOST, without a realm";
+                return Err(Error::invalid(format!("{part:?}"), message));
             }
         }
         Ok(())

@@ -242,7 +242,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn invalid(input: impl Into<String>, message: impl Into<String>) -> Error {
+    /// Returns [`Error::Invalid`], for the settings of a SASL mechanism of another crate.
+    pub fn invalid(input: impl Into<String>, message: impl Into<String>) -> Error {
         Error::Invalid { input: input.into(), message: message.into() }
     }
 
