@@ -111,7 +111,8 @@ pub struct Config {
     /// time counts from when the znode becomes the head of its queue.
     pub watch_own_after: u32,
     /// Time within which the caller must take the grant ([`Event::Claimed`]), in milliseconds; zero for no limit. It
-    /// counts from the end of a pause of `watch_own_after`, or from the grant if there is no such pause. After it, the grant is given back ([`Action::Unclaimed`]).
+    /// counts from the end of a pause of `watch_own_after`, or from the grant if there is no such pause. After it, the
+    /// grant is given back ([`Action::Unclaimed`]).
     pub claim_timeout: u32,
     /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which says how the previous
     /// holder left, is read after the grant. Ignored for several locks.

@@ -50,7 +50,8 @@ impl AnyGuard {
         AnyGuard { hold: Hold::Own(held) }
     }
 
-    /// Returns the fencing token; see [`Guard::token`](crate::Guard::token). Returns `None` for a lock that others can hold at the same time:
+    /// Returns the fencing token; see [`Guard::token`](crate::Guard::token). Returns `None` for a lock that others can hold
+    /// at the same time:
     /// for readers, upgradable readers and permits, whose holders have no order.
     pub fn token(&self) -> Option<FencingToken> {
         self.exclusive_token()

@@ -26,8 +26,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// An election. Of all candidates with one name, at most one has a valid term.
 ///
 /// The leader learns that its term ends before another one can begin, unless an operator breaks the lock. Each term has a
-/// fencing token, higher than all earlier ones. A short outage costs no term, because a term ends with its lease, and not with a connection. Candidates
-/// become leaders in the order in which they stood.
+/// fencing token, higher than all earlier ones. A short outage costs no term, because a term ends with its lease, and not
+/// with a connection. Candidates become leaders in the order in which they stood.
 ///
 /// The election is the [`Mutex`] of its name, with [`crash_detection`](Mutex::crash_detection). So `zoolock run`,
 /// `zoolock show` and the other commands work with it, and `zoolock revoke` moves the term on. [`Election::from_mutex`]
@@ -114,14 +114,10 @@ enum TermEnd {
 }
 
 impl Election {
-    pub(super) fn new(mutex: Mutex) -> Election {
-        let shared = Shared { state: StdMutex::default(), resigned: watch::Sender::new(0) };
-        Election { mutex, grace: Duration::ZERO, shared: Arc::new(shared) }
-    }
-
     /// Returns the election of a mutex, with the options of the mutex.
     pub fn from_mutex(mutex: Mutex) -> Election {
-        Election::new(mutex)
+        let shared = Shared { state: StdMutex::default(), resigned: watch::Sender::new(0) };
+        Election { mutex, grace: Duration::ZERO, shared: Arc::new(shared) }
     }
 
     /// Sets a text that [`leader`](Election::leader) shows, such as an address; at most 512 characters.
@@ -155,8 +151,8 @@ impl Election {
     /// [`Term::is_valid`].
     ///
     /// # Errors
-    /// [`Error::Lost`] if the work returned, and the server says that the term was lost before; [`Error::Invalid`] for a grace that
-    /// is too long, and if this handle, or a clone, stands already; [`Error::Denied`] and the other errors of
+    /// [`Error::Lost`] if the work returned, and the server says that the term was lost before; [`Error::Invalid`] for a
+    /// grace that is too long, and if this handle, or a clone, stands already; [`Error::Denied`] and the other errors of
     /// [`Mutex::lock`] and [`Guard::release`] that are not [retryable](Error::is_retryable).
     ///
     /// # Cancel safety
@@ -447,13 +443,7 @@ impl Term {
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
-        let ended = self.lease.ended();
-        async move {
-            match ended.await {
-                End::Lost(reason) => reason,
-                End::Released => std::future::pending().await,
-            }
-        }
+        self.lease.lost()
     }
 
     /// Returns the lease of the term.
@@ -554,6 +544,6 @@ impl Zoolock {
     /// Returns the election with this name; see [`Election`]. The name is relative to the [root](crate::Builder::root), or
     /// absolute if it starts with `/`. Sends nothing.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(self.mutex(name).crash_detection())
+        Election::from_mutex(self.mutex(name).crash_detection())
     }
 }

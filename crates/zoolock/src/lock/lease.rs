@@ -104,6 +104,11 @@ impl Lease {
         self.hold.clone().ended()
     }
 
+    /// Waits until the lock is lost, and returns the reason. Waits for ever if the hold ends in another way.
+    pub(crate) fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
+        self.hold.clone().lost()
+    }
+
     /// Waits until the holder is asked to release the lock; see [`Held::revoked`](crate::Held::revoked). After the end of
     /// the hold, this may wait for ever, or report a request to a later task of a shared hold. The future borrows nothing.
     ///

@@ -189,7 +189,7 @@ on_both_servers!(call_that_nobody_polls_makes_one_more_attempt, |place| async mo
     }
     let mut tries = Box::pin(mutex.try_lock());
     if tries.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-        tokio::time::sleep(2 * CLAIM).await;
+        // Queues behind the grant that nobody takes.
         finish_in_time(theirs.lock())
             .await
             .expect("lock acquired")

@@ -12,7 +12,7 @@ use zoolock_tests::locks::{
     connect, connect_through, directory, settings, short_session_settings, until_queued,
 };
 use zoolock_tests::wait::finish_in_time;
-use zoolock_tests::{Proxy, on_both_servers, tree};
+use zoolock_tests::{Place, Proxy, on_both_servers, tree};
 
 /// Set while the work of a term exists. Dropping it clears the flag, and takes a while, so that a release that comes too
 /// early lets another leader find the flag.
@@ -38,14 +38,10 @@ async fn next_change(changes: &mut LeaderChanges) -> LeaderChange {
     finish_in_time(changes.next()).await.expect("the stream goes on").expect("read succeeds")
 }
 
-/// Waits until this candidate leads.
-async fn until_leading(election: &Election) {
-    finish_in_time(async {
-        while !election.is_leader() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+/// Connects with a session that is long enough for a grace of two seconds.
+async fn connect_for_grace(place: &Place) -> Zoolock {
+    let settings = settings().session_timeout(Duration::from_secs(20));
+    settings.connect(&place.connect_string()).await.expect("session starts")
 }
 
 /// Starts a candidate that works until its term ends, and returns how `run` ended. Tells each term.
@@ -166,9 +162,7 @@ on_both_servers!(lock_is_released_after_the_work, |place| async move {
 
 on_both_servers!(revoked_leader_has_its_grace, |place| async move {
     let grace = Duration::from_secs(1);
-    let timeout = Duration::from_secs(20);
-    let zl =
-        settings().session_timeout(timeout).connect(&place.connect_string()).await.expect("session starts");
+    let zl = connect_for_grace(&place).await;
     let other = connect(&place).await;
     let election = zl.election("asked").grace(grace);
     let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
@@ -195,16 +189,17 @@ on_both_servers!(revoked_leader_has_its_grace, |place| async move {
     assert!(second > first, "the only candidate leads again");
     election.resign();
     assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
-    let error = zl.election("asked").grace(timeout).run(async |_| ()).await.expect_err("grace is too long");
+    let error = zl
+        .election("asked")
+        .grace(Duration::from_secs(20))
+        .run(async |_| ())
+        .await
+        .expect_err("grace is too long");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 });
 
 on_both_servers!(work_that_stops_in_time_does_not_end_the_candidacy, |place| async move {
-    let zl = settings()
-        .session_timeout(Duration::from_secs(20))
-        .connect(&place.connect_string())
-        .await
-        .expect("session starts");
+    let zl = connect_for_grace(&place).await;
     let election = zl.election("polite").grace(Duration::from_secs(2));
     let has_stopped = Arc::new(AtomicBool::new(false));
     let stopped = has_stopped.clone();
@@ -243,10 +238,9 @@ on_both_servers!(work_that_looks_at_its_term_does_not_end_the_candidacy, |place|
         .expect("session starts");
     let (sender, mut terms) = tokio::sync::mpsc::unbounded_channel();
     let election = zl.election("looks");
-    let handle = election.clone();
     let running = std::thread::spawn(move || {
         let work = |term: Term| {
-            sender.send(term.token()).expect("the test waits for terms");
+            sender.send(term.clone()).expect("the test waits for terms");
             async move {
                 while term.is_valid() {
                     std::thread::sleep(Duration::from_millis(5));
@@ -257,14 +251,9 @@ on_both_servers!(work_that_looks_at_its_term_does_not_end_the_candidacy, |place|
     });
     let first = next(&mut terms).await;
     proxy.blackhole(true);
-    finish_in_time(async {
-        while handle.is_leader() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    finish_in_time(first.lost()).await;
     proxy.blackhole(false);
-    assert!(next(&mut terms).await > first, "the candidate stands again");
+    assert!(next(&mut terms).await.token() > first.token(), "the candidate stands again");
     // Work that blocks hears of the end of its client.
     zl.close().await;
     let ended = tokio::task::spawn_blocking(|| running.join().expect("no panic"));
@@ -349,7 +338,7 @@ async fn candidate_survives_a_restart_of_all_servers() {
     server.start_again().await.expect("server starts");
     let again = next(&mut terms).await;
     assert!(again.is_valid());
-    until_leading(&election).await;
+    assert!(election.is_leader());
     drop(running);
     let _: &Zoolock = &zl;
 }

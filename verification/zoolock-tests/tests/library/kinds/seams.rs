@@ -80,9 +80,7 @@ async fn unpolled_grant_keeps_crash() {
             seen.expect("lock acquired").release().await.expect("release succeeds");
             continue;
         }
-        while a.mutex("a").snapshot().await.expect("read succeeds").holder.is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_queued(&a, "a", 1).await;
         // The caller drops the future, as select! does, without polling the grant.
         break;
     }
