@@ -189,6 +189,12 @@ on_both_servers!(call_that_nobody_polls_makes_one_more_attempt, |place| async mo
     }
     let mut tries = Box::pin(mutex.try_lock());
     if tries.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        // Waits for the znode of the attempt, because the lock request of the other session could reach the server
+        // first, and then the attempt finds a held lock. On a slow machine the grant may be given back already.
+        tokio::select! {
+            () = until_queued(&two.zl, "late", 1) => {}
+            () = tokio::time::sleep(2 * CLAIM) => {}
+        }
         // Queues behind the grant that nobody takes.
         finish_in_time(theirs.lock())
             .await
