@@ -152,6 +152,19 @@ pub(crate) struct WhyArgs {
     pub(crate) name: String,
 }
 
+const LEADER_HELP: &str = "\
+An election is a lock that one holder has alone: the holder of `zoolock run --keep NAME -- CMD`, or a program with the library's \
+election, is the leader. The answer is that of one server, and the leader can change at any moment. A resource that must be safe \
+compares tokens.";
+
+/// `zoolock leader`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = LEADER_HELP)]
+pub(crate) struct LeaderArgs {
+    /// The election: a name below --root, or an absolute path
+    pub(crate) name: String,
+}
+
 /// `zoolock deadlocks`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = WHY_HELP)]

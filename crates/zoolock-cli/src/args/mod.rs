@@ -34,7 +34,9 @@ pub(crate) use copied::CopiedFlags;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use environment::Environment;
 pub(crate) use global::{ColorWhen, Global};
-pub(crate) use look::{DeadlocksArgs, HistoryArgs, ListOrder, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
+pub(crate) use look::{
+    DeadlocksArgs, HistoryArgs, LeaderArgs, ListOrder, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs,
+};
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, ReapArgs, RunArgs};
@@ -54,8 +56,9 @@ Exit codes:
   2        doctor: a finding is an error
   64       invalid command line, or an invalid value in it
            run, hold: lock not acquired in time, and --timeout is not longer than --lock-delay
-  66       show, why, revoke, break: no lock has this name: never used, its directory removed, or misspelled; a free lock can give 0, too
-           ls, show, why, deadlocks, history, revoke, break: --root does not exist (and is not /locks)
+  66       leader: nobody leads
+           show, why, revoke, break: no lock has this name: never used, its directory removed, or misspelled; a free lock can give 0, too
+           ls, show, leader, why, deadlocks, history, revoke, break: --root does not exist (and is not /locks)
   69       the server cannot be reached, a process or thread cannot be started, or the command of --auth failed
   70       the lock or the queue position was lost, or the lock could not be renewed in time
   74       the output cannot be written
@@ -125,6 +128,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Show all locks live on one screen
     Top(TopArgs),
+    /// Print the leader of an election
+    Leader(LeaderArgs),
     /// Explain why a lock is not free, and what its holder waits for
     Why(WhyArgs),
     /// Find deadlocks, and name the commands that end them

@@ -1,10 +1,12 @@
 //! Exports the metrics of `run` and `hold` while they run.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::task::JoinSet;
 
+use super::leader::{LeaderPage, LivePage};
 use super::otlp::Collector;
 use super::registry::Registry;
 use super::site;
@@ -17,10 +19,14 @@ const PUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum duration of the last push, which delays the end of zoolock.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Interval between two rounds of the main loop, for `/live`.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Runs `work`, and exports its metrics meanwhile. Finally pushes the last values to the collector.
 pub(crate) async fn export_while<T>(
     metrics: Option<MetricsAddress>,
     otlp: Option<&str>,
+    leader: Option<Arc<LeaderPage>>,
     reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
@@ -34,14 +40,24 @@ pub(crate) async fn export_while<T>(
         .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
     // Dropping a `JoinSet` aborts its tasks.
     let mut tasks = JoinSet::new();
+    let live = LivePage::new();
     if let Some(address) = metrics {
-        tasks.spawn(site::serve(address, registry.clone(), Arc::clone(reporter)).await?);
+        let (registry, live) = (registry.clone(), Arc::clone(&live));
+        tasks.spawn(site::serve(address, registry, live, leader, Arc::clone(reporter)).await?);
     }
     let since = SystemTime::now();
     if let Some(collector) = collector.clone() {
         tasks.spawn(push_repeatedly(collector, registry.clone(), since, Arc::clone(reporter)));
     }
-    let result = work.await;
+    let mut work = pin!(work);
+    let mut beats = tokio::time::interval(BEAT_INTERVAL);
+    let result = loop {
+        tokio::select! {
+            biased;
+            result = &mut work => break result,
+            _ = beats.tick() => live.beat(),
+        }
+    };
     drop(tasks);
     if let Some(collector) = collector {
         let families = registry.families();

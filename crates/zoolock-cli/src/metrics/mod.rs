@@ -4,12 +4,14 @@
 //! * `registry.rs`: stores the metrics of the library.
 //! * `text.rs`: formats metrics for Prometheus.
 //! * `locks.rs`: computes metrics of a list of locks.
-//! * `site.rs`: serves `/metrics` over HTTP.
+//! * `site.rs`: serves `/metrics` over HTTP, and the pages of `leader.rs`.
+//! * `leader.rs`: says for `/leader` and `/live` whether this process holds the lock, and whether its main loop runs.
 //! * `otlp.rs`: pushes metrics to an OpenTelemetry collector.
 //! * `exporter.rs`: exports the metrics of `run` and `hold`.
 
 mod exporter;
 mod family;
+mod leader;
 #[cfg(feature = "ui")]
 mod locks;
 mod otlp;
@@ -18,6 +20,7 @@ mod site;
 mod text;
 
 pub(crate) use exporter::export_while;
+pub(crate) use leader::LeaderPage;
 
 /// Returns the metrics of a list of locks, in the text format of Prometheus.
 #[cfg(feature = "ui")]

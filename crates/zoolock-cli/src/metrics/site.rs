@@ -1,4 +1,4 @@
-//! `/metrics` over HTTP, for Prometheus.
+//! `/metrics` over HTTP, for Prometheus; `/leader` and `/live`, for the probes of Kubernetes.
 
 use std::future::pending;
 use std::io;
@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use zoolock_server::http::{self, ConnectionLimits};
 
+use super::leader::{LeaderPage, LivePage};
 use super::registry::Registry;
 use super::text;
 use crate::args::MetricsAddress;
@@ -31,6 +32,8 @@ const MAX_CONNECTIONS: usize = 16;
 pub(super) async fn serve(
     MetricsAddress { address, is_required }: MetricsAddress,
     registry: Registry,
+    live: Arc<LivePage>,
+    leader: Option<Arc<LeaderPage>>,
     reporter: Arc<Reporter>,
 ) -> Result<impl Future<Output = ()>, Failure> {
     let mut listener = match TcpListener::bind(address).await {
@@ -57,13 +60,18 @@ pub(super) async fn serve(
         if let Ok(address) = listener.local_addr() {
             reporter.note(format_args!("metrics at http://{address}/metrics"));
         }
-        let router = Router::new().route(
-            "/metrics",
-            get(move || async move {
-                let text = text::render(&registry.families());
-                ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
-            }),
-        );
+        let mut router = Router::new()
+            .route(
+                "/metrics",
+                get(move || async move {
+                    let text = text::render(&registry.families());
+                    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+                }),
+            )
+            .route("/live", get(move || async move { live.answer() }));
+        if let Some(leader) = leader {
+            router = router.route("/leader", get(move || async move { leader.answer() }));
+        }
         let serve = move |stream: TcpStream, _: SocketAddr, _| {
             let answering = http::serve_one_request(stream, router.clone(), REQUEST_TIMEOUT);
             async move {

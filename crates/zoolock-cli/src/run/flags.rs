@@ -1,9 +1,13 @@
 //! The flags that `run` and `hold` share: the locks to acquire, their kind, and the time limit.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use zoolock_core::names::Role;
 
 use crate::args::{KindArgs, MonitoringArgs, WaitingArgs, WantedKind};
 use crate::base::exit::{Exit, Failure};
+use crate::metrics::LeaderPage;
 use crate::plan::{ConnectionSettings, Context};
 use crate::service::outer::outer_commands;
 
@@ -24,6 +28,8 @@ pub(crate) struct WantedLocks {
     /// Ids of the acquisitions of the outer commands. An outer command is a `zoolock run` that
     /// holds a lock and runs this command.
     pub(crate) outer: Vec<String>,
+    /// What `/leader` says, if only one process can hold the lock.
+    pub(crate) leader: Option<Arc<LeaderPage>>,
 }
 
 impl WantedLocks {
@@ -56,9 +62,12 @@ impl WantedLocks {
         for name in &names {
             service.check_name(name)?;
         }
+        let name = names.join(" and ");
+        let wanted_kind = kind.check_kind(&names).map_err(Failure::usage)?;
+        let leader = (wanted_kind.role() == Role::Exclusive).then(|| LeaderPage::new(&name));
         let wanted = Self {
-            name: names.join(" and "),
-            kind: kind.check_kind(&names).map_err(Failure::usage)?,
+            name,
+            kind: wanted_kind,
             names,
             crash_detection: kind.crash_detection,
             lock_delay: kind.lock_delay.unwrap_or_default(),
@@ -66,6 +75,7 @@ impl WantedLocks {
             timeout,
             on_busy: Exit::Code(waiting.on_busy_exit),
             outer: outer_commands().0,
+            leader,
         };
         Ok((wanted, service))
     }

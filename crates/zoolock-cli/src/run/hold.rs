@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use zoolock::AnyGuard;
@@ -50,7 +51,7 @@ impl HoldArgs {
         let Context { global, reporter } = context;
         let otlp = global.environment.otlp.as_deref();
         let holding = hold(&service, &wanted, starter, global.json, reporter);
-        export_while(monitoring.metrics, otlp, reporter, holding).await
+        export_while(monitoring.metrics, otlp, wanted.leader.clone(), reporter, holding).await
     }
 }
 
@@ -69,6 +70,9 @@ async fn hold(
     let Acquired { zoolock, holder } =
         acquire(service, wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = wanted.name.as_str();
+    if let Some(leader) = &wanted.leader {
+        leader.begin(holder.lease(), Duration::ZERO);
+    }
     // A reader that has closed the pipe does not need the token. The lock stays held.
     if let Err(failure) = print(&token_line(&holder, name, json)) {
         release(holder, name, reporter).await;

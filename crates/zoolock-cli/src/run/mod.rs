@@ -33,7 +33,14 @@ impl RunArgs {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit, Failure> {
         let job = Job::check(self, context)?;
         let otlp = context.global.environment.otlp.as_deref();
-        export_while(job.metrics, otlp, &context.reporter, run(&job, &context.reporter)).await
+        export_while(
+            job.metrics,
+            otlp,
+            job.wanted.leader.clone(),
+            &context.reporter,
+            run(&job, &context.reporter),
+        )
+        .await
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod deadlocks;
 pub(crate) mod history;
+pub(crate) mod leader;
 pub(crate) mod list;
 mod manuals;
 mod missing_lock;

@@ -10,6 +10,7 @@ mod history;
 mod json;
 mod keep;
 mod kinds;
+mod leader;
 mod limits;
 mod list;
 mod local;

@@ -18,7 +18,7 @@ fn scrape(address: &str) -> String {
 }
 
 /// Reads lines until a line has the address of the metrics, and returns that address.
-fn metrics_address(mut stderr: impl BufRead) -> String {
+pub(crate) fn metrics_address(mut stderr: impl BufRead) -> String {
     loop {
         let mut line = String::new();
         assert_ne!(stderr.read_line(&mut line).expect("UTF-8"), 0, "no line has the address of the metrics");

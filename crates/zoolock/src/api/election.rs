@@ -14,6 +14,7 @@ use crate::api::mutex::{Guard, Mutex};
 use crate::api::zoolock::Zoolock;
 use crate::base::clock::{self, Deadline, deadline_after};
 use crate::base::error::{Error, LossReason};
+use crate::base::metrics::{TermCount, TermOutcome};
 use crate::base::sync::lock;
 use crate::lock::lease::{End, Lease};
 use crate::observe::{Queue, ReadOutcome};
@@ -105,14 +106,6 @@ pub enum Ended<T> {
     Resigned,
 }
 
-/// The reason why a term ends before its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TermEnd {
-    Lost,
-    Asked,
-    Resigned,
-}
-
 impl Election {
     /// Returns the election of a mutex, with the options of the mutex.
     pub fn from_mutex(mutex: Mutex) -> Election {
@@ -171,6 +164,7 @@ impl Election {
                 guard = self.stand() => guard?,
             };
             let term = Term::new(&guard);
+            let count = TermCount::begin();
             let outcome = {
                 let mut end = pin!(self.until_end(&guard, &term, &mut resigned));
                 let mut work = pin!(work(term.clone()));
@@ -180,12 +174,13 @@ impl Election {
                     // If the work was asked to stop, or may have seen the loss first, that decides what follows.
                     value = &mut work => match (*term.stopping.borrow(), term.lease.end()) {
                         (Some(end), _) => Err(end),
-                        (None, Some(End::Lost(_))) => Err(TermEnd::Lost),
+                        (None, Some(End::Lost(_))) => Err(TermOutcome::Lost),
                         (None, _) => Ok(value),
                     },
                 }
             };
             // The work is dropped now, so another leader may work.
+            count.end(outcome.as_ref().err().copied().unwrap_or(TermOutcome::Returned));
             self.shared.set(ElectionState::Waiting);
             // Waits only for a prompt answer. In an outage the release ends in the background.
             let alarm = self.mutex.context().alarm(deadline_after(self.mutex.context().answer_timeout()));
@@ -196,7 +191,7 @@ impl Election {
             match (outcome, released) {
                 (Ok(value), Ok(())) => return Ok(Ended::Returned(value)),
                 (Err(end), Ok(()) | Err(Error::Lost { .. })) => {
-                    if end == TermEnd::Resigned {
+                    if end == TermOutcome::Resigned {
                         return Ok(Ended::Resigned);
                     }
                 }
@@ -333,7 +328,12 @@ impl Election {
     }
 
     /// Waits until the work must be dropped. Tells the work one grace before.
-    async fn until_end(&self, guard: &Guard, term: &Term, resigned: &mut watch::Receiver<u64>) -> TermEnd {
+    async fn until_end(
+        &self,
+        guard: &Guard,
+        term: &Term,
+        resigned: &mut watch::Receiver<u64>,
+    ) -> TermOutcome {
         let lease = &term.lease;
         // The server may have granted a shorter session timeout.
         let granted = guard.acquisition().session().timeout();
@@ -342,10 +342,10 @@ impl Election {
         let least_left = grace.min(lease.valid_until().remaining() / 2);
         let end = tokio::select! {
             biased;
-            _ = lease.ended() => return TermEnd::Lost,
-            _ = resigned.changed() => TermEnd::Resigned,
-            () = lease.revoked() => TermEnd::Asked,
-            () = self.until_little_is_left(lease, least_left) => TermEnd::Lost,
+            _ = lease.ended() => return TermOutcome::Lost,
+            _ = resigned.changed() => TermOutcome::Resigned,
+            () = lease.revoked() => TermOutcome::Asked,
+            () = self.until_little_is_left(lease, least_left) => TermOutcome::Lost,
         };
         term.stopping.send_replace(Some(end));
         tokio::select! {
@@ -402,7 +402,7 @@ pub struct Term {
     token: FencingToken,
     lease: Lease,
     /// The reason why the work was asked to stop.
-    stopping: watch::Sender<Option<TermEnd>>,
+    stopping: watch::Sender<Option<TermOutcome>>,
 }
 
 impl Term {

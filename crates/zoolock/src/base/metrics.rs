@@ -56,6 +56,10 @@ pub const SESSIONS_ALIVE: &str = "zoolock_sessions_alive";
 pub const RECONNECTS: &str = "zoolock_reconnects_total";
 /// Counter: renewals of a lease that were answered. Label `outcome`.
 pub const RENEWALS: &str = "zoolock_renewals_total";
+/// Gauge: terms of [`Election::run`](crate::Election::run) whose work has not ended yet.
+pub const LEADER: &str = "zoolock_leader";
+/// Counter: terms of [`Election::run`](crate::Election::run) that ended. Label `end`.
+pub const TERMS: &str = "zoolock_terms_total";
 
 /// The values of the label `kind`: the names of all kinds of locks, and one for several mutexes.
 static KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
@@ -73,6 +77,8 @@ const LOSS_REASONS: [&str; 4] = ["expired", "broken", "unreachable", "closed"];
 const END_REASONS: [&str; 3] = ["expired", "closed", "denied"];
 /// The values of `outcome` of a renewal.
 const RENEWED: [&str; 2] = ["confirmed", "failed"];
+/// The values of `end` of a term, in the order of [`TermOutcome`].
+const TERM_ENDS: [&str; 5] = ["returned", "resigned", "asked", "lost", "dropped"];
 
 /// Describes each metric to the recorder. [`connect`](crate::Zoolock::connect) calls this function.
 /// Call it again if you install a recorder later.
@@ -95,6 +101,7 @@ pub fn describe() {
             (HOLDING, "locks that are held now"),
             (WAITING, "acquisitions that wait for a lock now"),
             (SESSIONS_ALIVE, "sessions that are open now"),
+            (LEADER, "terms of elections whose work has not ended yet"),
         ];
         for (name, text) in gauges {
             recorder.describe_gauge(name.into(), Some(Unit::Count), text.into());
@@ -107,6 +114,7 @@ pub fn describe() {
             (SESSIONS_ENDED, "sessions that ended"),
             (RECONNECTS, "reconnects of a session"),
             (RENEWALS, "renewals of a lease that were answered"),
+            (TERMS, "terms of elections that ended"),
         ];
         for (name, text) in counters {
             recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
@@ -223,6 +231,41 @@ static ENDED: Series = Series::new(Counter, || keys_by_label(SESSIONS_ENDED, "re
 static ALIVE: Series = Series::new(Gauge, || vec![Key::from_static_name(SESSIONS_ALIVE)]);
 static RECONNECTED: Series = Series::new(Counter, || vec![Key::from_static_name(RECONNECTS)]);
 static RENEWAL: Series = Series::new(Counter, || keys_by_label(RENEWALS, "outcome", &RENEWED));
+
+static LEADS: Series = Series::new(Gauge, || vec![Key::from_static_name(LEADER)]);
+static TERM: Series = Series::new(Counter, || keys_by_label(TERMS, "end", &TERM_ENDS));
+
+/// How a term ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TermOutcome {
+    Returned,
+    Resigned,
+    Asked,
+    Lost,
+    /// The future of `run` was dropped, or the work has panicked.
+    Dropped,
+}
+
+/// Counts a term, also if its future is dropped.
+pub(crate) struct TermCount(TermOutcome);
+
+impl TermCount {
+    pub(crate) fn begin() -> TermCount {
+        LEADS.record(0, &None, 1.0);
+        TermCount(TermOutcome::Dropped)
+    }
+
+    pub(crate) fn end(mut self, outcome: TermOutcome) {
+        self.0 = outcome;
+    }
+}
+
+impl Drop for TermCount {
+    fn drop(&mut self) {
+        LEADS.record(0, &None, -1.0);
+        TERM.record(self.0 as usize, &None, 1.0);
+    }
+}
 
 /// Counts a new session.
 pub(crate) fn count_opened_session() {

@@ -1,10 +1,11 @@
 //! Runs the state machine of one acquisition over one session: sends the machine's requests, and reports every answer
 //! to the machine, once and in order.
 //!
-//! The machine is behind a mutex. Steps of the machine are run by the caller (start, cancel,
-//! release), by the driver of the session (answers, watch events and timers), and by the session (the end of
-//! the lease or of the session). Requests are sent inside the step, under that mutex, so their
-//! order on the wire is the machine's order.
+//! The machine is behind a mutex. Steps of the machine are run by the caller (start, claim of the grant, downgrade,
+//! cancel, release), by the driver of the session (answers, watch events and timers), by the session (a renewed lease,
+//! the end of the lease or of the session), and by the task that waits for the caller's time limit. A thread that asks
+//! whether the lock is held also reports the end of the lease. Requests are sent inside the step, under that mutex, so
+//! their order on the wire is the machine's order.
 //!
 //! The release of a dropped guard is deferred. The session sends the release before its next
 //! request, or as soon as the runtime has a thread for it. Only renewals of the lease can overtake

@@ -1,6 +1,7 @@
 //! Compares the metrics of the library with docs/METRICS.md.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -237,6 +238,30 @@ async fn metrics_match_the_documentation() {
     };
     tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("lease is renewed in time");
     guard.release().await.expect("release succeeds");
+
+    // Terms of an election end in each way.
+    let election = zl.election("e");
+    election.run(|_| async {}).await.expect("the work returns");
+    let dropped = tokio::time::timeout(Duration::from_millis(200), election.run(|_| pending::<()>())).await;
+    assert!(dropped.is_err());
+    let stands = election.clone();
+    let leading = tokio::spawn(async move { stands.run(|_| pending::<()>()).await });
+    for end in ["lost", "asked"] {
+        seen.wait_for(snapshotter, "zoolock_leader", &[], 1.0).await;
+        let token = election.leader().await.expect("read succeeds").and_then(|leader| leader.token);
+        let token = token.expect("a leader with a token");
+        match end {
+            "lost" => drop(zl.mutex("e").break_lock(token).await.expect("znode exists")),
+            _ => zl.mutex("e").revoke(token).await.expect("contender exists"),
+        }
+        seen.wait_for(snapshotter, "zoolock_terms_total", &[("end", end)], 1.0).await;
+    }
+    seen.wait_for(snapshotter, "zoolock_leader", &[], 1.0).await;
+    election.resign();
+    leading.await.expect("the task ends").expect("resigned");
+    for end in ["returned", "dropped", "resigned"] {
+        seen.wait_for(snapshotter, "zoolock_terms_total", &[("end", end)], 1.0).await;
+    }
     shaky.close().await;
     zl.close().await;
 
@@ -250,7 +275,7 @@ async fn metrics_match_the_documentation() {
     );
     assert_eq!(seen.of("zoolock_sessions_ended_total", &[("reason", "closed")]), 2.0);
     // The metrics count no holder or waiter any more, however each hold and each wait ended.
-    for gauge in ["zoolock_holding", "zoolock_waiting"] {
+    for gauge in ["zoolock_holding", "zoolock_waiting", "zoolock_leader"] {
         assert!(
             seen.totals.iter().filter(|((name, _), _)| name == gauge).all(|(_, value)| *value == 0.0),
             "{gauge}"
