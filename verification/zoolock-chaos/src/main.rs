@@ -11,6 +11,7 @@ mod clock;
 mod commands;
 mod divergence;
 mod drill;
+mod election;
 mod ensemble;
 mod faults;
 mod interrupt;
@@ -59,6 +60,8 @@ enum ChaosCommand {
     Pairs(pairs::PairsArgs),
     /// Checks that no znode blocks a queue because its create was carried out late.
     Strays(strays::StraysArgs),
+    /// Kills, stops and cuts off leaders of elections, and checks that no two terms are valid at once.
+    Election(election::ElectionArgs),
     /// Opens and closes thousands of sessions and acquires locks: memory and open files must not
     /// grow.
     Load(load::LoadArgs),
@@ -68,6 +71,9 @@ enum ChaosCommand {
     /// Holds one lock, and reports whether its guard is valid and when the lock is lost.
     #[command(hide = true)]
     Holder(loss::holder::HolderArgs),
+    /// Stands in elections, and reports its terms.
+    #[command(hide = true)]
+    Candidate(election::candidate::CandidateArgs),
     /// Opens a part of the sessions of `load`, and acquires locks with them.
     #[command(hide = true)]
     Churn(load::client_process::ChurnArgs),
@@ -81,9 +87,11 @@ async fn main() -> ExitCode {
         ChaosCommand::Outages(settings) => outages::run(&settings).await,
         ChaosCommand::Pairs(settings) => pairs::run(&settings).await,
         ChaosCommand::Strays(settings) => strays::run(&settings).await,
+        ChaosCommand::Election(settings) => election::run(&settings).await,
         ChaosCommand::Load(settings) => load::run(&settings).await,
         ChaosCommand::Worker(settings) => worker::run(settings).await.map(|()| true),
         ChaosCommand::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),
+        ChaosCommand::Candidate(settings) => election::candidate::stand(settings).await.map(|()| true),
         ChaosCommand::Churn(settings) => {
             load::client_process::run_client_process(settings).await.map(|()| true)
         }

@@ -27,9 +27,14 @@ impl Orders {
         Orders(receiver)
     }
 
+    /// Waits for the next order. Returns `None` if the parent process has ended.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        self.0.recv().await
+    }
+
     /// Waits for the next order, which must be this one.
     pub(crate) async fn wait_for(&mut self, order: &str) -> Outcome<()> {
-        match self.0.recv().await {
+        match self.next().await {
             Some(line) if line == order => Ok(()),
             Some(line) => Err(format!("expected the order {order}, received {line}").into()),
             None => Err("the parent process has ended".into()),

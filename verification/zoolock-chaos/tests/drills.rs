@@ -215,3 +215,32 @@ mod chaos {
         assert_found("unfenced", "stop-client", " wrote with ");
     }
 }
+
+mod election {
+    use super::*;
+
+    #[test]
+    fn leaders_on_apache_never_overlap() {
+        if !availability().or_skip("leaders_on_apache_never_overlap") {
+            return;
+        }
+        let output = drill("election", &["--rounds", "1", "--elections", "4"]);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "two terms were valid at once, or a term was lost in a stall"
+        );
+        let report = String::from_utf8_lossy(&output.stdout);
+        for fault in ["Killed", "Stopped", "Cut", "Stalled", "CutShortly", "Resigned"] {
+            assert!(report.contains(&format!("| {fault} |")), "no {fault}");
+        }
+    }
+
+    #[test]
+    fn work_on_apache_that_outlives_its_term_is_found() {
+        if availability().or_skip("work_on_apache_that_outlives_its_term_is_found") {
+            let args = ["--rounds", "1", "--elections", "2", "--only", "resigned", "--break", "outlives"];
+            assert_finds(&drill("election", &args), " was valid ");
+        }
+    }
+}
