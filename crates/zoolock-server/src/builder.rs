@@ -20,6 +20,7 @@ use crate::serve::{self, Listener, ReportedSettings, SharedServer, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
 use crate::storage::{self, ConfirmLoss, Durability, LogLoss, Storage, StorageSettings};
+#[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
 use crate::word::FourLetterWord;
 
@@ -44,6 +45,7 @@ pub struct Builder {
     connect_timeout: Duration,
     data_dir: Option<PathBuf>,
     access: Access,
+    #[cfg(feature = "tls")]
     tls: Option<(SocketAddr, TlsConfig)>,
     plain: bool,
     unix: Option<Arc<UnixListener>>,
@@ -87,6 +89,7 @@ impl Builder {
             connect_timeout: Duration::from_secs(10),
             data_dir: None,
             access: Access::default(),
+            #[cfg(feature = "tls")]
             tls: None,
             plain: true,
             unix: None,
@@ -193,6 +196,7 @@ impl Builder {
     }
 
     /// Also listens for TLS connections, on this address.
+    #[cfg(feature = "tls")]
     pub fn tls(mut self, listen: SocketAddr, config: TlsConfig) -> Self {
         self.tls = Some((listen, config));
         self
@@ -208,6 +212,7 @@ impl Builder {
     }
 
     /// Accepts TLS connections only.
+    #[cfg(feature = "tls")]
     pub fn tls_only(mut self) -> Self {
         self.plain = false;
         self
@@ -244,6 +249,7 @@ impl Builder {
     }
 
     /// Serves `/metrics` (in Prometheus' text format), `/ready` and `/live` over HTTP, on this address.
+    #[cfg(feature = "http")]
     pub fn metrics(mut self, addr: SocketAddr) -> Self {
         self.metrics = Some(addr);
         self
@@ -307,15 +313,14 @@ impl Builder {
         let mut probe = [0; 1];
         getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
         let mut listeners = Vec::new();
-        let mut tls_addr = None;
         if self.plain {
             listeners.push(Listener::open(self.listen, None).await?);
         }
+        #[cfg(feature = "tls")]
         if let Some((listen, config)) = &self.tls {
-            let listener = Listener::open(*listen, Some(config.load()?)).await?;
-            tls_addr = listener.addr();
-            listeners.push(listener);
+            listeners.push(Listener::open(*listen, Some(config.load()?)).await?);
         }
+        let tls_addr = listeners.iter().find_map(Listener::tls_addr);
         if let Some(listener) = &self.unix {
             listeners.push(Listener::from_unix(listener)?);
         }
@@ -395,11 +400,15 @@ impl Builder {
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
         }));
-        let (clients_stopped, http_stop) = watch::channel(false);
+        let clients_stopped = watch::Sender::new(false);
+        #[cfg(feature = "http")]
         let http = http.map(|listener| {
-            let (shared, most) = (Arc::clone(&shared), self.max_http_connections);
+            let (shared, most, http_stop) =
+                (Arc::clone(&shared), self.max_http_connections, clients_stopped.subscribe());
             tokio::spawn(serve::http::serve_http(shared, listener, most, stopped, http_stop))
         });
+        #[cfg(not(feature = "http"))]
+        let http = None;
         Ok(ServerHandle { addr, epoch, repairs, shared, stop, clients_stopped, tasks, http })
     }
 
@@ -442,7 +451,10 @@ impl Builder {
             _ => Err(Error::Invalid { what: format!("the {name} is {d:?}; choose 1 ms to 24 days") }),
         };
         let tick_ms = millis("tick", self.tick)?;
+        #[cfg(feature = "tls")]
         let certificates = self.tls.as_ref().is_some_and(|(_, tls)| tls.asks_for_certificates());
+        #[cfg(not(feature = "tls"))]
+        let certificates = false;
         let Access { required, users, super_digest, .. } = &self.access;
         if *required && !certificates && users.as_ref().is_none_or(Users::is_empty) && super_digest.is_none()
         {

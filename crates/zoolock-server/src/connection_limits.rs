@@ -31,6 +31,7 @@ pub struct ConnectionPermit {
 }
 
 /// Minimum limit per address for HTTP: a monitor, a few checks of health, and a person with a browser.
+#[cfg(feature = "http")]
 const MIN_HTTP_SHARE: usize = 4;
 
 impl ConnectionLimits {
@@ -43,6 +44,7 @@ impl ConnectionLimits {
     ///
     /// A loopback address may have half of them, because all clients of a reverse proxy on this machine share that
     /// address. The other half is left for clients that connect directly.
+    #[cfg(feature = "http")]
     pub fn for_http(total: usize) -> Self {
         let total = total.max(1);
         let share = |part: usize| part.max(MIN_HTTP_SHARE);

@@ -61,6 +61,8 @@ mod builder;
 mod caps;
 mod client;
 mod commit;
+// Public in the module `http`.
+#[cfg_attr(not(feature = "http"), expect(unreachable_pub))]
 mod connection_limits;
 pub mod core;
 mod data_dir;
@@ -68,6 +70,7 @@ mod directory;
 mod error;
 mod expiry;
 mod group;
+#[cfg(feature = "http")]
 #[doc(hidden)]
 pub mod http;
 mod ids;
@@ -83,6 +86,7 @@ mod serve;
 mod server;
 mod state;
 mod storage;
+#[cfg(feature = "tls")]
 mod tls;
 pub mod tree;
 pub mod txn;
@@ -108,6 +112,7 @@ pub use serve::fuzzing;
 pub use server::{Server, ServerHandle};
 pub use state::{State, StoredSession};
 pub use storage::{Durability, LogLoss};
+#[cfg(feature = "tls")]
 pub use tls::{ClientCertificates, TlsConfig};
 pub use word::FourLetterWord;
 

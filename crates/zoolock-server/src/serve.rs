@@ -9,6 +9,12 @@ mod directory_check;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod guarded_core;
+#[cfg(not(feature = "tls"))]
+#[path = "serve/no_handshake.rs"]
+mod handshake;
+#[cfg(feature = "tls")]
+mod handshake;
+#[cfg(feature = "http")]
 pub(crate) mod http;
 mod input;
 mod journal;
@@ -33,8 +39,10 @@ use zoolock_wire::Identity;
 
 use self::background::join_freed_blocks;
 use self::guarded_core::{ConnectedPeer, GuardedCore, LatencyStats};
+#[cfg(feature = "tls")]
+pub(crate) use self::handshake::TlsSettings;
 use self::journal::Journal;
-pub(crate) use self::listener::{Listener, TlsSettings};
+pub(crate) use self::listener::Listener;
 use self::log_sink::LogSink;
 use crate::connection_limits::ConnectionLimits;
 use crate::core::{ConnId, Core, Now};

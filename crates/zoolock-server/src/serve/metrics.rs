@@ -12,6 +12,7 @@ use crate::core::CoreConfig;
 pub(super) struct Metric {
     pub(super) name: &'static str,
     /// Set if the value only grows.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "only Prometheus asks for it"))]
     pub(super) is_counter: bool,
     pub(super) value: MetricValue,
 }
