@@ -19,6 +19,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("zoolock runs on Linux only, because its leases need timers on a clock that counts suspend");
+
 mod driver;
 mod host;
 mod hosts;

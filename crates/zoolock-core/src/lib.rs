@@ -41,4 +41,4 @@ pub use ids::{ContenderId, Sequence, SessionId, Zxid};
 pub use lease::{Instant, Lease};
 pub use record::{Marker, Record};
 pub use rules::{Rule, Rules};
-pub use token::FencingToken;
+pub use token::{FencingToken, ParseTokenError};

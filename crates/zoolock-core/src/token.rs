@@ -17,12 +17,14 @@ use crate::ids::Zxid;
 /// object names.
 ///
 /// ```
-/// use zoolock_core::{FencingToken, Zxid};
-/// let older = FencingToken::new(0, Zxid(0x1_0000_0009), 0);
-/// let newer = FencingToken::new(0, Zxid(0x1_0000_000a), 0);
-/// assert!(older < newer);
+/// # use zoolock_core as zoolock;
+/// use zoolock::FencingToken;
+/// # fn main() -> Result<(), zoolock::ParseTokenError> {
+/// let older: FencingToken = "00000000-0000000100000009-00000000".parse()?;
+/// let newer: FencingToken = "00000000-000000010000000a-00000000".parse()?;
+/// assert!(older < newer && older.to_u128() < newer.to_u128());
 /// assert!(older.to_string() < newer.to_string());
-/// assert_eq!(newer.to_string().parse::<FencingToken>().unwrap(), newer);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
@@ -33,6 +35,7 @@ pub struct FencingToken {
 
 impl FencingToken {
     /// Creates a token from an epoch, a creation transaction and a pass.
+    #[doc(hidden)]
     pub fn new(epoch: u32, czxid: Zxid, pass: u32) -> FencingToken {
         FencingToken { epoch, czxid, pass }
     }
@@ -43,6 +46,7 @@ impl FencingToken {
     }
 
     /// Returns the transaction that created the holder's znode.
+    #[doc(hidden)]
     pub fn czxid(&self) -> Zxid {
         self.czxid
     }

@@ -94,6 +94,45 @@
 //! resource even from such a program: the resource refuses a token that is older than one that it
 //! has seen.
 
+//!
+//! # Errors, and which to retry
+//! [`Error::is_retryable`] says whether the same call may succeed later: the lock was busy ([`Error::is_timeout`], which is
+//! never true in an outage), no server answered, or another client deleted the znode in the queue. After
+//! [`Error::Lost`] the work may have overlapped with that of the next holder, so look at its result before you repeat
+//! it. All other errors name what must change first: a setting, a permission, or the code.
+//!
+//! # How to shut down
+//! Drop or release the guards, and await [`Zoolock::close`]. It waits for releases under way, and closes the sessions, so
+//! that the next holder need not wait for the session timeout. A client that is only dropped does the same in the
+//! background, and its last drop waits for at most a quarter of a second.
+//!
+//! # Runtime
+//! The futures need no runtime: each works with tokio, with another executor, and with [`Wait`] without one. A client
+//! renews its leases on a thread of its own (`zoolock-session`), so a blocked executor loses no lock. A second thread
+//! (`zoolock-log`) passes log events and metrics on.
+//!
+//! # Features
+//! None is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `embedded` | a server in this process: `Zoolock::embedded`, and `TestServer` for tests |
+//! | `tls` | TLS, with client certificates. Building ring needs a C compiler |
+//! | `sasl` | SASL with DIGEST-MD5; Kerberos is in the crate zoolock-gssapi |
+//!
+//! # Platforms
+//! Linux. On other systems the crate does not compile, because the lease needs timers on a clock that counts the time in
+//! which the machine sleeps (`CLOCK_BOOTTIME`).
+//!
+//! # What 1.0 will promise
+//! * The API follows semantic versioning. Enums and errors may get new variants and fields, which is why they are
+//!   `non_exhaustive`.
+//! * The minimum version of Rust rises only with a minor version.
+//! * Features are not removed, and none becomes a default.
+//! * Two versions with the same major version can use the same locks at the same time: the names and the data of znodes
+//!   stay readable in both directions.
+//! * Names of metrics and their labels, and the JSON of the command, change only with a major version.
+
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -105,31 +144,45 @@ pub mod observe;
 mod session;
 mod zk;
 
-// Checks at compile time that guards and futures are `Send`.
+// Checks at compile time that the futures are `Send`. docs/api.txt lists the types that are `Send` and `Sync`.
 const _: fn() = || {
-    fn assert_send<T: Send + 'static>(_: &T) {}
-    fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex, owner: &'static Owner) {
-        assert_send(guard);
-        assert_send(zoolock);
-        assert_send(&mutex.lock());
-        assert_send(&mutex.try_lock());
-        assert_send(owner);
-        assert_send(&mutex.lock_as(owner));
-        assert_send(&mutex.lock_as_timeout(owner, std::time::Duration::ZERO));
+    fn assert_send<T: Send>(_: &T) {}
+    /// Checks the futures that these calls return.
+    macro_rules! futures {
+        ($($call:expr;)+) => { $(assert_send(&$call);)+ };
     }
-    fn others(rwlock: &'static RwLock, semaphore: &'static Semaphore, multi: &'static MultiLock) {
-        assert_send(&rwlock.read());
-        assert_send(&rwlock.upgradable_read());
-        assert_send(&semaphore.acquire(1));
-        assert_send(&multi.lock());
+    const TIME: std::time::Duration = std::time::Duration::ZERO;
+    fn client(zl: Zoolock, builder: Builder, token: FencingToken, mutex: Mutex, owner: Owner, hold: SharedHold) {
+        futures! {
+            builder.connect("");
+            zl.locks(None); zl.survey(None, 0); zl.deadlocks(None); zl.deadlocks_among(&[]); zl.why("");
+            zl.history(None, 0); zl.server_clock_ahead_ms(); zl.close();
+            zl.with_lock("", TIME, async |_| ());
+            mutex.lock(); mutex.try_lock(); mutex.lock_timeout(TIME); mutex.with_lock(TIME, async |_| ());
+            mutex.snapshot(); mutex.revoke(token); mutex.break_lock(token); mutex.events().next();
+            mutex.lock_as(&owner); mutex.try_lock_as(&owner); mutex.lock_as_timeout(&owner, TIME);
+            hold.lock(); hold.try_lock(); hold.lock_timeout(TIME);
+        }
     }
-    fn guards(write: WriteGuard, read: UpgradableReadGuard, any: &'static AnyGuard) {
-        assert_send(any);
-        assert_send(&any.lost());
-        assert_send(&write.downgrade());
-        assert_send(&read.upgrade());
+    fn kinds(rwlock: RwLock, semaphore: Semaphore, multi: MultiLock, election: Election, mut changes: LeaderChanges) {
+        futures! {
+            rwlock.read(); rwlock.read_timeout(TIME); rwlock.with_read(TIME, async |_| ());
+            rwlock.write(); rwlock.write_timeout(TIME); rwlock.with_write(TIME, async |_| ());
+            rwlock.upgradable_read(); rwlock.upgradable_read_timeout(TIME);
+            semaphore.acquire(1); semaphore.try_acquire(1); semaphore.acquire_timeout(1, TIME);
+            semaphore.with_permits(1, TIME, async |_| ()); semaphore.available_permits(); semaphore.resize(1);
+            multi.lock(); multi.lock_timeout(TIME); multi.read();
+            election.run(|_| async {}); election.campaign(); election.leader(); changes.next();
+        }
     }
-    let _ = (check, others, guards);
+    fn guards(any: AnyGuard, write: WriteGuard, read: UpgradableReadGuard, lease: Lease, term: Term) {
+        futures! {
+            any.lost(); any.revoked(); any.connection_changes().next();
+            lease.ended(); lease.lost(); lease.revoked(); term.stopping(); term.lost();
+            write.downgrade(); read.upgrade(); any.release();
+        }
+    }
+    let _ = (client, kinds, guards);
 };
 
 /// The README. The documentation tests compile its examples.
@@ -189,12 +242,15 @@ pub use base::wait::Wait;
 pub use lock::held::Held;
 pub use lock::history::{HistoryEvent, Party};
 pub use lock::lease::{End, Lease};
-pub use session::Connection;
+pub use session::{Connection, ConnectionChanges};
 #[cfg(feature = "sasl")]
 pub use zk::sasl;
 #[cfg(feature = "tls")]
 pub use zk::tls::Tls;
+#[doc(inline)]
 pub use zoolock_core::FencingToken;
+#[doc(inline)]
+pub use zoolock_core::ParseTokenError;
 #[doc(inline)]
 pub use zoolock_core::acquisition::Previous;
 #[doc(inline)]

@@ -282,9 +282,9 @@ impl OutageSetup {
     async fn wait_until_reconnected(&self) -> Outcome<Duration> {
         let begun = Instant::now();
         for (_, guard) in self.holders.iter().filter(|(_, guard)| guard.is_valid()) {
-            let mut connection = guard.connection();
-            let connected = connection.wait_for(|connection| *connection == Connection::Connected);
-            timeout(RECONNECTED, connected).await.map_err(|_| "a holder is not connected again")??;
+            let mut connection = guard.connection_changes();
+            let connected = connection.wait_for(|connection| connection == Connection::Connected);
+            timeout(RECONNECTED, connected).await.map_err(|_| "a holder is not connected again")?;
         }
         Ok(begun.elapsed())
     }

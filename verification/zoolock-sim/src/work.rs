@@ -383,14 +383,13 @@ impl SimWorker {
     async fn hold(&self, locks: &[usize], guard: &SimGuard, actions_before: u64, rng: &mut Rng) {
         let time = Duration::from_millis(rng.u64(..=self.sim.plan.max_hold));
         let polite = rng.bool();
-        let mut connection = guard.connection();
+        let mut connection = guard.connection_changes();
         // A warning means that a renewal is overdue, so a fast network without faults has none.
         let suspect = async {
-            if self.is_slow_or_faulty()
-                || connection.wait_for(|now| *now == Connection::Suspect).await.is_err()
-            {
+            if self.is_slow_or_faulty() {
                 return std::future::pending().await;
             }
+            connection.wait_for(|now| now == Connection::Suspect).await;
             self.sim.record_violation(format!(
                 "host {} suspects {} without a fault",
                 self.host,

@@ -148,8 +148,7 @@ impl<'a> Supervisor<'a> {
         let guard = self.guard;
         let mut lost = pin!(guard.lost().fuse());
         let mut revoked = pin!(guard.revoked().fuse());
-        let mut connection = guard.connection();
-        let mut connection_closed = false;
+        let mut connection = guard.connection_changes();
         loop {
             self.shorten_grace();
             self.check_deadline();
@@ -171,11 +170,7 @@ impl<'a> Supervisor<'a> {
                 reason = &mut lost => self.handle_loss(reason),
                 () = &mut revoked => self.handle_revocation(),
                 signal = signals.next() => self.handle_signal(signal),
-                changed = connection.changed(), if !connection_closed => {
-                    connection_closed = changed.is_err();
-                    let now = *connection.borrow_and_update();
-                    self.handle_connection(now);
-                }
+                now = connection.next() => self.handle_connection(now),
                 () = tokio::time::sleep(next_check) => {}
             }
         }

@@ -317,6 +317,15 @@ impl Builder {
         self.open(address.as_ref(), None).await
     }
 
+    /// Returns a client for an ensemble that need not be reachable yet. The first request opens the first session, and
+    /// fails as [`connect`](Builder::connect) does, after the connect timeout; the next request tries again.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or connect string.
+    pub fn connect_lazy(self, address: impl AsRef<str>) -> Result<Zoolock, Error> {
+        Ok(Zoolock::new(self.prepare(address.as_ref(), None, SessionThread::start)?))
+    }
+
     /// Opens a session for single requests, without locks. The lock settings and the chroot are ignored.
     ///
     /// For the `zoolock` command. Not a stable interface.
@@ -359,6 +368,18 @@ impl Builder {
         server: Option<EmbeddedServer>,
         thread: impl FnOnce() -> io::Result<SessionThread>,
     ) -> Result<Zoolock, Error> {
+        let context = self.prepare(address, server, thread)?;
+        context.open_first_session().await?;
+        Ok(Zoolock::new(context))
+    }
+
+    /// Checks the settings, and starts the thread of the sessions. Opens no session.
+    fn prepare(
+        self,
+        address: &str,
+        server: Option<EmbeddedServer>,
+        thread: impl FnOnce() -> io::Result<SessionThread>,
+    ) -> Result<Context, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
         if self.answer_timeout.is_zero() || self.answer_timeout > LONGEST {
@@ -430,9 +451,7 @@ impl Builder {
             session_timeout: self.session_timeout,
             tick: self.tick,
         };
-        let context = Context::new(inner);
-        context.open_first_session().await?;
-        Ok(Zoolock::new(context))
+        Ok(Context::new(inner))
     }
 
     #[cfg(feature = "sasl")]

@@ -12,6 +12,7 @@ use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
 use crate::lock::history::HistoryEvent;
 use crate::observe::All;
+use crate::session::Connection;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
 ///
@@ -170,6 +171,20 @@ impl Zoolock {
     /// [`Error::Unavailable`], [`Error::Denied`].
     pub async fn server_clock_ahead_ms(&self) -> Result<i64, Error> {
         server_clock::read_ahead_ms(&self.context).await
+    }
+
+    /// Returns the state of the client's sessions. Sends nothing.
+    pub fn connection(&self) -> Connection {
+        let sessions = self.context.sessions();
+        if self.context.is_closed() || self.context.process().is_forked() {
+            return Connection::Ended;
+        }
+        let mut states = sessions.iter().map(|session| *session.connection().borrow());
+        match states.clone().next() {
+            None => Connection::Idle,
+            Some(_) if states.all(|state| state == Connection::Connected) => Connection::Connected,
+            Some(_) => Connection::Suspect,
+        }
     }
 
     /// Returns the session timeout that the server granted, or the shortest one of several

@@ -180,8 +180,8 @@ impl std::fmt::Display for LossReason {
 
 impl std::error::Error for LossReason {}
 
-impl From<Loss> for LossReason {
-    fn from(loss: Loss) -> Self {
+impl LossReason {
+    pub(crate) fn of(loss: Loss) -> LossReason {
         match loss {
             Loss::Broken => LossReason::Broken,
             Loss::Unreachable => LossReason::Unreachable,

@@ -49,6 +49,7 @@ use zoolock_core::acquisition::{
 use zoolock_core::record::HolderState;
 use zoolock_core::{Action, Config, ContenderId, Event, Machine};
 
+use crate::base::error::LossReason;
 use crate::base::events::{Listeners, LockEvent};
 use crate::base::metrics::AcquireMetrics;
 use crate::base::owner_id::OwnerId;
@@ -431,8 +432,8 @@ impl Acquisition {
                 Action::Lost(loss) => {
                     state.hold_end.get_or_insert(HoldEnd::Lost(loss));
                     state.metrics.record_loss(loss);
-                    self.report(state, |ticket| LockEvent::Lost(ticket, loss.into()));
-                    let reason = crate::base::error::LossReason::from(loss);
+                    let reason = LossReason::of(loss);
+                    self.report(state, |ticket| LockEvent::Lost(ticket, reason));
                     let directories = self.directories.clone();
                     log_event!(WARN, lock = directories[0].as_str(), %reason, "the lock is lost");
                 }

@@ -177,6 +177,11 @@ impl Context {
         self.inner.sessions.all()
     }
 
+    /// Returns whether the client was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.pool().is_closed()
+    }
+
     /// Returns the pool of sessions.
     pub(crate) fn pool(&self) -> Arc<Sessions> {
         self.inner.sessions.clone()

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use tracing::Instrument as _;
 use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Refusal, ReleaseOutcome, RequestFailure};
 use zoolock_core::names::{Prefix, Role};
@@ -19,7 +18,7 @@ use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
 use crate::lock::lease::{HoldView, Lease};
 use crate::lock::shared_hold::TaskHold;
-use crate::session::Connection;
+use crate::session::{Connection, ConnectionChanges};
 
 /// A lock that is held, with the methods that guards of all kinds have.
 ///
@@ -265,11 +264,20 @@ impl Held {
     }
 
     /// Returns the state of the session's connection: for messages to the user, not for decisions.
-    pub fn connection(&self) -> watch::Receiver<Connection> {
+    pub fn connection(&self) -> Connection {
         if self.is_forked() {
-            return watch::channel(Connection::Ended).1;
+            Connection::Ended
+        } else {
+            *self.hold.acquisition.session().connection().borrow()
         }
-        self.hold.acquisition.session().connection()
+    }
+
+    /// Returns the changes of the session's connection.
+    pub fn connection_changes(&self) -> ConnectionChanges {
+        if self.is_forked() {
+            return ConnectionChanges::ended();
+        }
+        self.hold.acquisition.session().connection_changes()
     }
 
     /// Releases the lock as a holder that panics does. The caller then drops the guard.
@@ -344,7 +352,7 @@ impl Held {
         }
         let outcome = self.hold.acquisition.downgrade().await;
         let path = self.path().to_owned();
-        outcome.map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })?;
+        outcome.map_err(|loss: Loss| Error::Lost { path, reason: LossReason::of(loss) })?;
         self.role = Role::Shared;
         Ok(())
     }
@@ -433,7 +441,7 @@ impl PendingRelease {
         }
         match worst {
             ReleaseOutcome::Clean => Ok(()),
-            ReleaseOutcome::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
+            ReleaseOutcome::Lost(loss) => Err(Error::Lost { path: self.path, reason: LossReason::of(loss) }),
             ReleaseOutcome::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(Error::Denied {
                 subject: format!("lock {}", self.path),
                 message:

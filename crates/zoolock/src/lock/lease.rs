@@ -210,7 +210,7 @@ impl HoldView {
             return Some(End::Released);
         }
         end.map(|end| match end {
-            HoldEnd::Lost(loss) => End::Lost(loss.into()),
+            HoldEnd::Lost(loss) => End::Lost(LossReason::of(loss)),
             HoldEnd::Released => End::Released,
         })
     }

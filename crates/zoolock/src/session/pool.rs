@@ -113,6 +113,11 @@ impl Sessions {
         self.log.outage_reason()
     }
 
+    /// Returns whether new sessions are refused.
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.is_closed.borrow()
+    }
+
     /// Returns every session that has not ended.
     pub(crate) fn all(&self) -> Vec<Arc<LockSession>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()

@@ -396,7 +396,7 @@ impl Round {
             } else {
                 self.result.least_lease = self.result.least_lease.min(lease);
             }
-            if *lock.guard.connection().borrow() == Connection::Connected {
+            if lock.guard.connection() == Connection::Connected {
                 lock.connected = Instant::now();
             }
             self.result.reconnect = self.result.reconnect.max(lock.connected.elapsed());
@@ -406,7 +406,7 @@ impl Round {
     /// Waits until all holders that have their locks are connected.
     async fn wait_until_connected(&mut self) {
         let deadline = Instant::now() + STEP;
-        let is_away = |lock: &ContendedLock| *lock.guard.connection().borrow() != Connection::Connected;
+        let is_away = |lock: &ContendedLock| lock.guard.connection() != Connection::Connected;
         while self.locks.iter().any(|lock| lock.is_held && is_away(lock)) {
             if Instant::now() > deadline {
                 self.result.violations.push(format!("a holder is not connected within {STEP:?}"));

@@ -115,7 +115,7 @@ fn every_call(address: &str) {
     let guard = mutex.lock().wait().expect("lock acquired");
     assert!(guard.is_valid() && guard.valid_until().remaining() > Duration::from_secs(3));
     assert_eq!(
-        (guard.path(), guard.loss(), *guard.connection().borrow()),
+        (guard.path(), guard.loss(), guard.connection()),
         ("/locks/calls", None, Connection::Connected)
     );
     assert!(guard.node_path().starts_with("/locks/calls/lock-"));

@@ -40,6 +40,12 @@ async fn call_everything(zl: &Zoolock, token: FencingToken) -> Failures {
         "shared_hold": mutex.clone().shared_hold(short).lock_timeout(short);
         "read": zl.rwlock("new").read_timeout(short);
         "semaphore": zl.semaphore("new", 2).acquire_timeout(1, short);
+        "write": zl.rwlock("new").write_timeout(short);
+        "upgradable_read": zl.rwlock("new").upgradable_read_timeout(short);
+        "adopt_size": zl.semaphore("new", 2).adopt_size().acquire_timeout(1, short);
+        "available_permits": zl.semaphore("held", 2).available_permits();
+        "with_lock": zl.with_lock("new", short, async |_| ());
+        "leader": zl.election("held").leader();
         "multi": zl.multi(["held", "new"]).lock_timeout(short);
         "snapshot": mutex.snapshot();
         "locks": zl.locks(Some("held"));
@@ -62,10 +68,8 @@ async fn cut_off(place: &Place) -> (Zoolock, Guard, Proxy) {
     let guard = zl.mutex("kept").lock().await.expect("lock acquired");
     proxy.refuse(true).await;
     proxy.close_connections().await;
-    let mut connection = guard.connection();
-    finish_in_time(connection.wait_for(|now| *now == Connection::Suspect))
-        .await
-        .expect("the outage is noticed");
+    let mut connection = guard.connection_changes();
+    finish_in_time(connection.wait_for(|now| now == Connection::Suspect)).await;
     (zl, guard, proxy)
 }
 

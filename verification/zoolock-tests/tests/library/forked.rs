@@ -66,7 +66,7 @@ fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
         tells.recv_timeout(SOON) == Ok(LossReason::Forked),
         is_invalid(&mutex.lock_as(&owner).wait()),
         is_invalid(&mutex.lock_as_timeout(&owner, SOON).wait()),
-        *guard.connection().borrow() == Connection::Ended,
+        guard.connection() == Connection::Ended,
         !guard.is_valid(),
         guard.valid_until().has_passed(),
         guard.loss() == Some(LossReason::Forked),

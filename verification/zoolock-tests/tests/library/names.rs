@@ -167,18 +167,18 @@ async fn run_scene(
     doors.set([Mode::Refuses; 3]).await;
     let cut = Instant::now();
     let noticed = join_all(holders.iter().map(async |(_, guard)| {
-        let mut connection = guard.connection();
-        let is_down = connection.wait_for(|connection| *connection != Connection::Connected);
-        timeout(BOUND, is_down).await.expect("in time").expect("the session continues");
+        let mut connection = guard.connection_changes();
+        let is_down = connection.wait_for(|connection| connection != Connection::Connected);
+        timeout(BOUND, is_down).await.expect("in time");
     }));
     noticed.await;
     // The time of the restart. It is not a wait for a condition.
     sleep(Duration::from_millis(300)).await;
     doors.set(modes).await;
     let reconnected = join_all(holders.iter().map(async |(_, guard)| {
-        let mut connection = guard.connection();
-        let is_up = connection.wait_for(|connection| *connection != Connection::Suspect);
-        timeout(BOUND, is_up).await.expect("in time").expect("the session continues");
+        let mut connection = guard.connection_changes();
+        let is_up = connection.wait_for(|connection| connection != Connection::Suspect);
+        timeout(BOUND, is_up).await.expect("in time");
         assert_eq!(guard.loss(), None, "{scene}: a lock was lost");
         cut.elapsed()
     }));

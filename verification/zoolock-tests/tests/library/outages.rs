@@ -30,9 +30,9 @@ async fn open(connect_string: &str) -> Zoolock {
 }
 
 async fn until(guard: &Guard, wanted: Connection) {
-    let mut connection = guard.connection();
-    let reached = timeout(BOUND, connection.wait_for(|connection| *connection == wanted)).await;
-    reached.expect("in time").expect("the session continues");
+    let mut connection = guard.connection_changes();
+    let reached = timeout(BOUND, connection.wait_for(|connection| connection == wanted)).await;
+    reached.expect("in time");
 }
 
 on_both_servers!(private shorter_timeout_leads_to_no_second_holder, |place| async move {
@@ -125,7 +125,7 @@ on_both_servers!(silent_server_of_three_loses_no_lock, |place| async move {
     servers[0].blackhole(true);
     stay_held(&holders, T * 2).await;
     for (_, guard) in &holders {
-        assert_eq!(*guard.connection().borrow(), Connection::Connected);
+        assert_eq!(guard.connection(), Connection::Connected);
     }
     for (zl, guard) in holders {
         guard.release().await.expect("release succeeds");
@@ -418,3 +418,34 @@ on_both_servers!(shared_holds_distinguish_outage_from_busy_lock, |place| async m
     proxy.blackhole(false);
     drop(held);
 });
+
+on_both_servers!(lazy_client_connects_with_its_first_request, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let address = place.connect_string_through(&proxy.addr());
+    proxy.refuse(true).await;
+    let hasty = settings().connect_timeout(Duration::from_millis(300));
+    let zl = hasty.connect_lazy(&address).expect("settings are valid");
+    assert_eq!(zl.connection(), Connection::Idle);
+    let error = finish_in_time(zl.mutex("x").lock()).await.expect_err("no server is reached");
+    assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{error:?}");
+    assert_eq!(zl.connection(), Connection::Idle);
+    proxy.refuse(false).await;
+    let lock = || async { zl.mutex("x").lock().await.map_err(|error| TestFailure::new(error.to_string())) };
+    let guard = retry_until_ok("the first session is opened", BOUND, lock).await.expect("lock acquired");
+    assert_eq!(zl.connection(), Connection::Connected);
+    proxy.refuse(true).await;
+    proxy.close_connections().await;
+    until(&guard, Connection::Suspect).await;
+    assert_eq!(zl.connection(), Connection::Suspect);
+    proxy.refuse(false).await;
+    until(&guard, Connection::Connected).await;
+    guard.release().await.expect("release succeeds");
+    zl.close().await;
+    assert_eq!(zl.connection(), Connection::Ended);
+});
+
+#[tokio::test]
+async fn lazy_client_checks_its_settings_at_once() {
+    let error = settings().connect_lazy("host:port").expect_err("no port");
+    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+}

@@ -263,9 +263,9 @@ on_both_servers!(doubtful_znode_stays_until_its_holder_releases, |place| async m
     let reason = tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time");
     assert_eq!(reason, LossReason::Unreachable);
     proxy.blackhole_towards(Direction::ToClient, false);
-    let mut connection = guard.connection();
-    let confirmed = connection.wait_for(|connection| *connection == Connection::Connected);
-    tokio::time::timeout(LONG, confirmed).await.expect("finishes in time").expect("session continues");
+    let mut connection = guard.connection_changes();
+    let confirmed = connection.wait_for(|connection| connection == Connection::Connected);
+    tokio::time::timeout(LONG, confirmed).await.expect("finishes in time");
     let holder =
         other.mutex("doubt").snapshot().await.expect("read succeeds").holder.expect("znode still exists");
     assert_eq!(holder.node, guard.node_path().rsplit('/').next().expect("node path has a name"));
