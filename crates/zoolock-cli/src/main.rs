@@ -113,6 +113,7 @@ fn run(command: Command, context: &Context) -> Result<Exit, Failure> {
             Command::Watch(args) => args.run(context).await,
             Command::Top(args) => args.run(context).await,
             Command::Leader(args) => args.run(context).await,
+            Command::Check(args) => args.run(context).await,
             Command::Why(args) => args.run(context).await,
             Command::Deadlocks(args) => args.run(context).await,
             Command::History(args) => args.run(context).await,

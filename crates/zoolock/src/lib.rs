@@ -152,19 +152,32 @@ const _: fn() = || {
         ($($call:expr;)+) => { $(assert_send(&$call);)+ };
     }
     const TIME: std::time::Duration = std::time::Duration::ZERO;
-    fn client(zl: Zoolock, builder: Builder, token: FencingToken, mutex: Mutex, owner: Owner, hold: SharedHold) {
+    fn client(
+        zl: Zoolock,
+        builder: Builder,
+        token: FencingToken,
+        mutex: Mutex,
+        owner: Owner,
+        hold: SharedHold,
+    ) {
         futures! {
             builder.connect("");
             zl.locks(None); zl.survey(None, 0); zl.deadlocks(None); zl.deadlocks_among(&[]); zl.why("");
             zl.history(None, 0); zl.server_clock_ahead_ms(); zl.close();
             zl.with_lock("", TIME, async |_| ());
             mutex.lock(); mutex.try_lock(); mutex.lock_timeout(TIME); mutex.with_lock(TIME, async |_| ());
-            mutex.snapshot(); mutex.revoke(token); mutex.break_lock(token); mutex.events().next();
+            mutex.snapshot(); mutex.revoke(token); mutex.break_lock(token); mutex.check_token(token); mutex.events().next();
             mutex.lock_as(&owner); mutex.try_lock_as(&owner); mutex.lock_as_timeout(&owner, TIME);
             hold.lock(); hold.try_lock(); hold.lock_timeout(TIME);
         }
     }
-    fn kinds(rwlock: RwLock, semaphore: Semaphore, multi: MultiLock, election: Election, mut changes: LeaderChanges) {
+    fn kinds(
+        rwlock: RwLock,
+        semaphore: Semaphore,
+        multi: MultiLock,
+        election: Election,
+        mut changes: LeaderChanges,
+    ) {
         futures! {
             rwlock.read(); rwlock.read_timeout(TIME); rwlock.with_read(TIME, async |_| ());
             rwlock.write(); rwlock.write_timeout(TIME); rwlock.with_write(TIME, async |_| ());
@@ -214,6 +227,7 @@ pub use admin::graph::{
     BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
 };
 pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
+pub use admin::token_check::TokenCheck;
 pub use api::any_guard::AnyGuard;
 pub use api::builder::Builder;
 pub use api::election::{Election, ElectionState, Ended, Leader, LeaderChange, LeaderChanges, Term};

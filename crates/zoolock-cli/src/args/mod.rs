@@ -38,7 +38,7 @@ pub(crate) use look::{
     DeadlocksArgs, HistoryArgs, LeaderArgs, ListOrder, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs,
 };
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
-pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
+pub(crate) use operate::{BreakArgs, CheckArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
@@ -64,6 +64,7 @@ Exit codes:
   74       the output cannot be written
   75       run, hold: lock not acquired in time (--try, --timeout)
            revoke, break: no holder or waiter has the token
+           check: no holder has the token
   76       revoke --wait: a holder that was asked is still in the queue
   77       permission denied
   78       revoke: the client libraries of the holders read no such requests
@@ -130,6 +131,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Print the leader of an election
     Leader(LeaderArgs),
+    /// Check whether a token is that of the present holder
+    Check(CheckArgs),
     /// Explain why a lock is not free, and what its holder waits for
     Why(WhyArgs),
     /// Find deadlocks, and name the commands that end them

@@ -36,6 +36,24 @@ pub(crate) struct RevokeArgs {
     pub(crate) note: Option<String>,
 }
 
+const CHECK_HELP: &str = "\
+Exits with 0 if a holder of the lock has the token, and with 75 if none has; then the message names the holder. The answer was true \
+at a moment during the call, and a majority of the servers has confirmed it. It says nothing about the time after: use it before long \
+work, and let a resource that must be safe compare tokens with each write. ZOOLOCK_TOKEN_EPOCH must be that of the holder. A ticket of \
+a reader or of a permit (ZOOLOCK_TICKET) works as well.";
+
+/// `zoolock check`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = CHECK_HELP)]
+pub(crate) struct CheckArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+
+    /// Token of the holder, such as ZOOLOCK_TOKEN of its command, or ZOOLOCK_TICKET
+    #[arg(value_name = "TOKEN", value_parser = token)]
+    pub(crate) token: Ticket,
+}
+
 const BREAK_HELP: &str = "\
 Deletes the znode of the holder or waiter with this token. If no holder or waiter has it, changes nothing and exits \
 with 75; if there is no such lock, with 66. After the break of its only holder, the next waiter acquires the lock at \

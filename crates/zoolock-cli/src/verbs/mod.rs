@@ -1,5 +1,6 @@
 //! The commands that read or change queues, and `serve`.
 
+pub(crate) mod check;
 pub(crate) mod deadlocks;
 pub(crate) mod history;
 pub(crate) mod leader;

@@ -1,4 +1,4 @@
-//! `zoolock leader`, and what `/leader` and `/live` say of a process.
+//! `zoolock leader` and `check`, and what `/leader` and `/live` say of a process.
 
 use std::time::Duration;
 
@@ -159,4 +159,31 @@ async fn command_names_the_leader_of_a_program() {
     let done = tokio::task::block_in_place(read);
     assert!(done.code == 66 && done.stderr.contains("reports has no leader"), "{done:?}");
     zl.close().await;
+}
+
+#[test]
+fn token_of_the_holder_is_current() {
+    let sandbox = Sandbox::new();
+    let zoolock = env!("CARGO_BIN_EXE_zoolock");
+    let script = format!("echo $ZOOLOCK_TOKEN > token; {zoolock} check x $ZOOLOCK_TOKEN; echo $? > code");
+    assert_eq!(sandbox.output(&["run", "x", "--", "sh", "-c", &script]).code, 0);
+    let line = |name: &str| std::fs::read_to_string(sandbox.path(name)).expect("a file").trim().to_owned();
+    assert_eq!(line("code"), "0");
+    let old = line("token");
+    let free = sandbox.output(&["check", "x", &old]);
+    assert!(free.code == 75 && free.stdout.is_empty(), "{free:?}");
+    assert!(free.stderr.contains(&format!("x: no holder has the token {old}; it is free")), "{free:?}");
+    let _next = sandbox.start(&["run", "--note", "night", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    let held = sandbox.output(&["check", "x", &old]);
+    assert!(held.code == 75 && held.stderr.contains("(run of sleep): night"), "{held:?}");
+    let json = sandbox.json_with_code(&["check", "x", &old], 75);
+    assert_eq!((&json["current"], &json["holder"]["note"]), (&false.into(), &"night".into()));
+    let token = json["holder"]["token"].as_str().expect("a token");
+    let json = sandbox.json(&["check", "x", token]);
+    assert_eq!((&json["current"], &json["holder"]), (&true.into(), &Value::Null));
+    let bad = sandbox.output(&["check", "x", "17"]);
+    assert!(bad.code == 64 && bad.stderr.contains("17"), "{bad:?}");
+    let other_epoch = sandbox.output(&["ZOOLOCK_TOKEN_EPOCH=1", "check", "x", token]);
+    assert_eq!(other_epoch.code, 75, "{other_epoch:?}");
 }

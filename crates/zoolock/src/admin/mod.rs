@@ -5,3 +5,4 @@ pub(crate) mod history;
 pub(crate) mod operate;
 pub(crate) mod server_clock;
 pub(crate) mod snapshot;
+pub(crate) mod token_check;

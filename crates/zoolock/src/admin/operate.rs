@@ -191,7 +191,10 @@ impl Lock {
         found.ok_or_else(|| match (foreign, unread.first()) {
             (Some(foreign), _) => self.other_layout(foreign.layout),
             (None, None) => self.no_such_holder(ticket),
-            (None, Some(first)) => self.unreadable_or_missing(ticket, directory, first, unread.len() - 1),
+            (None, Some(first)) => {
+                let first = snapshot::display_name(first, directory, self.context.chroot());
+                self.unreadable_or_missing(ticket, &first, unread.len() - 1)
+            }
         })
     }
 
@@ -246,14 +249,7 @@ impl Lock {
 
     /// Returns the error for a token that may belong to a contender whose znode this client has no
     /// permission to read.
-    fn unreadable_or_missing(
-        &self,
-        ticket: Ticket,
-        directory: &LockPath,
-        first: &str,
-        others: usize,
-    ) -> Error {
-        let first = snapshot::display_name(first, directory, self.context.chroot());
+    pub(super) fn unreadable_or_missing(&self, ticket: Ticket, first: &str, others: usize) -> Error {
         let others = if others == 0 { String::new() } else { format!(" and {others} more") };
         Error::Denied {
             subject: format!("lock {}", self.path()),
@@ -287,7 +283,7 @@ impl Lock {
         Error::NotRevocable { path: self.path(), message }
     }
 
-    fn changes_too_fast(&self) -> Error {
+    pub(super) fn changes_too_fast(&self) -> Error {
         let message = format!("lock {}: other clients change it too fast; try again", self.path());
         Error::unavailable(self.context.endpoints(), message)
     }

@@ -237,6 +237,22 @@ macro_rules! operate {
                 $crate::LockPoller::new(self.lock.clone(), waiters)
             }
 
+            /// Checks whether a holder of this lock has this ticket. The answer was true at a moment during the call, and a
+            /// majority of the servers has confirmed it; it need not be true any more. So this is a gate before long
+            /// work. A resource that must be safe compares tokens with each write. The [epoch](crate::Builder::token_epoch)
+            /// of the ticket counts. Of a [shared hold](crate::SharedHold), each task's token is current while one of its
+            /// tasks holds the lock. Costs two to three reads, and one or two empty transactions.
+            ///
+            /// # Errors
+            /// [`Error::Denied`](crate::Error::Denied) if the ticket may belong to a holder that this client has no
+            /// permission to read; else as [`Self::snapshot`].
+            pub async fn check_token(
+                &self,
+                ticket: impl Into<$crate::Ticket>,
+            ) -> Result<$crate::TokenCheck, $crate::Error> {
+                self.lock.check_token(ticket.into()).await
+            }
+
             /// Asks a holder to release the lock. Then [`revoked`](crate::Held::revoked) of its guard
             /// resolves. A waiter keeps its queue position, and gets the request after its grant. A
             /// revocable lock of Curator gets Curator's request. Contenders of other libraries cannot be

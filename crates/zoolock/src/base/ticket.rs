@@ -20,6 +20,11 @@ impl Ticket {
         Ticket(FencingToken::new(epoch, czxid, 0))
     }
 
+    /// Returns the ticket of the znode, for all tasks that a shared hold has passed the lock to.
+    pub(crate) fn without_pass(&self) -> Ticket {
+        Ticket::new(self.0.epoch(), self.0.czxid())
+    }
+
     pub(crate) fn epoch(&self) -> u32 {
         self.0.epoch()
     }

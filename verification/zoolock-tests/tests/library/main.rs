@@ -36,4 +36,5 @@ mod spans;
 mod structure;
 mod telemetry;
 mod tls;
+mod token_check;
 mod way;
