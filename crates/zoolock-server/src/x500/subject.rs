@@ -34,12 +34,13 @@ fn decode_subject(certificate: &[u8]) -> der::Result<Vec<String>> {
         let mut parts = Vec::new();
         while !set.is_finished() {
             let mut part = SliceReader::new(AnyRef::decode(&mut set)?.value())?;
-            let oid = ObjectIdentifier::decode(&mut part)?.to_string();
+            let oid: ObjectIdentifier = ObjectIdentifier::decode(&mut part)?;
+            let oid = oid.to_string();
             parts.push(attribute_text(&oid, &AnyRef::decode(&mut part)?)?);
         }
         if parts.is_empty() {
             // RFC 5280 forbids an empty set. An empty set cannot be written as a valid name.
-            return Err(Tag::Set.length_error());
+            return Err(Tag::Set.length_error().into());
         }
         names.push(parts.join("+"));
     }
