@@ -94,3 +94,32 @@ fn only_ctor_has_unsafe_code() {
     }
     assert_eq!(unsafe_lines, ["#[ctor::ctor(unsafe)]"]);
 }
+
+/// Returns the crates that the library brings with these features, without the versions.
+fn crates_of_library(features: &str) -> BTreeSet<String> {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "-p", "zoolock", "--features", features])
+        .args(["--edges", "normal,build", "--prefix", "none", "--no-dedupe"])
+        .current_dir(root())
+        .output()
+        .expect("cargo started");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).expect("UTF-8");
+    // Two versions of a crate are two crates.
+    tree.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn library_brings_few_crates_and_no_c_compiler() {
+    for (features, most) in [("", 56), ("embedded", 70)] {
+        let crates = crates_of_library(features);
+        assert!(crates.len() <= most, "{features:?}: {} crates: {crates:?}", crates.len());
+        for builds_c in ["cc ", "ring ", "openssl-sys ", "cmake "] {
+            assert!(!crates.iter().any(|name| name.starts_with(builds_c)), "{features:?}: {builds_c}");
+        }
+    }
+    assert!(
+        crates_of_library("tls").iter().any(|name| name.starts_with("cc ")),
+        "the search finds a C compiler"
+    );
+}
