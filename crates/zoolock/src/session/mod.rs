@@ -1,5 +1,6 @@
 //! One live session: its lease, its renewal, and its acquisitions.
 
+mod connection;
 mod lease;
 pub(crate) mod member;
 pub(crate) mod pool;
@@ -26,58 +27,10 @@ use crate::base::sync::lock;
 use crate::base::tasks::Tasks;
 use crate::base::telemetry::log_event;
 use crate::zk::session::{ConnectionState, ZkSession};
+pub use connection::{Connection, ConnectionChanges};
 use member::SessionAcquisition;
 use strays::StraySearch;
 use tick::ServerTick;
-
-/// The state of the sessions of a client: for messages to the user, not for decisions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Connection {
-    /// There is no session. The next request opens one.
-    Idle,
-    /// Each session has a connection, and no confirmation by the server is late.
-    Connected,
-    /// A connection is lost, or a confirmation by the server is late. No lock is lost yet.
-    /// A holder may rely on its lock until [`Held::valid_until`](crate::Held::valid_until).
-    Suspect,
-    /// The client is closed, or this process was forked. Of one lock: its session has ended.
-    Ended,
-}
-
-/// The state of the session of one lock, and its changes.
-#[derive(Debug)]
-pub struct ConnectionChanges(watch::Receiver<Connection>);
-
-impl ConnectionChanges {
-    pub(crate) fn ended() -> ConnectionChanges {
-        ConnectionChanges(watch::channel(Connection::Ended).1)
-    }
-
-    /// Waits for a change, and returns the state. It may equal the last one. Waits for ever after the end of the session.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses no change.
-    pub async fn next(&mut self) -> Connection {
-        match self.0.changed().await {
-            Ok(()) => *self.0.borrow_and_update(),
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Waits until the state is one of these, and returns it. Looks at the present state first. Waits for ever after the end
-    /// of the session.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again at any time.
-    pub async fn wait_for(&mut self, mut is_wanted: impl FnMut(Connection) -> bool) -> Connection {
-        let found = self.0.wait_for(|state| is_wanted(*state)).await.map(|state| *state);
-        match found {
-            Ok(state) => state,
-            Err(_) => std::future::pending().await,
-        }
-    }
-}
 
 /// Maximum total size of the paths watched on one session, in bytes. At the end of a session, the
 /// server deletes all znodes of the session in one transaction. The transaction contains the paths
@@ -173,7 +126,7 @@ impl LockSession {
     }
 
     pub(crate) fn connection_changes(&self) -> ConnectionChanges {
-        ConnectionChanges(self.connection())
+        ConnectionChanges::new(self.connection())
     }
 
     /// Returns whether there is a connection.
