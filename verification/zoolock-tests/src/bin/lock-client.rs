@@ -2,7 +2,7 @@
 //! `lock-client CONNECT`. Tests run this program beside clients of other libraries.
 //!
 //! `tests/foreign/clients/mod.rs` describes the commands and the answers. In a command, KIND is
-//! `mutex`, `read` or `write`, then `@`, then the naming (the form of znode names), for example
+//! `mutex`, `read`, `write` or `election`, then `@`, then the naming (the form of znode names), for example
 //! `mutex@native`. KIND ends with `+pattern` if kazoo's clients are configured to see zoolock's
 //! znodes.
 
@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use zoolock::{AnyGuard, Mutex, RwLock, Zoolock};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use zoolock::{AnyGuard, Election, Ended, Error, Mutex, RwLock, Zoolock};
 use zoolock_tests::failure::Outcome;
 use zoolock_tests::{ServerOptions, TestFailure};
 
@@ -45,7 +47,7 @@ async fn work(connect: String, id: String, commands: UnboundedReceiver<String>) 
 
 async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String>) -> Outcome<()> {
     let mut lock: Option<OpenedLock> = None;
-    let mut held: Option<AnyGuard> = None;
+    let mut held: Option<HeldLock> = None;
     while let Some(command) = commands.recv().await {
         let words: Vec<&str> = command.split(' ').collect();
         match words.as_slice() {
@@ -86,7 +88,27 @@ struct OpenedLock {
     handle: Handle,
 }
 
+/// A lock that is held, or a term whose work goes on until it is told to end.
+enum HeldLock {
+    Guard(AnyGuard),
+    Term { end: oneshot::Sender<()>, running: JoinHandle<Result<Ended<()>, Error>> },
+}
+
+impl HeldLock {
+    async fn release(self) -> Outcome<()> {
+        match self {
+            HeldLock::Guard(guard) => Ok(guard.release().await?),
+            HeldLock::Term { end, running } => {
+                let _ = end.send(());
+                running.await??;
+                Ok(())
+            }
+        }
+    }
+}
+
 enum Handle {
+    Election(Election),
     Mutex(Mutex),
     Read(RwLock),
     Write(RwLock),
@@ -104,6 +126,7 @@ impl OpenedLock {
         }
         let session = settings.connect(connect).await?;
         let handle = match kind {
+            "election" => Handle::Election(session.election(path)),
             "mutex" => Handle::Mutex(session.mutex(path)),
             "read" => Handle::Read(session.rwlock(path)),
             "write" => Handle::Write(session.rwlock(path)),
@@ -112,11 +135,34 @@ impl OpenedLock {
         Ok(OpenedLock { session, handle })
     }
 
-    async fn acquire(&self) -> Outcome<AnyGuard> {
-        Ok(match &self.handle {
+    async fn acquire(&self) -> Outcome<HeldLock> {
+        let guard: AnyGuard = match &self.handle {
+            Handle::Election(election) => return lead(election.clone()).await,
             Handle::Mutex(lock) => lock.lock().await?.into(),
             Handle::Read(lock) => lock.read().await?.into(),
             Handle::Write(lock) => lock.write().await?.into(),
-        })
+        };
+        Ok(HeldLock::Guard(guard))
     }
+}
+
+/// Stands in an election, and returns when the work of the first term has begun.
+async fn lead(election: Election) -> Outcome<HeldLock> {
+    let ((begun, has_begun), (end, ended)) = (oneshot::channel(), oneshot::channel::<()>());
+    let mut first = Some((begun, ended));
+    let running = tokio::spawn(async move {
+        let work = |_| {
+            let first = first.take();
+            async move {
+                // A second term ends at once. Then the first was lost, which the judge finds.
+                if let Some((begun, ended)) = first {
+                    let _ = begun.send(());
+                    let _ = ended.await;
+                }
+            }
+        };
+        election.run(work).await
+    });
+    has_begun.await?;
+    Ok(HeldLock::Term { end, running })
 }

@@ -31,3 +31,13 @@ on_both_servers!(write_lock_naming_shares_with_write_lock, |place| async move {
 on_both_servers!(native_mutexes_share_with_write_lock, |place| async move {
     assert_shared_fairly(&place, &[role(Zoolock, "mutex@native", 2), role(Java, "write-lock", 2)]).await;
 });
+
+// LeaderSelector is a mutex at its path, and so is an election.
+on_both_servers!(election_shares_with_leader_selector, |place| async move {
+    let roles = [
+        role(Zoolock, "election@native", 2),
+        role(Java, "curator-selector", 2),
+        role(Zoolock, "mutex@native", 1),
+    ];
+    assert_shared_fairly(&place, &roles).await;
+});

@@ -11,6 +11,8 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -131,6 +133,7 @@ public class LockClient {
                 case "curator-downgrade-read": return new WriteAndRead(client, path, true);
                 case "curator-semaphore":
                     return new Permits(client, path, Integer.parseInt(kind[1]), Integer.parseInt(kind[2]));
+                case "curator-selector": return new Selector(client, path);
                 case "curator-latch": return new Latch(client, path);
                 case "write-lock": return new Recipe(client.getZookeeperClient().getZooKeeper(), path);
                 default: throw new IllegalArgumentException(kind[0]);
@@ -224,6 +227,40 @@ public class LockClient {
 
         public void release() throws Exception {
             latch.close();
+        }
+    }
+
+    /** Curator's other election, which is a mutex. */
+    static class Selector implements Lock {
+        final CuratorFramework client;
+        final String path;
+        CountDownLatch end;
+        CountDownLatch ended;
+
+        Selector(CuratorFramework client, String path) {
+            this.client = client;
+            this.path = path;
+        }
+
+        public void acquire() throws Exception {
+            CountDownLatch begun = new CountDownLatch(1);
+            CountDownLatch ends = end = new CountDownLatch(1);
+            CountDownLatch hasEnded = ended = new CountDownLatch(1);
+            LeaderSelector selector = new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
+                public void takeLeadership(CuratorFramework ignored) throws Exception {
+                    begun.countDown();
+                    ends.await();
+                    hasEnded.countDown();
+                }
+            });
+            selector.start();
+            begun.await();
+        }
+
+        // The selector's thread releases the lock then. Closing the selector could interrupt that.
+        public void release() throws Exception {
+            end.countDown();
+            ended.await();
         }
     }
 
