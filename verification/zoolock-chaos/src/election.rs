@@ -39,10 +39,8 @@ pub(crate) const GRACE: Duration = Duration::from_millis(500);
 const CANDIDATES: usize = 3;
 /// The longest time until all candidates stand in all elections, and until a new term begins.
 const READY: Duration = Duration::from_secs(60);
-/// The part of a lease that a stall leaves, beside the grace: time for the signals, the check and the renewal.
-const RESERVE: Duration = Duration::from_millis(300);
-/// As [`RESERVE`], with time to connect again.
-const CUT_RESERVE: Duration = Duration::from_millis(1_000);
+/// The further part of a lease that a short cut leaves: time to connect again.
+const RECONNECT: Duration = Duration::from_millis(700);
 /// The longest time from the end of a stall until the term is renewed.
 const RENEWED: Duration = Duration::from_secs(3);
 
@@ -91,6 +89,9 @@ pub(crate) struct ElectionArgs {
     /// Only these faults.
     #[arg(long, value_delimiter = ',', value_name = "FAULT")]
     only: Vec<ElectionFault>,
+    /// The milliseconds of a lease that a stall leaves, beside the grace: time for the signals, the check and the renewal.
+    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    reserve_ms: u64,
     /// The longest time from a fault to the next term, beyond the session timeout. Only for a machine without other load.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     new_term_within: Option<Duration>,
@@ -234,7 +235,8 @@ impl Drill<'_> {
         figures: &mut FaultFigures,
     ) -> Outcome<()> {
         let candidate = &mut self.candidates[victim];
-        let reserve = if fault == ElectionFault::Stalled { RESERVE } else { CUT_RESERVE };
+        let more = if fault == ElectionFault::Stalled { Duration::ZERO } else { RECONNECT };
+        let reserve = Duration::from_millis(self.settings.reserve_ms) + more;
         let left = lock(&self.terms).least_left(terms, now());
         let stall = left.saturating_sub(GRACE + reserve);
         match fault {
