@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 const NOTE: &str = "See --help for all options.";
 
 /// Global flags that `-h` shows.
-const GLOBAL: [&str; 6] = ["connect", "auth", "root", "json", "quiet", "verbose"];
+const GLOBAL: [&str; 5] = ["connect", "auth", "root", "json", "quiet"];
 
 /// Flags that `-h` shows for commands with many flags.
 const SHOWN: [(&str, &[&str]); 3] = [

@@ -49,7 +49,7 @@ fn short_help_fits_on_one_screen() {
 #[test]
 fn short_help_lists_the_most_used_flags() {
     let sandbox = Sandbox::new();
-    let main_flags = &["connect", "auth", "root", "json", "quiet", "verbose", "help", "version"][..];
+    let main_flags = &["connect", "auth", "root", "json", "quiet", "help", "version"][..];
     let run_flags =
         &["try", "timeout", "on-busy-exit", "note", "keep", "shared", "permits", "connect", "quiet"];
     for (args, expected) in [(&["-h"][..], main_flags), (&["run", "-h"], run_flags)] {
