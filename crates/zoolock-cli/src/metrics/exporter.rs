@@ -1,6 +1,5 @@
 //! Exports the metrics of `run` and `hold` while they run.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,14 +18,11 @@ const PUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum duration of the last push, which delays the end of zoolock.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Interval between two rounds of the main loop, for `/live`.
-const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Runs `work`, and exports its metrics meanwhile. Finally pushes the last values to the collector.
 pub(crate) async fn export_while<T>(
     metrics: Option<MetricsAddress>,
     otlp: Option<&str>,
-    leader: Option<Arc<LeaderPage>>,
+    leader: Arc<LeaderPage>,
     reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
@@ -49,15 +45,7 @@ pub(crate) async fn export_while<T>(
     if let Some(collector) = collector.clone() {
         tasks.spawn(push_repeatedly(collector, registry.clone(), since, Arc::clone(reporter)));
     }
-    let mut work = pin!(work);
-    let mut beats = tokio::time::interval(BEAT_INTERVAL);
-    let result = loop {
-        tokio::select! {
-            biased;
-            result = &mut work => break result,
-            _ = beats.tick() => live.beat(),
-        }
-    };
+    let result = live.beat_during(work).await;
     drop(tasks);
     if let Some(collector) = collector {
         let families = registry.families();

@@ -1,53 +1,89 @@
 //! What `/leader` and `/live` say of this process.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use tokio::time::Instant;
 use zoolock::Lease;
 
 /// Longest time between two rounds of the main loop of a process that `/live` calls live.
 const LIVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The lock that this process holds alone, or waits for.
+/// What `/leader` says: whether this process holds its lock, and its command may work.
 #[derive(Debug)]
 pub(crate) struct LeaderPage {
     name: String,
-    /// The lease of the last grant, and the time before its end from which this process no longer counts as the leader.
-    held: Mutex<Option<(Lease, Duration)>>,
+    /// Set if only one process can hold the lock.
+    is_exclusive: bool,
+    stage: Mutex<Stage>,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    Waiting,
+    /// The lock is held. This process leads until only this grace is left of the lease.
+    Leading(Lease, Duration),
+    /// The lock is held, or was lost, and the work must end or has ended.
+    Ending,
 }
 
 impl LeaderPage {
-    pub(crate) fn new(name: &str) -> Arc<LeaderPage> {
-        Arc::new(LeaderPage { name: name.to_owned(), held: Mutex::default() })
+    pub(crate) fn new(name: &str, is_exclusive: bool) -> Arc<LeaderPage> {
+        Arc::new(LeaderPage { name: name.to_owned(), is_exclusive, stage: Mutex::new(Stage::Waiting) })
     }
 
-    /// Records a grant. The lease itself tells its end.
-    pub(crate) fn begin(&self, lease: Lease, grace: Duration) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some((lease, grace));
+    /// Records that this process waits for the lock.
+    pub(crate) fn wait(&self) {
+        self.set(Stage::Waiting);
     }
 
-    /// Returns 200 while the process holds the lock for longer than the grace, and 503 otherwise.
+    /// Records that this process leads until only `grace` is left of the lease.
+    pub(crate) fn lead(&self, lease: Lease, grace: Duration) {
+        self.set(Stage::Leading(lease, grace));
+    }
+
+    /// Records that the work must end or has ended. The lease may go on, and may even be renewed.
+    pub(crate) fn end(&self) {
+        self.set(Stage::Ending);
+    }
+
+    fn set(&self, stage: Stage) {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
+
+    /// Returns 200 while this process leads, 503 otherwise, and 404 if several can hold the lock together.
     pub(super) fn answer(&self) -> Response {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some((lease, grace)) = held.filter(|(lease, _)| lease.is_valid()) else {
-            return answer_json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "state": "waiting" }));
-        };
-        let left = lease.valid_until().remaining();
-        if left <= grace {
-            return answer_json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "state": "ending" }));
+        if !self.is_exclusive {
+            return StatusCode::NOT_FOUND.into_response();
         }
-        let token = lease.token().map(|token| token.to_string());
-        let valid_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        answer_json(StatusCode::OK, &json!({ "name": self.name, "token": token, "valid_ms": valid_ms }))
+        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = match stage {
+            Stage::Waiting => "waiting",
+            Stage::Leading(lease, grace) => match lease.valid_until().remaining() {
+                left if lease.is_valid() && left > grace => {
+                    let token = lease.token().map(|token| token.to_string());
+                    let valid_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+                    let body = json!({ "name": self.name, "token": token, "valid_ms": valid_ms });
+                    return answer_json(StatusCode::OK, &body);
+                }
+                _ => "ending",
+            },
+            Stage::Ending => "ending",
+        };
+        answer_json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "state": state }))
     }
 }
 
 fn answer_json(status: StatusCode, body: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
 }
+
+/// Interval between two rounds of the main loop.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time of the last round of the main loop.
 #[derive(Debug)]
@@ -58,28 +94,48 @@ impl LivePage {
         Arc::new(LivePage(Mutex::new(Instant::now())))
     }
 
-    pub(super) fn beat(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    /// Runs `work`, and records each second that the loop that runs it goes on.
+    pub(super) async fn beat_during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let mut beats = tokio::time::interval(BEAT_INTERVAL);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut work => return result,
+                _ = beats.tick() => *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now(),
+            }
+        }
     }
 
-    pub(super) fn answer(&self) -> StatusCode {
-        let since = self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
-        if since <= LIVE_WITHIN { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    /// Returns 200 if the main loop has gone on within [`LIVE_WITHIN`].
+    pub(super) async fn answer(&self) -> StatusCode {
+        let is_live = || self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed() <= LIVE_WITHIN;
+        if !is_live() {
+            // A process that was stopped may answer before its main loop goes on. The kubelet waits for 1 s.
+            tokio::time::sleep(BEAT_INTERVAL / 2).await;
+        }
+        if is_live() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::{advance, sleep};
 
-    #[test]
-    fn process_whose_main_loop_stands_still_is_not_live() {
-        let live = LivePage(Mutex::new(Instant::now()));
-        assert_eq!(live.answer(), StatusCode::OK);
-        let long_ago = Instant::now().checked_sub(LIVE_WITHIN + Duration::from_secs(1));
-        let late = LivePage(Mutex::new(long_ago.expect("the machine runs for longer")));
-        assert_eq!(late.answer(), StatusCode::SERVICE_UNAVAILABLE);
-        late.beat();
-        assert_eq!(late.answer(), StatusCode::OK);
+    #[tokio::test(start_paused = true)]
+    async fn process_is_live_while_its_main_loop_goes_on() {
+        let live = LivePage::new();
+        let answer = live.beat_during(async {
+            sleep(10 * LIVE_WITHIN).await;
+            live.answer().await
+        });
+        assert_eq!(answer.await, StatusCode::OK);
+        // Nothing runs the main loop now.
+        advance(LIVE_WITHIN + BEAT_INTERVAL).await;
+        assert_eq!(live.answer().await, StatusCode::SERVICE_UNAVAILABLE);
+        // The process was stopped, and its main loop goes on after the question.
+        let answer = live.beat_during(live.answer());
+        assert_eq!(answer.await, StatusCode::OK);
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn serve(
     MetricsAddress { address, is_required }: MetricsAddress,
     registry: Registry,
     live: Arc<LivePage>,
-    leader: Option<Arc<LeaderPage>>,
+    leader: Arc<LeaderPage>,
     reporter: Arc<Reporter>,
 ) -> Result<impl Future<Output = ()>, Failure> {
     let mut listener = match TcpListener::bind(address).await {
@@ -60,7 +60,7 @@ pub(super) async fn serve(
         if let Ok(address) = listener.local_addr() {
             reporter.note(format_args!("metrics at http://{address}/metrics"));
         }
-        let mut router = Router::new()
+        let router = Router::new()
             .route(
                 "/metrics",
                 get(move || async move {
@@ -68,10 +68,8 @@ pub(super) async fn serve(
                     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
                 }),
             )
-            .route("/live", get(move || async move { live.answer() }));
-        if let Some(leader) = leader {
-            router = router.route("/leader", get(move || async move { leader.answer() }));
-        }
+            .route("/live", get(move || async move { live.answer().await }))
+            .route("/leader", get(move || async move { leader.answer() }));
         let serve = move |stream: TcpStream, _: SocketAddr, _| {
             let answering = http::serve_one_request(stream, router.clone(), REQUEST_TIMEOUT);
             async move {

@@ -28,8 +28,8 @@ pub(crate) struct WantedLocks {
     /// Ids of the acquisitions of the outer commands. An outer command is a `zoolock run` that
     /// holds a lock and runs this command.
     pub(crate) outer: Vec<String>,
-    /// What `/leader` says, if only one process can hold the lock.
-    pub(crate) leader: Option<Arc<LeaderPage>>,
+    /// What `/leader` says.
+    pub(crate) leader: Arc<LeaderPage>,
 }
 
 impl WantedLocks {
@@ -64,7 +64,7 @@ impl WantedLocks {
         }
         let name = names.join(" and ");
         let wanted_kind = kind.check_kind(&names).map_err(Failure::usage)?;
-        let leader = (wanted_kind.role() == Role::Exclusive).then(|| LeaderPage::new(&name));
+        let leader = LeaderPage::new(&name, wanted_kind.role() == Role::Exclusive);
         let wanted = Self {
             name,
             kind: wanted_kind,

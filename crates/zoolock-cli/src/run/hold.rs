@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use zoolock::AnyGuard;
@@ -19,6 +18,7 @@ use crate::plan::{ConnectionSettings, Context};
 use crate::render::text::{format_json_line, print};
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::flags::WantedLocks;
+use crate::run::job::default_grace;
 use crate::run::release::{describe_loss, release};
 use crate::service::connect::{close, close_quickly};
 
@@ -70,9 +70,6 @@ async fn hold(
     let Acquired { zoolock, holder } =
         acquire(service, wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = wanted.name.as_str();
-    if let Some(leader) = &wanted.leader {
-        leader.begin(holder.lease(), Duration::ZERO);
-    }
     // A reader that has closed the pipe does not need the token. The lock stays held.
     if let Err(failure) = print(&token_line(&holder, name, json)) {
         release(holder, name, reporter).await;
@@ -82,6 +79,15 @@ async fn hold(
     let end = if has_end_of_input() { "the end of input" } else { "TERM" };
     reporter.note(format_args!("holding {name}; ^C or {end} releases it"));
     let mut exit = Exit::OK;
+    let mut connection = holder.connection_changes();
+    let leading = async {
+        loop {
+            // A server can grant another session timeout to each connection.
+            let timeout = zoolock.session_timeout().unwrap_or(service.session_timeout);
+            wanted.leader.lead(holder.lease(), default_grace(timeout));
+            connection.next().await;
+        }
+    };
     let lost = tokio::select! {
         biased;
         reason = holder.lost() => Some(reason),
@@ -95,7 +101,9 @@ async fn hold(
             None
         }
         _ = input.wait_until_ended() => None,
+        () = leading => None,
     };
+    wanted.leader.end();
     if let Some(reason) = lost {
         reporter.error(format_args!("lost {name}: {}", describe_loss(reason)));
         close_quickly(zoolock).await;

@@ -52,8 +52,13 @@ impl Job {
 
     /// Returns the grace period, the time between TERM and KILL, for a session timeout.
     pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
-        self.child.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
+        self.child.grace.unwrap_or_else(|| default_grace(session_timeout))
     }
+}
+
+/// Returns the grace period without `--grace`.
+pub(super) fn default_grace(session_timeout: Duration) -> Duration {
+    GRACE.min(session_timeout / 6)
 }
 
 fn new_owner() -> Result<String, Failure> {

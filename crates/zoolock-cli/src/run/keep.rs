@@ -30,6 +30,7 @@ pub(crate) async fn run_with_restarts(
     let mut reached = false;
     let mut unreached = Backoff::default();
     loop {
+        job.wanted.leader.wait();
         let input = &mut InputEnd::never();
         let acquired = match acquire(&job.service, &job.wanted, reporter, signals, input, &mut reached).await
         {

@@ -50,9 +50,6 @@ pub(crate) async fn run_once(
     }
     let lease = clock::lease_time_of(holder.valid_until());
     let grace = job.grace_of(zoolock.session_timeout().unwrap_or(job.service.session_timeout));
-    if let Some(leader) = &job.wanted.leader {
-        leader.begin(holder.lease(), grace);
-    }
     let file = HolderFile::create_for(&job.service, holder.session_id());
     let start = CommandStart {
         command: &job.command,

@@ -14,6 +14,7 @@ use crate::base::exit::Exit;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, is_end_signal, signal_name};
 use crate::base::terminal::{self, Terminal};
+use crate::metrics::LeaderPage;
 use crate::reaper::child::{CommandEvent, RunningCommand};
 use crate::reaper::ending::Ending;
 use crate::reaper::orders::{ReaperOrder, ReaperReport, Scope};
@@ -66,6 +67,7 @@ enum CommandPhase {
 
 pub(crate) struct Supervisor<'a> {
     name: &'a str,
+    leader: &'a LeaderPage,
     zoolock: &'a Zoolock,
     /// The session timeout for which `grace` was computed.
     timeout: Duration,
@@ -116,6 +118,7 @@ impl<'a> Supervisor<'a> {
         let Acquired { zoolock, holder } = acquired;
         Self {
             name: &job.wanted.name,
+            leader: &job.wanted.leader,
             zoolock,
             timeout: zoolock.session_timeout().unwrap_or(job.service.session_timeout),
             grace,
@@ -152,6 +155,7 @@ impl<'a> Supervisor<'a> {
         loop {
             self.shorten_grace();
             self.check_deadline();
+            self.tell_leader_page();
             self.send_lease();
             let all_sent = self.child.send_unsent_orders();
             let longest = if all_sent { MAX_CHECK_INTERVAL } else { MIN_CHECK_INTERVAL };
@@ -303,6 +307,17 @@ impl<'a> Supervisor<'a> {
         if timeout / 6 <= self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
             (self.grace, self.timeout) = (timeout / 6, timeout);
             self.child.send_order(ReaperOrder::Grace(self.grace));
+        }
+    }
+
+    /// Tells `/leader` whether the command may work. A command that was asked to end is no leader any more, although a late
+    /// renewal may still prolong the lease.
+    fn tell_leader_page(&self) {
+        let may_work = self.phase == CommandPhase::Running && self.ending.is_none();
+        if may_work && !self.revoked && self.end_request().is_none() {
+            self.leader.lead(self.guard.lease(), self.grace);
+        } else {
+            self.leader.end();
         }
     }
 

@@ -5,6 +5,7 @@ use zoolock::{Entry, Snapshot};
 
 use crate::args::LeaderArgs;
 use crate::base::exit::{Exit, Failure};
+use crate::base::reporter::escape_unprintable;
 use crate::plan::Context;
 use crate::render::status::describe_contender;
 use crate::render::text::{format_held, format_json, print};
@@ -18,6 +19,7 @@ struct LeaderReport<'a> {
     leader: Option<&'a Entry>,
     /// Number of the candidates behind the leader.
     waiting: usize,
+    clash: Option<&'a str>,
 }
 
 impl LeaderArgs {
@@ -38,7 +40,10 @@ impl LeaderArgs {
         .await?;
         let leader = find_leader(name, &seen)?;
         if global.json {
-            print(&format_json(&LeaderReport { path: &seen.path, leader, waiting: seen.waiting }))?;
+            let (path, waiting, clash) = (seen.path.as_str(), seen.waiting, seen.clash.as_deref());
+            print(&format_json(&LeaderReport { path, leader, waiting, clash }))?;
+        } else if let Some(clash) = &seen.clash {
+            reporter.error(format_args!("{name} may have several leaders now: {}", escape_unprintable(clash)));
         }
         match (leader, missing) {
             (Some(_), _) if global.json => Ok(Exit::OK),
@@ -49,7 +54,8 @@ impl LeaderArgs {
     }
 }
 
-/// Returns the holder, if nobody can hold the lock beside it. Fails if nobody can be a leader, or if the holder cannot be read.
+/// Returns the holder. Fails if several contenders can hold the lock together, or if a part of the queue cannot be read,
+/// because another contender there may be the first.
 fn find_leader<'a>(name: &str, seen: &'a Snapshot) -> Result<Option<&'a Entry>, Failure> {
     let is_shared = seen.permits.is_some()
         || seen.foreign_semaphore.is_some()
@@ -59,8 +65,11 @@ fn find_leader<'a>(name: &str, seen: &'a Snapshot) -> Result<Option<&'a Entry>, 
             format!("{name} has no leader: several contenders can hold it together; see zoolock show {name}");
         return Err(Failure::usage(message));
     }
-    if seen.holder.is_none() && !seen.unread.is_empty() {
-        let message = format!("{name}: this client may not read its holder; see zoolock doctor");
+    if let Some(part) = seen.unread.first() {
+        let message = format!(
+            "{name}: the leader is not known: no permission to read {}; see zoolock doctor",
+            escape_unprintable(part)
+        );
         return Err(Failure::new(Exit::DENIED, message));
     }
     Ok(seen.holder.as_ref())

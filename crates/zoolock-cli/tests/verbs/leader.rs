@@ -1,11 +1,11 @@
 //! `zoolock leader` and `check`, and what `/leader` and `/live` say of a process.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Sandbox, http_get, start_server, wait_until};
 use crate::metrics::metrics_address;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use zoolock::{TestServer, Zoolock};
 
 /// Returns the status and the body of `/leader`.
@@ -63,6 +63,19 @@ fn lock_with_several_holders_has_no_leader() {
 }
 
 #[test]
+fn second_leader_that_ignores_the_first_is_reported() {
+    let sandbox = Sandbox::new();
+    let _leader = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    // This znode has a name in kazoo's own format.
+    let _clashing = sandbox.start(&["hold", "--naming", "kazoo", "x"]);
+    wait_until("the clash is seen", || !sandbox.json(&["leader", "x"])["clash"].is_null());
+    let done = sandbox.output(&["leader", "x"]);
+    assert!(done.code == 0 && done.stderr.contains("x may have several leaders now: "), "{done:?}");
+    assert!(done.stderr.contains("of kazoo") && done.stdout.contains(", token "), "{done:?}");
+}
+
+#[test]
 fn page_follows_the_lock_of_run() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.start_piped(&["hold", "reports"]);
@@ -116,13 +129,71 @@ fn page_says_503_from_one_grace_before_the_end_of_the_lease() {
     let address = metrics_address(&mut stderr);
     sandbox.wait_for_file("ready");
     assert_eq!(leader_page(&address).0, 200);
-    server.signal(Signal::KILL);
+    server.signal(Signal::STOP);
     sandbox.wait_for_file("term");
-    // The command has the grace now, and the lease has not ended.
-    let (status, body) = leader_page(&address);
-    assert_eq!(status, 503, "{body}");
-    assert!(["ending", "waiting"].contains(&body["state"].as_str().expect("a state")), "{body}");
-    holder.wait();
+    // The command has the grace now, and the lease has not ended. A late renewal prolongs it, but not the work.
+    server.signal(Signal::CONT);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        let (status, body) = leader_page(&address);
+        assert_eq!((status, &body["state"]), (503, &"ending".into()), "{body}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(holder.code(), 70);
+}
+
+#[test]
+fn command_that_was_asked_to_end_does_not_lead() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'echo 1 > term' TERM; echo 1 > ready; while ! [ -e end ]; do sleep 0.02; done; exit 1";
+    let start = |name: &str| {
+        let line = ["run", "--keep", "--metrics", "127.0.0.1:0", name, "--", "sh", "-c", script];
+        let mut running = sandbox.start_piped(&line);
+        let mut stderr = running.take_stderr();
+        let address = metrics_address(&mut stderr);
+        sandbox.wait_for_file("ready");
+        assert_eq!(leader_page(&address).0, 200);
+        (running, address, stderr)
+    };
+    let assert_ending = |address: &str| {
+        sandbox.wait_for_file("term");
+        let (status, body) = leader_page(address);
+        assert_eq!((status, &body["state"]), (503, &"ending".into()), "{body}");
+        for file in ["term", "ready"] {
+            std::fs::remove_file(sandbox.path(file)).expect("the file exists");
+        }
+    };
+    let (mut asked, address, _stderr) = start("revoked");
+    assert_eq!(sandbox.output(&["revoke", "revoked"]).code, 0);
+    assert_ending(&address);
+    asked.signal(Signal::KILL);
+    asked.wait();
+
+    let (mut asked, address, _stderr) = start("asked");
+    asked.signal(Signal::TERM);
+    assert_ending(&address);
+    asked.signal(Signal::KILL);
+    asked.wait();
+
+    // A command that has ended does not lead until --keep has started it again.
+    let (mut restarts, address, _stderr) = start("restarts");
+    std::fs::write(sandbox.path("end"), "").expect("written");
+    wait_until("the command has ended", || leader_page(&address) == (503, json!({ "state": "ending" })));
+    restarts.signal(Signal::TERM);
+    restarts.wait();
+}
+
+#[test]
+fn holder_without_a_command_has_a_page() {
+    let sandbox = Sandbox::new();
+    let (_server, connect) = start_server(&sandbox);
+    let line = ["hold", "--connect", &connect, "--metrics", "127.0.0.1:0", "x"];
+    let mut holder = sandbox.start_piped(&line);
+    let address = metrics_address(holder.take_stderr());
+    wait_until("the holder leads", || leader_page(&address).0 == 200);
+    // The end of the input releases the lock.
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
 }
 
 #[test]

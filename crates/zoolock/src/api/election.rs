@@ -16,7 +16,7 @@ use crate::base::clock::{self, Deadline, deadline_after};
 use crate::base::error::{Error, LossReason};
 use crate::base::metrics::{TermCount, TermOutcome};
 use crate::base::sync::lock;
-use crate::lock::lease::{End, Lease};
+use crate::lock::lease::Lease;
 use crate::observe::{Queue, ReadOutcome};
 
 /// The pause before a candidate stands again after an error, and the longest one. It doubles with each error in a row.
@@ -172,15 +172,14 @@ impl Election {
                     biased;
                     end = &mut end => Err(end),
                     // If the work was asked to stop, or may have seen the loss first, that decides what follows.
-                    value = &mut work => match (*term.stopping.borrow(), term.lease.end()) {
-                        (Some(end), _) => Err(end),
-                        (None, Some(End::Lost(_))) => Err(TermOutcome::Lost),
-                        (None, _) => Ok(value),
+                    value = &mut work => match *term.stopping.borrow() {
+                        Some(end) => Err(end),
+                        None if !term.is_valid() => Err(TermOutcome::Lost),
+                        None => Ok(value),
                     },
                 }
             };
             // The work is dropped now, so another leader may work.
-            count.end(outcome.as_ref().err().copied().unwrap_or(TermOutcome::Returned));
             self.shared.set(ElectionState::Waiting);
             // Waits only for a prompt answer. In an outage the release ends in the background.
             let alarm = self.mutex.context().alarm(deadline_after(self.mutex.context().answer_timeout()));
@@ -188,6 +187,11 @@ impl Election {
                 released = guard.release() => released,
                 () = alarm => Ok(()),
             };
+            count.end(match (&outcome, &released) {
+                (Err(end), _) => *end,
+                (Ok(_), Err(Error::Lost { .. })) => TermOutcome::Lost,
+                (Ok(_), _) => TermOutcome::Returned,
+            });
             match (outcome, released) {
                 (Ok(value), Ok(())) => return Ok(Ended::Returned(value)),
                 (Err(end), Ok(()) | Err(Error::Lost { .. })) => {

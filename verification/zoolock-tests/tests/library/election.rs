@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use zoolock::{
     Election, ElectionState, Ended, Error, FencingToken, Leader, LeaderChange, LeaderChanges, LossReason,
     Previous, Term, Zoolock,
@@ -118,11 +119,7 @@ on_both_servers!(run_ends_with_its_work, |place| async move {
 });
 
 on_both_servers!(lock_is_released_after_the_work, |place| async move {
-    // The time of a `run` includes its wait for the term.
-    let (count, time) = match zoolock_tests::skip::is_long() {
-        true => (10_000, Duration::from_millis(50)),
-        false => (150, Duration::from_millis(200)),
-    };
+    let count = if zoolock_tests::skip::is_long() { 10_000 } else { 150 };
     let flag = Arc::new(AtomicBool::new(false));
     let terms = Arc::new(AtomicU32::new(0));
     let candidates = futures_util::future::join_all([0, 1, 2].map(|_| connect(&place))).await;
@@ -132,12 +129,14 @@ on_both_servers!(lock_is_released_after_the_work, |place| async move {
         tokio::spawn(async move {
             let handle = election.clone();
             let mut last: Option<FencingToken> = None;
+            let dropped = Arc::new(Notify::new());
             while terms.load(Ordering::SeqCst) < count {
                 let work = |term: Term| {
                     let working = Working::begin(&flag);
                     assert!(last < Some(term.token()), "tokens rise");
                     last = Some(term.token());
-                    let (handle, number) = (handle.clone(), terms.fetch_add(1, Ordering::SeqCst));
+                    let (handle, dropped) = (handle.clone(), dropped.clone());
+                    let number = terms.fetch_add(1, Ordering::SeqCst);
                     async move {
                         let _working = working;
                         // The ends of terms: the work returns, the candidate resigns, or `run` is dropped.
@@ -147,12 +146,19 @@ on_both_servers!(lock_is_released_after_the_work, |place| async move {
                                 handle.resign();
                                 std::future::pending().await
                             }
-                            _ => std::future::pending().await,
+                            _ => {
+                                dropped.notify_one();
+                                std::future::pending().await
+                            }
                         }
                     }
                 };
-                if let Ok(ended) = tokio::time::timeout(time, election.run(work)).await {
-                    ended.expect("run succeeds");
+                // Every third call is dropped early, perhaps while it waits for a term.
+                let patience = if fastrand::u8(..3) == 0 { fastrand::u64(..20) } else { 60_000 };
+                tokio::select! {
+                    ended = election.run(work) => { ended.expect("run succeeds"); }
+                    () = dropped.notified() => {}
+                    () = tokio::time::sleep(Duration::from_millis(patience)) => {}
                 }
             }
         })

@@ -25,8 +25,12 @@ on_both_servers!(lock_beside_unreadable_leases_works, |place| async move {
     );
     assert!(!output.stderr.contains("free"), "{}", output.stderr);
 
+    let unknown_leader = ["x: the leader is not known: no permission to read leases"];
+    zoolock(&place, &["leader", "x"]).await.assert(77, &unknown_leader);
+
     let curator = queue.join("UUID-lock-", b"").await;
     queue.join("HEX__lock__", b"job 7").await;
+    zoolock(&place, &["leader", "x"]).await.assert(77, &unknown_leader);
     let lock = shown(&place, "x").await;
     assert_eq!(contenders(&lock, "family"), ["curator", "kazoo"]);
     assert_eq!(lock["unread"], json!(["leases"]));
