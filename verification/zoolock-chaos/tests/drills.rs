@@ -243,4 +243,12 @@ mod election {
             assert_finds(&drill("election", &args), " was valid ");
         }
     }
+
+    #[test]
+    fn candidate_on_apache_that_gives_up_in_a_short_outage_is_found() {
+        if availability().or_skip("candidate_on_apache_that_gives_up_in_a_short_outage_is_found") {
+            let args = ["--rounds", "2", "--elections", "2", "--only", "cut-shortly", "--break", "flees"];
+            assert_finds(&drill("election", &args), " terms were lost");
+        }
+    }
 }

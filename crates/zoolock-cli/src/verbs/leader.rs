@@ -43,7 +43,8 @@ impl LeaderArgs {
             let (path, waiting, clash) = (seen.path.as_str(), seen.waiting, seen.clash.as_deref());
             print(&format_json(&LeaderReport { path, leader, waiting, clash }))?;
         } else if let Some(clash) = &seen.clash {
-            reporter.error(format_args!("{name} may have several leaders now: {}", escape_unprintable(clash)));
+            reporter
+                .error(format_args!("{name} may have several leaders now: {}", escape_unprintable(clash)));
         }
         match (leader, missing) {
             (Some(_), _) if global.json => Ok(Exit::OK),

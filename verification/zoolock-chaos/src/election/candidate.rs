@@ -8,7 +8,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zoolock::{Election, Ended, Term, Zoolock};
+use zoolock::{Connection, Election, Ended, Term, Zoolock};
 
 use super::{CandidateBug, GRACE, SESSION};
 use crate::Outcome;
@@ -66,6 +66,11 @@ pub(crate) async fn stand(settings: CandidateArgs) -> Outcome<()> {
         tokio::select! {
             // A candidate that stands no more ends the process, which the drill finds.
             Some(ended) = standing.join_next() => return ended?,
+            () = sleep(LOOK), if settings.broken == Some(CandidateBug::Flees) => {
+                if zoolock.connection() != Connection::Connected {
+                    elections.iter().for_each(Election::resign);
+                }
+            }
             order = orders.next() => match order.as_deref() {
                 Some("resign") => elections.iter().for_each(Election::resign),
                 Some("end") => break,

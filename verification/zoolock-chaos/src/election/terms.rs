@@ -15,7 +15,9 @@ struct ObservedTerm {
     last_valid: Option<i64>,
     /// The milliseconds that were left then.
     left: u64,
-    /// The first end that was reported. The work of a killed process reports none.
+    /// Set once the work has found the term invalid.
+    is_over: bool,
+    /// The end of the work. The work of a killed process reports none.
     ended: Option<i64>,
 }
 
@@ -26,7 +28,9 @@ pub(super) struct Terms {
     fences: Vec<String>,
     pub(super) writes: u64,
     pub(super) refused: u64,
-    /// Writes that were accepted although their term was older than the one before.
+    /// The terms whose work must have ended before the next term began: elections and tokens.
+    ordered: Vec<(usize, String)>,
+    /// The violations that the reports themselves show.
     found: Vec<String>,
 }
 
@@ -34,7 +38,7 @@ impl Terms {
     pub(super) fn new(elections: usize) -> Terms {
         let elections: Vec<_> = (0..elections).map(|_| BTreeMap::new()).collect();
         let fences = vec![String::new(); elections.len()];
-        Terms { elections, fences, writes: 0, refused: 0, found: Vec::new() }
+        Terms { elections, fences, writes: 0, refused: 0, ordered: Vec::new(), found: Vec::new() }
     }
 
     pub(super) fn record(&mut self, candidate: usize, report: TermReport) {
@@ -45,6 +49,7 @@ impl Terms {
             began: at,
             last_valid: None,
             left: 0,
+            is_over: false,
             ended: None,
         });
         if term.candidate != candidate {
@@ -53,6 +58,9 @@ impl Terms {
         match what {
             TermMoment::Began => {}
             TermMoment::Valid { left } => {
+                if term.is_over {
+                    self.found.push(format!("election {election}: {token} is valid again"));
+                }
                 (term.last_valid, term.left) = (Some(at), left);
                 // The work writes whenever its term is valid.
                 self.writes += 1;
@@ -61,7 +69,7 @@ impl Terms {
                     false => self.fences[election] = token,
                 }
             }
-            TermMoment::Invalid => {}
+            TermMoment::Invalid => term.is_over = true,
             TermMoment::Ended => term.ended = Some(at),
         }
     }
@@ -77,6 +85,11 @@ impl Terms {
             (term.candidate, token.clone())
         };
         self.elections.iter().map(last).collect()
+    }
+
+    /// Requires that the work of these terms ends before the next terms begin.
+    pub(super) fn require_order(&mut self, terms: &[(usize, String)]) {
+        self.ordered.extend_from_slice(terms);
     }
 
     /// Returns the number of elections whose last term is valid at this time.
@@ -124,8 +137,8 @@ impl Terms {
         terms.iter().filter(has_ended).count()
     }
 
-    /// Returns what must not happen: two valid terms at once, and a term that begins while the work of an earlier one may rely
-    /// on its lease.
+    /// Returns what must not happen: a term that begins while the work of an earlier one may rely on its lease, or, after a
+    /// resignation, before that work has ended.
     pub(super) fn violations(&self) -> Vec<String> {
         let mut found = self.found.clone();
         for (election, terms) in self.elections.iter().enumerate() {
@@ -144,6 +157,15 @@ impl Terms {
                 {
                     latest = Some((valid, token));
                 }
+            }
+        }
+        for (election, token) in &self.ordered {
+            let ended = self.elections[*election][token].ended;
+            let began = self.next_terms(&[(*election, token.clone())]);
+            if ended.is_none_or(|ended| began.is_some_and(|began| began < ended)) {
+                found.push(format!(
+                    "election {election}: the work of {token} had not ended when the next term began"
+                ));
             }
         }
         found
@@ -171,6 +193,30 @@ mod tests {
         };
         assert_eq!(judge(29), (0, 1));
         assert_eq!(judge(31), (1, 1));
+    }
+
+    #[test]
+    fn term_that_is_valid_again_is_found() {
+        let mut terms = Terms::new(1);
+        for what in [TermMoment::Began, TermMoment::Invalid, TermMoment::Valid { left: 1 }] {
+            terms.record(0, report("1", 10, what));
+        }
+        assert_eq!(terms.violations().len(), 1);
+    }
+
+    #[test]
+    fn work_that_ends_after_the_next_term_began_is_found() {
+        let judge = |ended: Option<i64>| {
+            let mut terms = Terms::new(1);
+            terms.record(0, report("1", 10, TermMoment::Began));
+            terms.require_order(&[(0, "1".to_owned())]);
+            terms.record(1, report("2", 30, TermMoment::Began));
+            if let Some(ended) = ended {
+                terms.record(0, report("1", ended, TermMoment::Ended));
+            }
+            terms.violations().len()
+        };
+        assert_eq!([judge(Some(29)), judge(Some(31)), judge(None)], [0, 1, 1]);
     }
 
     #[test]
