@@ -69,7 +69,7 @@
 //! job.lock().await?.release().await?;
 //! let guard = job.lock().await?;
 //! assert_eq!(guard.previous(), Previous::Clean);
-//! zl.mutex("tracked").revoke(guard.token()).await?;
+//! zl.admin().revoke("tracked", guard.token()).await?;
 //! guard.revoked().await;
 //! guard.release().await?;
 //! assert!(events.next().await.is_some());
@@ -93,7 +93,6 @@
 //! or restores its virtual machine, whose clocks do not count that time. [`Guard::token`] protects a
 //! resource even from such a program: the resource refuses a token that is older than one that it
 //! has seen.
-
 //!
 //! # Errors, and which to retry
 //! [`Error::is_retryable`] says whether the same call may succeed later: the lock was busy ([`Error::is_timeout`], which is
@@ -134,8 +133,10 @@
 //! * Names of metrics and their labels, and the JSON of the command, change only with a major version.
 
 #![forbid(unsafe_code)]
+// Some functions are used only by `internals`. Builds of the whole workspace have that feature, and find dead code.
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
 
-mod admin;
+pub mod admin;
 mod api;
 mod base;
 mod engine;
@@ -152,23 +153,21 @@ const _: fn() = || {
         ($($call:expr;)+) => { $(assert_send(&$call);)+ };
     }
     const TIME: std::time::Duration = std::time::Duration::ZERO;
-    fn client(
-        zl: Zoolock,
-        builder: Builder,
-        token: FencingToken,
-        mutex: Mutex,
-        owner: Owner,
-        hold: SharedHold,
-    ) {
+    fn client(zl: Zoolock, builder: Builder, mutex: Mutex, owner: Owner, hold: SharedHold) {
         futures! {
             builder.connect("");
-            zl.locks(None); zl.survey(None, 0); zl.deadlocks(None); zl.deadlocks_among(&[]); zl.why("");
-            zl.history(None, 0); zl.server_clock_ahead_ms(); zl.close();
+            zl.close();
             zl.with_lock("", TIME, async |_| ());
             mutex.lock(); mutex.try_lock(); mutex.lock_timeout(TIME); mutex.with_lock(TIME, async |_| ());
-            mutex.snapshot(); mutex.revoke(token); mutex.break_lock(token); mutex.check_token(token); mutex.events().next();
+            mutex.events().next();
             mutex.lock_as(&owner); mutex.try_lock_as(&owner); mutex.lock_as_timeout(&owner, TIME);
             hold.lock(); hold.try_lock(); hold.lock_timeout(TIME);
+        }
+    }
+    fn operators(admin: Admin, token: FencingToken) {
+        futures! {
+            admin.locks(None, 0); admin.deadlocks(None); admin.deadlocks_among(&[]); admin.why(""); admin.history(None, 0);
+            admin.snapshot(""); admin.revoke("", token); admin.break_lock("", token); admin.check_token("", token);
         }
     }
     fn kinds(
@@ -190,12 +189,12 @@ const _: fn() = || {
     }
     fn guards(any: AnyGuard, write: WriteGuard, read: UpgradableReadGuard, lease: Lease, term: Term) {
         futures! {
-            any.lost(); any.revoked(); any.connection_changes().next();
+            any.lost(); any.revoked();
             lease.ended(); lease.lost(); lease.revoked(); term.stopping(); term.lost();
             write.downgrade(); read.upgrade(); any.release();
         }
     }
-    let _ = (client, kinds, guards);
+    let _ = (client, operators, kinds, guards);
 };
 
 /// The README. The documentation tests compile its examples.
@@ -223,16 +222,15 @@ struct Readme;
 #[cfg(doctest)]
 struct MethodsOfOtherKinds;
 
-pub use admin::graph::{
-    BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
-};
-pub use admin::snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
-pub use admin::token_check::TokenCheck;
+pub use api::admin::Admin;
 pub use api::any_guard::AnyGuard;
 pub use api::builder::Builder;
 pub use api::election::{Election, ElectionState, Ended, Leader, LeaderChange, LeaderChanges, Term};
 #[cfg(feature = "embedded")]
 pub use api::embedded::TestServer;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use api::internals;
 pub use api::local::{LocalGuard, LocalLocker};
 pub use api::locker::{ExclusiveGuard, Locker};
 pub use api::multi::{MultiGuard, MultiLock, MultiReadGuard};
@@ -249,14 +247,12 @@ pub use base::check::Check;
 pub use base::clock::Deadline;
 pub use base::error::{Error, LossReason};
 pub use base::events::{LockEvent, LockEvents};
-pub use base::metrics;
-pub use base::path::{ConnectString, DEFAULT_ROOT, LockPath};
+pub use base::metrics::describe as describe_metrics;
 pub use base::ticket::Ticket;
 pub use base::wait::Wait;
 pub use lock::held::Held;
-pub use lock::history::{HistoryEvent, Party};
 pub use lock::lease::{End, Lease};
-pub use session::{Connection, ConnectionChanges};
+pub use session::Connection;
 #[cfg(feature = "sasl")]
 pub use zk::sasl;
 #[cfg(feature = "tls")]

@@ -425,8 +425,8 @@ impl SimWorker {
 
     /// Asks a random contender to release, or deletes its znode, as an operator does.
     async fn act_as_operator(&self, lock: usize, rng: &mut Rng) {
-        let mutex = &self.handles[lock].mutex;
-        let Ok(snapshot) = mutex.snapshot().await else { return };
+        let (admin, name) = (self.zoolock.admin(), self.handles[lock].mutex.name());
+        let Ok(snapshot) = admin.snapshot(name).await else { return };
         let mut all: Vec<_> =
             snapshot.holder.iter().chain(&snapshot.beside).chain(&snapshot.waiters).collect();
         if all.is_empty() {
@@ -437,10 +437,10 @@ impl SimWorker {
         let outcome = if rng.bool() {
             self.sim.world(|world| world.operator_actions[lock] += 1);
             self.sim.note("breaks", &[self.host as u64], &entry.node);
-            mutex.break_lock(ticket).await.map(|_| ())
+            admin.break_lock(name, ticket).await.map(|_| ())
         } else {
             self.sim.note("revokes", &[self.host as u64], &entry.node);
-            mutex.revoke(ticket).await
+            admin.revoke(name, ticket).await
         };
         match outcome {
             Ok(()) | Err(Error::NoSuchHolder { .. } | Error::Unavailable { .. } | Error::Lost { .. }) => {}

@@ -74,10 +74,9 @@ pub async fn await_guard<G>(waiting: JoinHandle<Result<G, Error>>) -> G {
 
 /// Waits until the lock has at least `count` contenders.
 pub async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
-    let mutex = zl.mutex(name);
     let reached = tokio::time::timeout(Duration::from_secs(60), async {
         loop {
-            let seen = mutex.snapshot().await.expect("snapshot read");
+            let seen = zl.admin().snapshot(name).await.expect("snapshot read");
             if seen.waiters.len() + seen.beside.len() + usize::from(seen.holder.is_some()) >= count {
                 return;
             }

@@ -11,7 +11,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use zoolock::{LockPath, Naming, Ticket};
+use zoolock::internals::LockPath;
+use zoolock::{Naming, Ticket};
 use zoolock_server::FourLetterWord;
 
 /// The reason why a value is refused.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use zoolock::Entry;
+use zoolock::admin::Entry;
 
 /// Runs `work` `rounds` times, and returns the shortest processor time of a run. Counts only this thread, so other load on
 /// the machine does not matter.
@@ -28,8 +28,8 @@ pub(crate) fn entry(node: &str, token: &str) -> Entry {
 }
 
 /// Creates a lock with this holder and these waiters.
-pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> zoolock::Snapshot {
-    let mut lock = zoolock::Snapshot::default();
+pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> zoolock::admin::Snapshot {
+    let mut lock = zoolock::admin::Snapshot::default();
     (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");
     (lock.waiting, lock.waiters) = (waiters.len(), waiters);
     lock

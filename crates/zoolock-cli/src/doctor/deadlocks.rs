@@ -1,6 +1,7 @@
 //! Finds deadlocks among the locks, and holders that do not react to a request to release.
 
-use zoolock::{Deadlock, Snapshot, Zoolock};
+use zoolock::Zoolock;
+use zoolock::admin::{Deadlock, Snapshot};
 
 use super::finding::Report;
 use super::locks::{abbreviate_list, count_queues};
@@ -20,7 +21,7 @@ pub(super) async fn check_deadlocks(
     service: &ConnectionSettings,
     report: &mut Report,
 ) {
-    let deadlocks = match zoolock.deadlocks_among(locks).await {
+    let deadlocks = match zoolock.admin().deadlocks_among(locks).await {
         Ok(deadlocks) => deadlocks,
         Err(error) => {
             let what = format!("locks that may be in a deadlock could not be read again: {error}");

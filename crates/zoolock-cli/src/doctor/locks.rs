@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt as _, stream};
-use zoolock::{Snapshot, Zoolock};
+use zoolock::Zoolock;
+use zoolock::admin::Snapshot;
 use zoolock_core::Sequence;
 use zoolock_core::names::Family;
 
@@ -104,7 +105,7 @@ pub(super) async fn read_queues(
     }
     report.queues = few.len() + many.len() + crowded.len();
     let snapshot = |path: String| async move {
-        let result = zoolock.mutex(&path).snapshot().await;
+        let result = zoolock.admin().snapshot(&path).await;
         (path, result)
     };
     let mut found: Vec<_> = stream::iter(few).map(snapshot).buffered(PARALLEL_LOCKS).collect().await;

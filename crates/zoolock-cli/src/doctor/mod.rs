@@ -25,7 +25,8 @@ mod tree;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
-use zoolock::{ConnectString, DEFAULT_ROOT, Tls};
+use zoolock::Tls;
+use zoolock::internals::{ConnectString, DEFAULT_ROOT};
 use zoolock_client::{RequestError, RequestSession};
 use zoolock_wire::Code;
 

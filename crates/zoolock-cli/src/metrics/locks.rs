@@ -1,6 +1,6 @@
 //! Metrics of a list of locks: totals, and metrics of the locks with the most waiters.
 
-use zoolock::Snapshot;
+use zoolock::admin::Snapshot;
 
 use super::family::{MetricFamily, SeriesPoint, SeriesValue};
 use crate::base::server_clock;

@@ -24,6 +24,6 @@ pub(crate) use leader::LeaderPage;
 
 /// Returns the metrics of a list of locks, in the text format of Prometheus.
 #[cfg(feature = "ui")]
-pub(crate) fn render_lock_metrics<'a>(locks: impl Iterator<Item = &'a zoolock::Snapshot>) -> String {
+pub(crate) fn render_lock_metrics<'a>(locks: impl Iterator<Item = &'a zoolock::admin::Snapshot>) -> String {
     text::render(&locks::families(locks))
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
+use zoolock::Zoolock;
+use zoolock::admin::{Deadlock, Snapshot};
 use zoolock::observe::All;
-use zoolock::{Deadlock, Snapshot, Zoolock};
 
 use super::lock::ListedLock;
 use super::order::natural_order;
@@ -78,7 +79,7 @@ pub(crate) struct ListReader {
 
 impl ListReader {
     pub(crate) fn new(zoolock: Zoolock, prefix: Option<&str>) -> ListReader {
-        let reads = zoolock.observe(prefix, FIRST_WAITERS);
+        let reads = zoolock.admin().observe(prefix, FIRST_WAITERS);
         let rates = HandOverRates::default();
         ListReader { zoolock, reads, rates, started: Instant::now(), deadlocks: Arc::default() }
     }
@@ -88,7 +89,7 @@ impl ListReader {
     pub(crate) async fn take_list(&mut self) -> LockList {
         let locks = self.reads.take_locks();
         self.reads.set_max_waiters(waiters_to_read(locks.iter().map(|lock| lock.waiting)));
-        if let Ok(Ok(found)) = timeout(MAX_SEARCH, self.zoolock.deadlocks_among(&locks)).await {
+        if let Ok(Ok(found)) = timeout(MAX_SEARCH, self.zoolock.admin().deadlocks_among(&locks)).await {
             self.deadlocks = found.into();
         }
         self.rates.record_all(self.started.elapsed(), &locks);

@@ -1,6 +1,6 @@
 //! The longest hold and the longest wait of a lock.
 
-use zoolock::{Entry, Snapshot};
+use zoolock::admin::{Entry, Snapshot};
 
 /// A lock in a view, with its hand-over rate.
 #[derive(Debug, Clone, Default)]

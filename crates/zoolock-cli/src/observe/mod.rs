@@ -1,6 +1,6 @@
 //! The model of the locks that `ls`, `top`, `ui` and the metrics show, apart from words and layout.
 //!
-//! A [`Snapshot`](zoolock::Snapshot) of the library has the contenders of one lock at one read. This module computes
+//! A [`Snapshot`](zoolock::admin::Snapshot) of the library has the contenders of one lock at one read. This module computes
 //! what these views add to it, so that all of them show the same:
 //!
 //! * `lock.rs`: the longest hold and the longest wait of a lock.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use zoolock::Snapshot;
+use zoolock::admin::Snapshot;
 
 use super::lock::{ListedLock, held_since, longest_wait};
 use crate::args::ListOrder;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use zoolock::Snapshot;
+use zoolock::admin::Snapshot;
 
 /// Time constant of the moving average. Hand-overs that are much older than this hardly count.
 const TIME_CONSTANT: Duration = Duration::from_secs(10);

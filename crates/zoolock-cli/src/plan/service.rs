@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use zoolock::{Builder, ConnectString, LockPath, Tls, Zoolock};
+use zoolock::internals::{ConnectString, LockPath};
+use zoolock::{Builder, Tls, Zoolock};
 
 use crate::args::{CopiedFlags, Global};
 use crate::base::exit::Failure;

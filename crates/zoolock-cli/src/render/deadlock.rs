@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::{BreakTarget, Deadlock, QueueEntry};
+use zoolock::admin::{BreakTarget, Deadlock, QueueEntry};
 
 use super::remedy::Remedy;
 use super::status::describe_contender;

@@ -1,6 +1,6 @@
 //! Describes the events in the history of a lock.
 
-use zoolock::{HistoryEvent, Party, Snapshot};
+use zoolock::admin::{HistoryEvent, Party, Snapshot};
 
 use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_program;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::Entry;
+use zoolock::admin::Entry;
 
 use super::text::{TextStyle, format_asked, lock_name, wrap_text};
 use crate::base::shell::quote_for_shell;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zoolock::{Entry, LockPoller, PolledSnapshot, Snapshot, Zoolock};
+use zoolock::Zoolock;
+use zoolock::admin::{Entry, LockPoller, PolledSnapshot, Snapshot};
 use zoolock_core::names::Role;
 
 use crate::base::duration::format_duration;
@@ -72,7 +73,7 @@ pub(crate) async fn describe_holder(zoolock: &Zoolock, names: &[String], wanted:
         return Some(held);
     }
     // A reader waits for no other reader, but for the writer that waits before it.
-    let lock = zoolock.mutex(&name).poller(1).snapshot().await.ok()?.lock;
+    let lock = zoolock.admin().poller(&name, 1).snapshot().await.ok()?.lock;
     let behind =
         |writer| format!("{name} is held by readers, and a writer waits: {}", describe_contender(writer));
     Some(lock.waiters.first().map_or(held, behind))
@@ -83,7 +84,7 @@ struct AwaitedLocks(Vec<(String, LockPoller)>);
 
 impl AwaitedLocks {
     fn new(zoolock: &Zoolock, names: &[String]) -> Self {
-        let with_poller = |name: &String| (name.clone(), zoolock.mutex(name).poller(0).with_position());
+        let with_poller = |name: &String| (name.clone(), zoolock.admin().poller(name, 0).with_position());
         Self(names.iter().map(with_poller).collect())
     }
 

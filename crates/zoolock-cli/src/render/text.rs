@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
-use zoolock::Entry;
+use zoolock::admin::Entry;
 
 use crate::args::ColorWhen;
 use crate::base::duration::format_milliseconds;

@@ -149,7 +149,7 @@ async fn connect_and_note_chroot(
     let zoolock = connect(service, reporter).await?;
     let chroot = chroot_of(service.endpoint.address());
     let root = if service.root == "/" { &wanted.names[0] } else { &service.root };
-    if !chroot.is_empty() && zoolock.mutex(root).snapshot().await.is_ok_and(|root| !root.exists) {
+    if !chroot.is_empty() && zoolock.admin().snapshot(root).await.is_ok_and(|root| !root.exists) {
         reporter.note(format_args!(
             "no lock has been acquired in the chroot {chroot} yet; creating its directories"
         ));

@@ -65,7 +65,7 @@ fn is_transient(exit: Exit, job: &Job) -> bool {
 
 /// Returns whether others wait for one of these locks. An answer that is late counts as no.
 async fn others_wait(acquired: &Acquired, names: &[String]) -> bool {
-    let looks = names.iter().map(async |name| acquired.zoolock.mutex(name).poller(0).snapshot().await);
+    let looks = names.iter().map(async |name| acquired.zoolock.admin().poller(name, 0).snapshot().await);
     let seen = tokio::time::timeout(LOOK_TIMEOUT, join_all(looks)).await.unwrap_or_default();
     seen.iter().flatten().any(|seen| seen.lock.waiting > 0)
 }

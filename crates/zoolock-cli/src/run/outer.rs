@@ -7,7 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use zoolock::{Entry, LockPoller, Snapshot, Zoolock};
+use zoolock::Zoolock;
+use zoolock::admin::{Entry, LockPoller, Snapshot};
 use zoolock_core::names::Role;
 
 use crate::base::exit::Failure;
@@ -74,7 +75,7 @@ impl<'a> OuterLocks<'a> {
     fn new(zoolock: &Zoolock, wanted: &'a WantedLocks) -> Self {
         // An exclusive contender waits for every holder. Only the other kinds need a look at the waiters.
         let waiters = if wanted.kind.role() == Role::Exclusive { 0 } else { usize::MAX };
-        let pollers = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).poller(waiters)));
+        let pollers = wanted.names.iter().map(|name| (name.as_str(), zoolock.admin().poller(name, waiters)));
         Self { wanted, pollers: pollers.collect(), blocking_waiter: None }
     }
 

@@ -57,7 +57,7 @@ pub(crate) async fn connect_and_request<T>(
 /// Learns the time of the server's clock, which gives the times of locks. Without an answer, such as a permission to
 /// create a znode below the root, the clock of this machine counts.
 pub(crate) async fn learn_server_clock(zoolock: &Zoolock) {
-    if let Ok(Ok(ahead)) = tokio::time::timeout(CLOCK_BOUND, zoolock.server_clock_ahead_ms()).await {
+    if let Ok(Ok(ahead)) = tokio::time::timeout(CLOCK_BOUND, zoolock.admin().server_clock_ahead_ms()).await {
         server_clock::set_ahead(ahead);
     }
 }
@@ -131,7 +131,8 @@ fn use_clock_of_server(service: &ConnectionSettings) {
 
 /// Returns the chroot of a connect string; empty if there is none.
 pub(crate) fn chroot_of(hosts: &str) -> String {
-    zoolock::ConnectString::parse(hosts).map_or(String::new(), |connect| connect.chroot().to_owned())
+    zoolock::internals::ConnectString::parse(hosts)
+        .map_or(String::new(), |connect| connect.chroot().to_owned())
 }
 
 /// Returns the settings of the library with the credentials. The connect timeout includes the time of a command that prints

@@ -1,7 +1,7 @@
 //! The server of the `run` that has started this command. Two servers have no common locks, so a zoolock in the command of
 //! `run` must not use another server by mistake.
 
-use zoolock::ConnectString;
+use zoolock::internals::ConnectString;
 
 use crate::base::exit::Failure;
 use crate::local::StateDir;

@@ -1,6 +1,6 @@
 //! Describes contenders in a limited number of columns.
 
-use zoolock::{Entry, Snapshot};
+use zoolock::admin::{Entry, Snapshot};
 
 use crate::observe::longest_holder;
 use crate::render::columns::{cut_end, width};

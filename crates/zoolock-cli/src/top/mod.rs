@@ -243,7 +243,7 @@ impl EventLoop {
         self.explanations.abort_all();
         let (zoolock, service) = (self.zoolock.clone(), self.service.clone());
         self.explanations.spawn(async move {
-            let answer = zoolock.why(&path).await;
+            let answer = zoolock.admin().why(&path).await;
             let format = |chain| format_chain(&chain, &service, &TextStyle::plain());
             (path, answer.map(format).map_err(|error| error.to_string()))
         });
@@ -278,14 +278,14 @@ fn suspend(model: &mut ScreenModel) {
 async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String, String> {
     let ActionRequest { action, path, name, token } = request;
     let ticket: Ticket = token.parse().map_err(|error| format!("token {error}"))?;
-    let mutex = zoolock.mutex(path);
+    let admin = zoolock.admin();
     match action {
         AdminAction::Revoke => {
-            mutex.revoke(ticket).await.map_err(|error| error.to_string())?;
+            admin.revoke(path, ticket).await.map_err(|error| error.to_string())?;
             Ok(format!("{name}: asked {ticket} to release"))
         }
         AdminAction::Break => {
-            let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
+            let broken = admin.break_lock(path, ticket).await.map_err(|error| error.to_string())?;
             let more =
                 if notices_break(&broken) { "" } else { "; that client may not notice, stop its process" };
             Ok(format!("{name}: removed {ticket} from the queue, {}{more}", describe_contender(&broken)))

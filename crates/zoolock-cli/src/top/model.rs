@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use ratatui::crossterm::event::KeyCode;
-use zoolock::Entry;
+use zoolock::admin::Entry;
 
 use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
 use super::cursor::Cursor;

@@ -52,7 +52,7 @@ impl ScreenReader {
                 queue = match &new.subject {
                     ReadScope::All => None,
                     ReadScope::One(path) => {
-                        let poller = self.zoolock.mutex(path).poller(usize::MAX).with_rereads();
+                        let poller = self.zoolock.admin().poller(path, usize::MAX).with_rereads();
                         Some(Queue::polled(poller, *interval))
                     }
                 };
@@ -86,7 +86,7 @@ impl ScreenReader {
                 (None, _) if matches!(contact, Ok(ReadOutcome::Slow)) => ReadResult::Alive,
                 (None, None) => ReadResult::Locks(all.take_list().await, pace(all.reads.read_time())),
                 (None, Some((mut lock, time))) => {
-                    let events = timeout(MAX_SEARCH, self.zoolock.history(Some(&lock.path), 1)).await;
+                    let events = timeout(MAX_SEARCH, self.zoolock.admin().history(Some(&lock.path), 1)).await;
                     let history = events.ok().and_then(Result::ok).unwrap_or_default();
                     complete_previous(&mut lock, &history);
                     let last_event = history.first().map(format_line);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use zoolock::{Deadlock, Entry, WaitGraph};
+use zoolock::admin::{Deadlock, Entry, WaitGraph};
 
 use super::model::{ReadPace, ReadResult, ScreenModel, ScreenTime, Setting};
 use crate::base::test_snapshots;

@@ -11,7 +11,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use zoolock::{Deadlock, Entry, Snapshot};
+use zoolock::admin::{Deadlock, Entry, Snapshot};
 
 use super::contender::{fit_contender, fit_holders};
 use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, Outage, QueuePane, ScreenModel};

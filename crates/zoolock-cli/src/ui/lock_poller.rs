@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use zoolock::Zoolock;
+use zoolock::admin::Snapshot;
 use zoolock::observe::{Queue, ReadOutcome};
-use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
 use super::news::next_number;
@@ -131,7 +132,7 @@ async fn poll_lock(
     sender: watch::Sender<Arc<LockRead>>,
     requested: Arc<Notify>,
 ) {
-    let mut queue = Queue::watched(shared.zoolock.mutex(&path).poller(MAX_WAITERS).with_rereads());
+    let mut queue = Queue::watched(shared.zoolock.admin().poller(&path, MAX_WAITERS).with_rereads());
     let mut last_viewed = Instant::now();
     let mut last_read_ended = Instant::now();
     loop {

@@ -24,7 +24,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use zoolock::{LockPath, Zoolock};
+use zoolock::Zoolock;
+use zoolock::internals::LockPath;
 use zoolock_server::http::ConnectionLimits;
 
 use self::lock_poller::LockPollers;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use zoolock::Zoolock;
+use zoolock::admin::Snapshot;
 use zoolock::observe::ReadOutcome;
-use zoolock::{Snapshot, Zoolock};
 
 use super::clock::now_ms;
 use super::news::{News, next_number};

@@ -1,7 +1,7 @@
 //! `zoolock check`: tells whether a token is that of the present holder.
 
 use serde::Serialize;
-use zoolock::{Entry, TokenCheck};
+use zoolock::admin::{Entry, TokenCheck};
 
 use crate::args::CheckArgs;
 use crate::base::exit::{Exit, Failure};
@@ -27,8 +27,7 @@ impl CheckArgs {
         let Self { name, token } = self;
         let service = &context.connection_for(&name)?;
         let (path, answer) = connect_and_request(service, reporter, async |zoolock| {
-            let mutex = zoolock.mutex(&name);
-            Ok((mutex.path(), mutex.check_token(token).await?))
+            Ok((zoolock.mutex(&name).path(), zoolock.admin().check_token(&name, token).await?))
         })
         .await?;
         let (current, holder) = match &answer {

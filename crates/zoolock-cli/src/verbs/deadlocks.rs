@@ -17,7 +17,7 @@ impl DeadlocksArgs {
         let prefix = self.prefix.as_deref();
         let service = &context.connection_below(prefix)?;
         let (deadlocks, missing) = connect_and_request(service, reporter, async |zoolock| {
-            let deadlocks = zoolock.deadlocks(prefix).await?;
+            let deadlocks = zoolock.admin().deadlocks(prefix).await?;
             let missing = match deadlocks.is_empty() {
                 true => MissingLock::find_root(zoolock, prefix, service).await?,
                 false => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use zoolock::HistoryEvent;
+use zoolock::admin::HistoryEvent;
 
 use crate::args::HistoryArgs;
 use crate::base::duration::format_duration;
@@ -33,7 +33,7 @@ impl HistoryArgs {
         };
         let (history, missing) = connect_and_request(service, reporter, async |zoolock| {
             let last = last.unwrap_or(if since.is_some() { usize::MAX } else { 50 });
-            let mut history = zoolock.history(name, last).await?;
+            let mut history = zoolock.admin().history(name, last).await?;
             let is_known = !history.is_empty();
             if let Some(since) = since {
                 learn_server_clock(zoolock).await;
@@ -43,7 +43,7 @@ impl HistoryArgs {
             let missing = match name {
                 _ if is_known => None,
                 Some(name) => {
-                    let lock = zoolock.mutex(name).snapshot().await?;
+                    let lock = zoolock.admin().snapshot(name).await?;
                     MissingLock::find(zoolock, name, &lock, service).await?
                 }
                 None => MissingLock::find_root(zoolock, None, service).await?,

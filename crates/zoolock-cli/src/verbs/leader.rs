@@ -1,7 +1,7 @@
 //! `zoolock leader`: prints the leader of an election.
 
 use serde::Serialize;
-use zoolock::{Entry, Snapshot};
+use zoolock::admin::{Entry, Snapshot};
 
 use crate::args::LeaderArgs;
 use crate::base::exit::{Exit, Failure};
@@ -29,7 +29,7 @@ impl LeaderArgs {
         let name = self.name.as_str();
         let service = &context.connection_for(name)?;
         let (seen, missing) = connect_and_request(service, reporter, async |zoolock| {
-            let seen = zoolock.mutex(name).poller(0).snapshot().await?.lock;
+            let seen = zoolock.admin().poller(name, 0).snapshot().await?.lock;
             let missing = match seen.holder {
                 Some(_) => None,
                 None => MissingLock::find(zoolock, name, &seen, service).await?,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use zoolock::{Entry, HistoryEvent, Snapshot};
+use zoolock::admin::{Entry, HistoryEvent, Snapshot};
 
 use crate::args::{LsArgs, ShowArgs};
 use crate::base::exit::{Exit, Failure};
@@ -44,9 +44,10 @@ impl LsArgs {
         let prefix = self.prefix.as_deref();
         let service = &context.connection_below(prefix)?;
         let (locks, deadlocks, missing) = connect_and_request(service, reporter, async |zoolock| {
-            let locks = zoolock.survey(prefix, SEARCHED_WAITERS).await?;
+            let locks = zoolock.admin().locks(prefix, SEARCHED_WAITERS).await?;
             // The JSON document has no deadlocks.
-            let deadlocks = if global.json { Ok(Vec::new()) } else { zoolock.deadlocks_among(&locks).await };
+            let deadlocks =
+                if global.json { Ok(Vec::new()) } else { zoolock.admin().deadlocks_among(&locks).await };
             let missing = match locks.is_empty() {
                 true => Some(MissingLock::find_prefix(zoolock, prefix, service).await?),
                 false => {
@@ -143,9 +144,9 @@ impl ShowArgs {
         let name = self.name.as_str();
         let service = &context.connection_for(name)?;
         let (lock, history, missing) = connect_and_request(service, reporter, async |zoolock| {
-            let mut lock = zoolock.mutex(name).snapshot().await?;
+            let mut lock = zoolock.admin().snapshot(name).await?;
             // A client that may read the lock may be unable to read the history.
-            let history = zoolock.history(Some(name), SHOWN_EVENTS).await.ok();
+            let history = zoolock.admin().history(Some(name), SHOWN_EVENTS).await.ok();
             complete_previous(&mut lock, history.as_deref().unwrap_or_default());
             let missing = MissingLock::find(zoolock, name, &lock, service).await?;
             if missing.is_none() {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zoolock::{DEFAULT_ROOT, Error, Snapshot, Zoolock};
+use zoolock::admin::Snapshot;
+use zoolock::internals::DEFAULT_ROOT;
+use zoolock::{Error, Zoolock};
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
@@ -44,7 +46,7 @@ impl MissingLock {
             return Ok(Some(missing));
         }
         let elsewhere = Some(name).filter(|name| is_elsewhere(name, &service.root));
-        let locks = match zoolock.survey(elsewhere, 0).await {
+        let locks = match zoolock.admin().locks(elsewhere, 0).await {
             // A client may be permitted to read this lock alone.
             Err(Error::Denied { .. }) if lock.exists => return Ok(None),
             locks => locks?,
@@ -73,7 +75,7 @@ impl MissingLock {
         if [DEFAULT_ROOT, "/"].contains(&root) || name.is_some_and(|name| is_elsewhere(name, root)) {
             return Ok(None);
         }
-        if zoolock.mutex(root).snapshot().await?.exists {
+        if zoolock.admin().snapshot(root).await?.exists {
             return Ok(None);
         }
         let similar = timeout(PATIENCE, find_similar_root(service)).await;
@@ -90,7 +92,7 @@ impl MissingLock {
             return Ok(missing);
         }
         let Some(prefix) = prefix else { return Ok(Self::Name(None)) };
-        Ok(Self::Name(most_similar_lock(&zoolock.survey(None, 0).await?, prefix, service)))
+        Ok(Self::Name(most_similar_lock(&zoolock.admin().locks(None, 0).await?, prefix, service)))
     }
 
     /// Returns the failure of a command on the lock with this name.

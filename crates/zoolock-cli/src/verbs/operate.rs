@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use zoolock::{Entry, Error, HistoryEvent, Mutex, Snapshot, Ticket, Zoolock};
+use zoolock::admin::{Entry, HistoryEvent, Snapshot};
+use zoolock::{Admin, Error, Ticket, Zoolock};
 
 use crate::args::{BreakArgs, ResizeArgs, RevokeArgs};
 use crate::base::duration::format_duration;
@@ -29,18 +30,18 @@ impl RevokeArgs {
         let name = name.as_str();
         let service = &connection(context, "revoke", name, note)?;
         connect_and_request(service, reporter, async |zoolock| {
-            let mutex = zoolock.mutex(name);
+            let admin = zoolock.admin();
             let seen = existing_lock(zoolock, name, service).await?;
             let (asked, missed) = match ticket {
                 Some(ticket) => {
-                    mutex
-                        .revoke(ticket)
+                    admin
+                        .revoke(name, ticket)
                         .await
                         .map_err(|error| action_failure(error, ticket, name, &seen, service))?;
                     reporter.note(format_args!("{name}: asked {ticket} to release it"));
                     (seen.queue().filter(|entry| ticket_of(entry) == Some(ticket)).collect(), None)
                 }
-                None => ask_all_holders(&mutex, name, &seen, service, reporter).await?,
+                None => ask_all_holders(admin, name, &seen, service, reporter).await?,
             };
             if let Some(wait) = wait.filter(|_| !asked.is_empty()) {
                 wait_for_release(service, zoolock, name, &asked, wait, reporter).await?;
@@ -70,10 +71,10 @@ impl BreakArgs {
         let name = name.as_str();
         let service = &connection(context, "break", name, note)?;
         connect_and_request(service, reporter, async |zoolock| {
-            let mutex = zoolock.mutex(name);
+            let admin = zoolock.admin();
             let seen = existing_lock(zoolock, name, service).await?;
             let ticket = ticket.ok_or_else(|| Failure::usage(missing_token(&seen, name, service)))?;
-            let broken = mutex.break_lock(ticket).await;
+            let broken = admin.break_lock(name, ticket).await;
             let broken = broken.map_err(|error| action_failure(error, ticket, name, &seen, service))?;
             let contender = describe_contender(&broken);
             reporter.note(format_args!("{name}: removed {contender}, token {ticket}, from the queue"));
@@ -90,7 +91,7 @@ impl BreakArgs {
                 ));
             }
             // The break has succeeded, even if the queue cannot be read after it.
-            if let Ok(now) = mutex.snapshot().await {
+            if let Ok(now) = admin.snapshot(name).await {
                 note_holder(name, &now, reporter);
             }
             Ok(Exit::OK)
@@ -134,7 +135,7 @@ async fn existing_lock(
     name: &str,
     service: &ConnectionSettings,
 ) -> Result<Snapshot, Failure> {
-    let lock = zoolock.mutex(name).snapshot().await?;
+    let lock = zoolock.admin().snapshot(name).await?;
     match MissingLock::find(zoolock, name, &lock, service).await? {
         Some(missing) => Err(missing.failure(name, service)),
         None => Ok(lock),
@@ -187,7 +188,7 @@ async fn wait_for_release(
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let deadline = Instant::now().checked_add(wait);
-    let mut poller = zoolock.mutex(name).poller(usize::MAX);
+    let mut poller = zoolock.admin().poller(name, usize::MAX);
     loop {
         let failure = match poller.snapshot().await {
             Ok(snapshot) => {
@@ -213,7 +214,8 @@ async fn wait_for_release(
                     }
                     None if lock.unread.is_empty() && lock.queue().all(|entry| entry.token.is_some()) => {
                         // A client that may read the lock may be unable to read the history.
-                        let history = zoolock.history(Some(name), SEARCHED_EVENTS).await.unwrap_or_default();
+                        let history =
+                            zoolock.admin().history(Some(name), SEARCHED_EVENTS).await.unwrap_or_default();
                         for contender in asked {
                             let left = describe_end(contender, lock, &history);
                             reporter.note(format_args!("{name}: {} {left}", describe_contender(contender)));
@@ -272,7 +274,7 @@ fn note_holder(name: &str, lock: &Snapshot, reporter: &Reporter) {
 /// Asks each holder to release the lock. Returns the asked holders, and the exit code if another holder could not be
 /// asked.
 async fn ask_all_holders<'a>(
-    mutex: &Mutex,
+    admin: &Admin,
     name: &str,
     seen: &'a Snapshot,
     service: &ConnectionSettings,
@@ -307,7 +309,7 @@ async fn ask_all_holders<'a>(
             missed = Some(Exit::DENIED);
             continue;
         };
-        match mutex.revoke(ticket).await {
+        match admin.revoke(name, ticket).await {
             Ok(()) => {
                 any_asked = true;
                 asked.push(holder);

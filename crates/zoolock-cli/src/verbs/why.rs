@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::{QueueEntry, WaitChain};
+use zoolock::admin::{QueueEntry, WaitChain};
 
 use crate::args::WhyArgs;
 use crate::base::exit::{Exit, Failure};
@@ -23,12 +23,12 @@ impl WhyArgs {
         let name = self.name.as_str();
         let service = &context.connection_for(name)?;
         let (why, missing) = connect_and_request(service, reporter, async |zoolock| {
-            let why = zoolock.why(name).await?;
+            let why = zoolock.admin().why(name).await?;
             if !why.chain.is_empty() {
                 learn_server_clock(zoolock).await;
                 return Ok((why, None));
             }
-            let lock = zoolock.mutex(name).snapshot().await?;
+            let lock = zoolock.admin().snapshot(name).await?;
             Ok((why, MissingLock::find(zoolock, name, &lock, service).await?))
         })
         .await?;

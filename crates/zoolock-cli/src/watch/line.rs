@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use zoolock::HistoryEvent;
+use zoolock::admin::HistoryEvent;
 use zoolock::observe::Diff;
 
 use crate::base::duration::format_duration;

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::sleep;
+use zoolock::Zoolock;
+use zoolock::admin::HistoryEvent;
+use zoolock::internals::LockPath;
 use zoolock::observe::{Diff, Queue, ReadOutcome};
-use zoolock::{HistoryEvent, LockPath, Zoolock};
 use zoolock_client::run_on_thread;
 
 use crate::args::{ColorWhen, WatchArgs};
@@ -46,7 +48,7 @@ impl WatchArgs {
         let mut watching = QueueWatch {
             reporter,
             zoolock: zoolock.clone(),
-            queue: Queue::watched(zoolock.mutex(&path).poller(usize::MAX).with_holder_rereads()),
+            queue: Queue::watched(zoolock.admin().poller(&path, usize::MAX).with_holder_rereads()),
             path,
             warnings: Vec::new(),
             json: global.json,
@@ -117,7 +119,7 @@ impl QueueWatch<'_> {
     /// Returns the break of the contender in the history. Returns `None` if it is not recorded, or cannot be read.
     async fn find_break(&self, diff: &Diff) -> Option<HistoryEvent> {
         let token = diff.contender.as_ref()?.token.as_ref()?;
-        let events = self.zoolock.history(Some(&self.path), SEARCHED_EVENTS).await.ok()?;
+        let events = self.zoolock.admin().history(Some(&self.path), SEARCHED_EVENTS).await.ok()?;
         events.into_iter().rfind(|event| event.event == "broken" && event.token.as_ref() == Some(token))
     }
 

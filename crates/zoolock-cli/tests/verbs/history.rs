@@ -140,7 +140,7 @@ on_both_servers!(foreign_holder_has_its_own_exit_code, |zookeeper| async move {
     let path = format!("{}/locks/x/5f2b8c9a3d4e4f6a8b7c6d5e4f3a2b1c__lock__", zookeeper.chroot());
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     foreign.create(&path, b"host-7", &options).await.expect("znode created");
-    let token = zl.mutex("x").snapshot().await.expect("snapshot read").holder.and_then(|holder| holder.token);
+    let token = zl.admin().snapshot("x").await.expect("snapshot read").holder.and_then(|holder| holder.token);
     let done = run_as_ann(&sandbox, &zookeeper, &["revoke", "x"]);
     let command = format!("zoolock break x --token {}", token.expect("a token"));
     let reason = "cannot be asked to release: its client library does not read requests to release";

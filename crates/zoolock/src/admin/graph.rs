@@ -94,7 +94,7 @@ pub struct Edge {
     pub waits_for: QueueEntry,
 }
 
-/// The arguments for [`Mutex::revoke`](crate::Mutex::revoke) and [`Mutex::break_lock`](crate::Mutex::break_lock).
+/// The arguments for [`Admin::revoke`](crate::Admin::revoke) and [`Admin::break_lock`](crate::Admin::break_lock).
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct BreakTarget {
@@ -359,12 +359,36 @@ fn parse_role(entry: &Entry) -> Role {
     Role::from_name(entry.role).unwrap_or(Role::Exclusive)
 }
 
+/// Returns the deadlocks among these locks; see [`Admin::deadlocks_among`](crate::Admin::deadlocks_among).
+pub(crate) async fn find_deadlocks(context: &Context, locks: &[Snapshot]) -> Result<Vec<Deadlock>, Error> {
+    if WaitGraph::of(locks).deadlocks().is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(build_wait_graph(context, locks.to_vec()).await?.deadlocks())
+}
+
+/// Returns why the lock at this path, which is among these locks, is not free.
+pub(crate) async fn find_chain(
+    context: &Context,
+    locks: Vec<Snapshot>,
+    path: &str,
+) -> Result<WaitChain, Error> {
+    // The graph has only contenders that can be read.
+    let unread_end =
+        locks.iter().find(|lock| lock.path == path).and_then(|lock| match lock.unread.is_empty() {
+            false => Some("unread"),
+            true => lock.foreign_semaphore.as_ref().filter(|foreign| foreign.leases > 0).map(|_| "foreign"),
+        });
+    let chain = build_wait_graph(context, locks).await?.why(path);
+    match unread_end.filter(|_| chain.end == "free") {
+        Some(end) => Ok(WaitChain { end, ..chain }),
+        None => Ok(chain),
+    }
+}
+
 /// Returns the graph of these locks. First reads again the locks with owners that seem to be in a
 /// deadlock. Of these locks, drops the contenders that are not in both reads.
-pub(crate) async fn build_wait_graph(
-    context: &Context,
-    mut locks: Vec<Snapshot>,
-) -> Result<WaitGraph, Error> {
+async fn build_wait_graph(context: &Context, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
     let graph = WaitGraph::of(&locks);
     let suspects = graph.suspect_locks();
     if suspects.is_empty() {

@@ -1,4 +1,5 @@
-//! Observing and changing queues: snapshots, the wait graph, requests to release, and breaks.
+//! What operators see of locks, and change: snapshots, the wait graph, the history, requests to release, and breaks. The methods
+//! are those of [`Admin`](crate::Admin).
 
 pub(crate) mod graph;
 pub(crate) mod history;
@@ -6,3 +7,8 @@ pub(crate) mod operate;
 pub(crate) mod server_clock;
 pub(crate) mod snapshot;
 pub(crate) mod token_check;
+
+pub use crate::lock::history::{HistoryEvent, Party};
+pub use graph::{BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner};
+pub use snapshot::{Entry, ForeignSemaphore, LockPoller, PolledSnapshot, Snapshot};
+pub use token_check::TokenCheck;

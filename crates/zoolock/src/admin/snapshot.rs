@@ -176,8 +176,7 @@ pub struct Entry {
     pub pid: Option<u32>,
     /// Name of the contender's program.
     pub program: Option<String>,
-    /// Set if the process `pid` is not `program` itself, but runs it; see
-    /// [`Builder::runs_program`](crate::Builder::runs_program).
+    /// Set if the process `pid` is not `program` itself, but runs it, as `zoolock run` does.
     pub runs_program: bool,
     /// Note of the contender's client; see [`Builder::note`](crate::Builder::note).
     pub note: Option<String>,
@@ -202,8 +201,7 @@ pub struct Entry {
     /// Set if no session owns the znode. The contender then stays in the queue until a client
     /// deletes the znode.
     pub persistent: bool,
-    /// Identifier of the acquisition, from the data of the znode, see
-    /// [`Held::acquisition_id`](crate::Held::acquisition_id). `None` for other client libraries.
+    /// Identifier of the acquisition, from the data of the znode. `None` for other client libraries.
     /// Do not trust the identifier: every client with permission to queue can write any identifier.
     #[serde(skip)]
     pub id: Option<String>,

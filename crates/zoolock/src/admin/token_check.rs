@@ -14,7 +14,7 @@ use crate::zk::session::{Op, ZkError, ZkSession};
 /// Maximum number of attempts if the queue changes meanwhile.
 const MAX_ATTEMPTS: usize = 10;
 
-/// The answer to [`Mutex::check_token`](crate::Mutex::check_token).
+/// The answer to [`Admin::check_token`](crate::Admin::check_token).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenCheck {

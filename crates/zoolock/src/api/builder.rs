@@ -14,14 +14,12 @@ use crate::base::naming::Naming;
 use crate::base::owner_id::{self, OwnerIds};
 use crate::base::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::base::process::Process;
-use crate::base::tasks::Tasks;
 use crate::engine::data::ClientInfo;
 use crate::lock::context::{Context, ContextState, EmbeddedServer, SessionThread};
 use crate::session::pool::{Sessions, check_grace, shortest_timeout};
-use crate::zk::connect::connect_error;
 #[cfg(feature = "sasl")]
 use crate::zk::sasl::Mechanism;
-use crate::zk::session::{SessionParameters, ZnodeAccess, open_requests};
+use crate::zk::session::{SessionParameters, ZnodeAccess};
 #[cfg(feature = "sasl")]
 use crate::zk::transport::SaslIdentity;
 use crate::zk::transport::Transport;
@@ -32,19 +30,19 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 /// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
 #[derive(Clone)]
 pub struct Builder {
-    session_timeout: Duration,
-    connect_timeout: Duration,
+    pub(super) session_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     answer_timeout: Duration,
     claim_timeout: Duration,
-    grace: Duration,
+    pub(super) grace: Duration,
     root: String,
-    auth: Vec<(String, Zeroizing<Vec<u8>>)>,
+    pub(super) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     readers: Vec<(String, String)>,
     world_writable: bool,
     epoch: u32,
     naming: Naming,
     kazoo_pattern: bool,
-    client_info: ClientInfo,
+    pub(super) client_info: ClientInfo,
     owner_id: Option<Arc<str>>,
     tick: Option<Duration>,
     labels_metrics_by_lock: bool,
@@ -116,15 +114,6 @@ impl Builder {
     /// forgotten keeps nobody out. When such a future is polled again, it queues anew.
     pub fn claim_timeout(mut self, timeout: Duration) -> Self {
         self.claim_timeout = timeout;
-        self
-    }
-
-    /// Declares how long before [`Held::valid_until`](crate::Held::valid_until) the caller stops
-    /// its work; zero unless set. The library only checks this value. Connecting fails if the grace
-    /// is so long that it could begin before the server has been silent for a third of the session
-    /// timeout.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
         self
     }
 
@@ -247,13 +236,6 @@ impl Builder {
         self
     }
 
-    /// Sets the command line that the history shows beside requests to release and breaks by this client, see
-    /// [`Zoolock::history`](crate::Zoolock::history). Every client of the root can read it, so it must contain no secret.
-    pub fn command_line(mut self, command: &str) -> Self {
-        self.client_info.command = Some(command.to_owned());
-        self
-    }
-
     /// Sets the program name that operators see; the name of the executable unless set.
     pub fn program(mut self, program: &str) -> Self {
         self.client_info.program = Some(program.to_owned());
@@ -261,18 +243,10 @@ impl Builder {
         self
     }
 
-    /// Sets the name of another program that this process runs while it holds its locks, as `zoolock run` does. Operators
-    /// see that the process runs this program.
-    pub fn runs_program(mut self, program: &str) -> Self {
-        self.client_info.program = Some(program.to_owned());
-        self.client_info.runs_program = true;
-        self
-    }
-
     /// Sets the owner of all locks of this client, so that observers see which owner waits for which. Several processes
     /// may have one owner: `zoolock run` passes its owner to the command as `ZOOLOCK_OWNER`. The text is printable
     /// ASCII of at most 64 bytes. The owner is no credential, and excludes no other client. Unless set, the owner is
-    /// the tokio task that acquires, or the thread outside of a task; see [`Entry::owner`](crate::Entry::owner). A lock
+    /// the tokio task that acquires, or the thread outside of a task; see [`Entry::owner`](crate::admin::Entry::owner). A lock
     /// that is acquired with an [`Owner`](crate::Owner) has that owner instead.
     ///
     /// # Errors
@@ -295,7 +269,7 @@ impl Builder {
         self
     }
 
-    /// Adds a label `lock` with the path of the lock to all [metrics](crate::metrics) of locks. Off
+    /// Adds a label `lock` with the path of the lock to all metrics of locks. Off
     /// unless set. The recorder may then keep one series per lock for ever. So use it only in
     /// programs with few locks, whose names do not come from users or other programs.
     pub fn metrics_by_lock(mut self) -> Self {
@@ -324,31 +298,6 @@ impl Builder {
     /// [`Error::Invalid`] for a bad setting or connect string.
     pub fn connect_lazy(self, address: impl AsRef<str>) -> Result<Zoolock, Error> {
         Ok(Zoolock::new(self.prepare(address.as_ref(), None, SessionThread::start)?))
-    }
-
-    /// Opens a session for single requests, without locks. The lock settings and the chroot are ignored.
-    ///
-    /// For the `zoolock` command. Not a stable interface.
-    ///
-    /// # Errors
-    /// As [`Builder::connect`].
-    #[doc(hidden)]
-    pub async fn requests(self, address: &str) -> Result<zoolock_client::RequestSession, Error> {
-        let connect = ConnectString::parse(address)?;
-        let transport = self.build_transport(&connect)?;
-        let parameters = SessionParameters {
-            hosts: connect.hosts().to_vec(),
-            timeout: self.session_timeout,
-            auth: self.auth,
-            access: ZnodeAccess::Anyone,
-            transport,
-            tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
-        };
-        let deadline = tokio::time::Instant::now() + self.connect_timeout;
-        match open_requests(&parameters, deadline).await {
-            Ok(requests) => Ok(requests),
-            Err(error) => Err(connect_error(&connect, &parameters, self.connect_timeout, true, error).await),
-        }
     }
 
     #[cfg(feature = "embedded")]
@@ -472,7 +421,7 @@ impl Builder {
     }
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
-    fn build_transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
+    pub(super) fn build_transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
         for (scheme, secret) in &self.auth {
             // The server would accept these credentials, although they identify no user.
             let user = secret.iter().position(|byte| *byte == b':');

@@ -9,7 +9,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::watch;
 use zoolock_core::FencingToken;
 
-use crate::admin::snapshot::Entry;
+use crate::admin::snapshot::{Entry, LockPoller};
 use crate::api::mutex::{Guard, Mutex};
 use crate::api::zoolock::Zoolock;
 use crate::base::clock::{self, Deadline, deadline_after};
@@ -250,15 +250,15 @@ impl Election {
     /// must be safe compares tokens.
     ///
     /// # Errors
-    /// As [`Mutex::snapshot`].
+    /// As [`Admin::snapshot`](crate::Admin::snapshot).
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let seen = self.mutex.poller(0).snapshot().await?;
+        let seen = LockPoller::new(self.mutex.lock.clone(), 0).snapshot().await?;
         Ok(seen.lock.holder.as_ref().map(Leader::of))
     }
 
     /// Returns the changes of the leader, beginning with the present one. A slow reader gets only the newest state.
     pub fn changes(&self) -> LeaderChanges {
-        let queue = Queue::watched(self.mutex.poller(0));
+        let queue = Queue::watched(LockPoller::new(self.mutex.lock.clone(), 0));
         let changes = stream::unfold((queue, None), |(mut queue, mut told)| async move {
             if let Some(Err(_)) = told {
                 return None;
@@ -521,7 +521,7 @@ impl LeaderChanges {
     /// Returns the next change; `None` at the end.
     ///
     /// # Errors
-    /// As [`Mutex::snapshot`], except for an outage, which is [`LeaderChange::Unknown`].
+    /// As [`Admin::snapshot`](crate::Admin::snapshot), except for an outage, which is [`LeaderChange::Unknown`].
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.

@@ -2,7 +2,7 @@
 //!
 //! Each handle is a type of its own, so that its page lists exactly what it can do. These macros define the common
 //! methods once: `handle!` those of every handle, `exclusive!` those that acquire a lock exclusively, `crash_options!` the
-//! options of locks with exclusive holders, and `operate!` those for operators of one lock.
+//! options of locks with exclusive holders, and `named!` those of handles with one name.
 
 /// Defines the type of a handle, with the options and the events of all kinds of locks.
 macro_rules! handle {
@@ -198,10 +198,10 @@ macro_rules! crash_options {
     };
 }
 
-/// Defines the methods for operators and observers of one lock.
-macro_rules! operate {
+/// Defines the methods of handles with one name.
+macro_rules! named {
     ($name:ident) => {
-        /// Methods for operators and observers.
+        /// The name.
         impl $name {
             /// Returns the name of the lock, as it was given.
             pub fn name(&self) -> &str {
@@ -212,82 +212,8 @@ macro_rules! operate {
             pub fn path(&self) -> String {
                 self.lock.path()
             }
-
-            /// Returns the holders and the waiters of the lock. Directories that may contain more
-            /// contenders, and that this client has no permission to read, are in
-            /// [`unread`](crate::Snapshot::unread).
-            ///
-            /// # Errors
-            /// [`Error::Invalid`](crate::Error::Invalid), [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Denied`](crate::Error::Denied).
-            pub async fn snapshot(&self) -> Result<$crate::Snapshot, $crate::Error> {
-                self.lock.snapshot().await
-            }
-
-            /// Returns a source of repeated snapshots; see [`LockPoller`](crate::LockPoller). Each snapshot has the holders
-            /// and the next `waiters` waiters. The other waiters are counted, not read.
-            ///
-            /// ```no_run
-            /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-            /// let mut poller = zl.mutex("nightly").poller(0);
-            /// let seen = poller.snapshot().await?;
-            /// println!("{} wait for {:?}", seen.lock.waiting, seen.lock.holder);
-            /// # Ok(()) }
-            /// ```
-            pub fn poller(&self, waiters: usize) -> $crate::LockPoller {
-                $crate::LockPoller::new(self.lock.clone(), waiters)
-            }
-
-            /// Checks whether a holder of this lock has this ticket. The answer was true at a moment during the call, and a
-            /// majority of the servers has confirmed it; it need not be true any more. So this is a gate before long
-            /// work. A resource that must be safe compares tokens with each write. The [epoch](crate::Builder::token_epoch)
-            /// of the ticket counts. Of a [shared hold](crate::SharedHold), each task's token is current while one of its
-            /// tasks holds the lock. Costs two to three reads, and one or two empty transactions.
-            ///
-            /// # Errors
-            /// [`Error::Denied`](crate::Error::Denied) if the ticket may belong to a holder that this client has no
-            /// permission to read; else as [`Self::snapshot`].
-            pub async fn check_token(
-                &self,
-                ticket: impl Into<$crate::Ticket>,
-            ) -> Result<$crate::TokenCheck, $crate::Error> {
-                self.lock.check_token(ticket.into()).await
-            }
-
-            /// Asks a holder to release the lock. Then [`revoked`](crate::Held::revoked) of its guard
-            /// resolves. A waiter keeps its queue position, and gets the request after its grant. A
-            /// revocable lock of Curator gets Curator's request. Contenders of other libraries cannot be
-            /// asked, and nothing is written for them.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) if no contender in the queue has this ticket; [`Error::Denied`](crate::Error::Denied) if
-            /// the ticket may belong to a contender that this client has no permission to read;
-            /// [`Error::NotRevocable`](crate::Error::NotRevocable) if the contender cannot be asked; else as [`Self::snapshot`].
-            pub async fn revoke(&self, ticket: impl Into<$crate::Ticket>) -> Result<(), $crate::Error> {
-                self.lock.revoke(ticket.into()).await
-            }
-
-            /// Deletes the znode of the contender with this ticket. A holder's `lost()` resolves with
-            /// [`LossReason::Broken`](crate::LossReason::Broken). The same transaction records this client in the directory
-            /// `.audit` of the root. Returns the contender as it was last seen.
-            ///
-            /// The holder may not have noticed the loss yet: wait until its work must have ended, or let
-            /// the resource check tokens. A client of another library does not watch its own znode while it
-            /// holds. It may continue to work after the break, until an operator ends its program. The
-            /// returned entry of such a client has no `pid`. Its `family` is not zoolock's `native`, except
-            /// for a mutex of .NET.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) if no contender in the queue has this ticket; [`Error::Denied`](crate::Error::Denied) if
-            /// the ticket may belong to a contender that this client has no permission to read; else
-            /// as [`Self::snapshot`].
-            pub async fn break_lock(
-                &self,
-                ticket: impl Into<$crate::Ticket>,
-            ) -> Result<$crate::Entry, $crate::Error> {
-                self.lock.break_lock(ticket.into()).await
-            }
         }
     };
 }
 
-pub(super) use {crash_options, exclusive, handle, operate};
+pub(super) use {crash_options, exclusive, handle, named};

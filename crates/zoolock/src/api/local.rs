@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 /// An in-memory [`Locker`], for tests of code that works under a lock. It needs neither a server nor a runtime. It
 /// grants each lock in the order of the requests, as [`Zoolock`](crate::Zoolock) does. Clones share their locks.
 ///
-/// It parses keys with [`LockPath::parse`] and the root `/locks`: the key `nightly` is the lock
+/// It reads keys as names below the root `/locks`: the key `nightly` is the lock
 /// `/locks/nightly`. Timeouts use the clock of the machine, even if the clock of a runtime is
 /// paused.
 ///

@@ -1,5 +1,6 @@
 //! The public types.
 
+pub(crate) mod admin;
 pub(crate) mod any_guard;
 pub(crate) mod builder;
 pub(crate) mod election;
@@ -7,6 +8,8 @@ pub(crate) mod election;
 pub(crate) mod embedded;
 pub(crate) mod guard;
 pub(crate) mod handle;
+#[cfg(feature = "internals")]
+pub mod internals;
 pub(crate) mod local;
 pub(crate) mod locker;
 pub(crate) mod multi;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::api::guard::{fenced, guard, of_one_lock};
-use crate::api::handle::{crash_options, exclusive, handle, operate};
+use crate::api::handle::{crash_options, exclusive, handle, named};
 use crate::api::shared_hold::SharedHold;
 use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
@@ -14,14 +14,14 @@ handle! {
     /// Not reentrant: a second `lock()` waits until the first guard is released. If the same task has
     /// that guard, the second call waits for ever. Use [`lock_as`](Mutex::lock_as) to acquire a lock
     /// again. The field `held_here` of [`Error::Timeout`](crate::Error::Timeout) shows whether this
-    /// client holds the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that
+    /// client holds the lock, and [`Admin::deadlocks`](crate::Admin::deadlocks) finds a task that
     /// waits for itself.
     Mutex
 }
 
 exclusive!(Mutex, Guard);
 crash_options!(Mutex);
-operate!(Mutex);
+named!(Mutex);
 
 guard! {
     /// A guard that holds a [`Mutex`].

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zoolock_core::Kind;
 
 use crate::api::guard::{fenced, guard, lend, of_one_lock};
-use crate::api::handle::{crash_options, handle, operate};
+use crate::api::handle::{crash_options, handle, named};
 use crate::api::zoolock::Zoolock;
 use crate::base::clock::{self, deadline_after};
 use crate::base::error::{Error, LossReason};
@@ -32,7 +32,7 @@ handle! {
 }
 
 crash_options!(RwLock);
-operate!(RwLock);
+named!(RwLock);
 
 guard! {
     /// A guard that holds a [`RwLock`] for reading. Other readers may hold the lock at the same time. The guard has no

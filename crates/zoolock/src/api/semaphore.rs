@@ -8,8 +8,9 @@ use zoolock_core::Kind;
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::record::{Record, Size};
 
+use crate::admin::snapshot::LockPoller;
 use crate::api::guard::{guard, lend, of_one_lock};
-use crate::api::handle::{handle, operate};
+use crate::api::handle::{handle, named};
 use crate::api::zoolock::Zoolock;
 use crate::base::clock;
 use crate::base::error::Error;
@@ -48,7 +49,7 @@ handle! {
     }
 }
 
-operate!(Semaphore);
+named!(Semaphore);
 
 guard! {
     /// A guard that holds some permits of a [`Semaphore`]. It has no fencing token, since concurrent holders have no
@@ -86,9 +87,9 @@ impl Semaphore {
     /// have changed already.
     ///
     /// # Errors
-    /// As [`Semaphore::snapshot`]; [`Error::WrongKind`] if there is a lock of another kind.
+    /// As [`Admin::snapshot`](crate::Admin::snapshot); [`Error::WrongKind`] if there is a lock of another kind.
     pub async fn available_permits(&self) -> Result<u32, Error> {
-        let seen = self.snapshot().await?;
+        let seen = self.lock.snapshot().await?;
         if let Some(foreign) = &seen.foreign_semaphore {
             return Err(Error::wrong_kind(self.path(), format!("is a {foreign}; use another name")));
         }
@@ -175,7 +176,7 @@ impl Semaphore {
     async fn acquire_within(&self, permits: u32, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         if self.adopts_size && permits > self.permits() {
             let limit = wait_limit.at_least(clock::deadline_after(self.lock.context.answer_timeout()));
-            let mut poller = self.poller(0);
+            let mut poller = LockPoller::new(self.lock.clone(), 0);
             let read = async {
                 loop {
                     match poller.snapshot().await {

@@ -21,7 +21,7 @@ use crate::lock::shared_hold::Hold;
 ///
 /// Each task has a fencing token of its own, higher than the token before. A request to release the lock reaches the
 /// task that holds it. The events of the handle are those of all its tasks. Observers see these tasks as one contender,
-/// whose owner neither holds nor waits for another lock ([`Entry::owner_kind`](crate::Entry::owner_kind)).
+/// whose owner neither holds nor waits for another lock ([`Entry::owner_kind`](crate::admin::Entry::owner_kind)).
 /// [`Guard::release`] waits for the server only if the client releases the lock. So if the client loses the lock just before
 /// a task releases it, the lock may still pass to the next task until the client notices the loss.
 ///

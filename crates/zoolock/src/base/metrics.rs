@@ -1,17 +1,4 @@
-//! Metrics of the library, through the facade of the crate [`metrics`](https://docs.rs/metrics): a program
-//! that installs a recorder gets them under these names. `docs/METRICS.md` lists them with their labels.
-//!
-//! Install the recorder before [`connect`](crate::Zoolock::connect). A later recorder does not count earlier events,
-//! and a gauge that missed increments falls below zero. The recorder is called on a thread of its own, some milliseconds
-//! later, so it may block. With or without a recorder, each metric costs less than a microsecond.
-//!
-//! There is no label with the name of a lock, because the number of names, and so of series, has no limit. A program
-//! with few locks can add this label ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
-//! `zoolock ui` name the locks with many waiters. The spans (`lock`, `release`) and events of the crate `tracing`, at
-//! the level debug, have the path of the lock.
-//!
-//! A [shared hold](crate::SharedHold) counts as one acquisition, because passing the lock from task to task sends nothing
-//! to the server.
+//! Metrics of the library, through the facade of the crate [`metrics`](https://docs.rs/metrics).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,38 +15,38 @@ use crate::base::telemetry;
 use Instrument::{Counter, Gauge, Histogram};
 
 /// Histogram: time from the call to the grant or the failure. Labels `kind`, `outcome`.
-pub const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
+pub(crate) const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
 /// Histogram: time from the grant to the release or the loss. Label `kind`.
-pub const HOLD_SECONDS: &str = "zoolock_hold_seconds";
+pub(crate) const HOLD_SECONDS: &str = "zoolock_hold_seconds";
 /// Histogram, for waiters: time from the last watch event before the grant, until the grant. Label
 /// `kind`.
-pub const HANDOVER_SECONDS: &str = "zoolock_handover_seconds";
+pub(crate) const HANDOVER_SECONDS: &str = "zoolock_handover_seconds";
 /// Histogram: number of other contenders in the queue when an acquisition queued. Label `kind`.
-pub const QUEUE_AHEAD: &str = "zoolock_queue_ahead";
+pub(crate) const QUEUE_AHEAD: &str = "zoolock_queue_ahead";
 /// Gauge: number of locks held now. Label `kind`.
-pub const HOLDING: &str = "zoolock_holding";
+pub(crate) const HOLDING: &str = "zoolock_holding";
 /// Gauge: number of acquisitions that wait for a lock now. Label `kind`.
-pub const WAITING: &str = "zoolock_waiting";
+pub(crate) const WAITING: &str = "zoolock_waiting";
 /// Counter: locks that were lost while they were held. Labels `kind`, `reason`.
-pub const LOSSES: &str = "zoolock_losses_total";
+pub(crate) const LOSSES: &str = "zoolock_losses_total";
 /// Counter: holders that were asked to release their lock. Label `kind`.
-pub const REVOCATIONS: &str = "zoolock_revocations_total";
+pub(crate) const REVOCATIONS: &str = "zoolock_revocations_total";
 /// Counter: deletes of this client's znodes that were refused or had no answer, and are retried.
-pub const CLEANUPS_RETRIED: &str = "zoolock_cleanups_retried_total";
+pub(crate) const CLEANUPS_RETRIED: &str = "zoolock_cleanups_retried_total";
 /// Counter: sessions that were opened.
-pub const SESSIONS_OPENED: &str = "zoolock_sessions_opened_total";
+pub(crate) const SESSIONS_OPENED: &str = "zoolock_sessions_opened_total";
 /// Counter: sessions that ended. Label `reason`.
-pub const SESSIONS_ENDED: &str = "zoolock_sessions_ended_total";
+pub(crate) const SESSIONS_ENDED: &str = "zoolock_sessions_ended_total";
 /// Gauge: sessions that are open now.
-pub const SESSIONS_ALIVE: &str = "zoolock_sessions_alive";
+pub(crate) const SESSIONS_ALIVE: &str = "zoolock_sessions_alive";
 /// Counter: reconnects of a session.
-pub const RECONNECTS: &str = "zoolock_reconnects_total";
+pub(crate) const RECONNECTS: &str = "zoolock_reconnects_total";
 /// Counter: renewals of a lease that were answered. Label `outcome`.
-pub const RENEWALS: &str = "zoolock_renewals_total";
+pub(crate) const RENEWALS: &str = "zoolock_renewals_total";
 /// Gauge: terms of [`Election::run`](crate::Election::run) whose work has not ended yet.
-pub const LEADER: &str = "zoolock_leader";
+pub(crate) const LEADER: &str = "zoolock_leader";
 /// Counter: terms of [`Election::run`](crate::Election::run) that ended. Label `end`.
-pub const TERMS: &str = "zoolock_terms_total";
+pub(crate) const TERMS: &str = "zoolock_terms_total";
 
 /// The values of the label `kind`: the names of all kinds of locks, and one for several mutexes.
 static KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
@@ -80,8 +67,20 @@ const RENEWED: [&str; 2] = ["confirmed", "failed"];
 /// The values of `end` of a term, in the order of [`TermOutcome`].
 const TERM_ENDS: [&str; 5] = ["returned", "resigned", "asked", "lost", "dropped"];
 
-/// Describes each metric to the recorder. [`connect`](crate::Zoolock::connect) calls this function.
-/// Call it again if you install a recorder later.
+/// Describes each metric to the recorder of the crate [`metrics`](https://docs.rs/metrics). `docs/METRICS.md` lists them with
+/// their labels. [`connect`](crate::Zoolock::connect) calls this function. Call it again if you install a recorder later.
+///
+/// Install the recorder before [`connect`](crate::Zoolock::connect). A later recorder does not count earlier events,
+/// and a gauge that missed increments falls below zero. The recorder is called on a thread of its own, some milliseconds
+/// later, so it may block. With or without a recorder, each metric costs less than a microsecond.
+///
+/// There is no label with the name of a lock, because the number of names, and so of series, has no limit. A program
+/// with few locks can add this label ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
+/// `zoolock ui` name the locks with many waiters. The spans (`lock`, `release`) and events of the crate `tracing`, at
+/// the level debug, have the path of the lock.
+///
+/// A [shared hold](crate::SharedHold) counts as one acquisition, because passing the lock from task to task sends nothing
+/// to the server.
 pub fn describe() {
     with_recorder(|recorder| {
         let histograms = [

@@ -6,7 +6,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 #[cfg(feature = "simulation")]
 pub(crate) mod host;
-pub mod metrics;
+pub(crate) mod metrics;
 pub(crate) mod naming;
 pub(crate) mod options;
 pub(crate) mod owner_id;

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use zoolock_core::token::ParseTokenError;
 use zoolock_core::{FencingToken, Zxid};
 
-/// An identifier of one holder or waiter, as `zoolock show` prints it, for [`revoke`](crate::Mutex::revoke) and
-/// [`break_lock`](crate::Mutex::break_lock).
+/// An identifier of one holder or waiter, as `zoolock show` prints it, for [`revoke`](crate::Admin::revoke) and
+/// [`break_lock`](crate::Admin::break_lock).
 ///
 /// A ticket is no fencing token. Readers and permit holders may hold at the same time as others, so nothing orders
 /// their writes. They have a ticket, but no [`FencingToken`]. The token of an exclusive holder is also its ticket. The

@@ -18,7 +18,6 @@ use crate::engine::{Acquisition, release_state_of_this_thread};
 use crate::lock::context::Context;
 use crate::lock::lease::{HoldView, Lease};
 use crate::lock::shared_hold::TaskHold;
-use crate::session::{Connection, ConnectionChanges};
 
 /// A lock that is held, with the methods that guards of all kinds have.
 ///
@@ -90,12 +89,12 @@ impl Held {
     }
 
     /// Returns whether this process is a fork of the process that holds the lock.
-    fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.context.process().is_forked()
     }
 
     /// Returns the znode that holds the lock.
-    fn holding_node(&self) -> Node {
+    pub(crate) fn holding_node(&self) -> Node {
         self.node_of(&self.hold.acquisition)
     }
 
@@ -135,15 +134,10 @@ impl Held {
         (self.role == Role::Exclusive).then(|| self.token())
     }
 
-    /// Returns the ticket that identifies this holder in [`revoke`](crate::Mutex::revoke) and
-    /// [`break_lock`](crate::Mutex::break_lock). It is no fencing token.
+    /// Returns the ticket that identifies this holder in [`revoke`](crate::Admin::revoke) and
+    /// [`break_lock`](crate::Admin::break_lock). It is no fencing token.
     pub fn ticket(&self) -> Ticket {
         Ticket::new(self.context.epoch(), self.holding_node().czxid)
-    }
-
-    /// Returns the unique identifier of the acquisition, which observers see as [`Entry::id`](crate::Entry::id).
-    pub fn acquisition_id(&self) -> String {
-        self.hold.acquisition.id().to_string()
     }
 
     /// Returns the lease of this guard, a value that may outlive the guard.
@@ -193,18 +187,9 @@ impl Held {
         self.hold.is_revoked()
     }
 
-    /// Returns whether this holder has been asked to release the lock. A request that was made
-    /// while this holder was still a waiter counts, too. If this client has not read the holder's
-    /// znode yet, waits until it has read the znode or has lost the lock.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again at any time.
-    pub async fn revoked_by_now(&self) -> bool {
-        if self.is_forked() {
-            return false;
-        }
+    /// Waits until the holder's znode was read once, or the lock is lost.
+    pub(crate) async fn wait_for_own_node_read(&self) {
         self.hold.wait_for_own_node_read().await;
-        self.is_revoked()
     }
 
     /// Returns how the last exclusive holder left, as far as this is known now. With
@@ -241,12 +226,6 @@ impl Held {
         }
     }
 
-    /// Returns the path of the znode that holds the lock; for a multi-lock, the path of the first znode.
-    pub fn node_path(&self) -> String {
-        let path = self.hold.acquisition.directories()[0].child(&self.holding_node().name());
-        self.context.without_chroot(&path).to_owned()
-    }
-
     /// Returns a check that makes the caller's own ZooKeeper transaction fail if the lock is lost. It checks the
     /// holder's znode. For an upgraded reader, this is the znode of the writer.
     pub fn check(&self) -> Check {
@@ -255,29 +234,6 @@ impl Held {
         // The path includes the chroot, because the caller's own ZooKeeper client may not use this
         // client's chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
-    }
-
-    /// Returns the id of the session that created the holder's znode.
-    #[doc(hidden)]
-    pub fn session_id(&self) -> i64 {
-        self.hold.acquisition.session().id().0
-    }
-
-    /// Returns the state of the session's connection: for messages to the user, not for decisions.
-    pub fn connection(&self) -> Connection {
-        if self.is_forked() {
-            Connection::Ended
-        } else {
-            *self.hold.acquisition.session().connection().borrow()
-        }
-    }
-
-    /// Returns the changes of the session's connection.
-    pub fn connection_changes(&self) -> ConnectionChanges {
-        if self.is_forked() {
-            return ConnectionChanges::ended();
-        }
-        self.hold.acquisition.session().connection_changes()
     }
 
     /// Releases the lock as a holder that panics does. The caller then drops the guard.

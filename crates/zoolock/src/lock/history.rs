@@ -86,7 +86,7 @@ pub struct Party {
     /// The client library of a contender whose znode does not have zoolock's data. `None` for other processes.
     #[serde(default)]
     pub library: Option<String>,
-    /// The command line, if the program has set it with [`Builder::command_line`](crate::Builder::command_line).
+    /// The command line, if the client is the `zoolock` command.
     #[serde(default)]
     pub command: Option<String>,
     /// The note of the client; of an operator, the reason.

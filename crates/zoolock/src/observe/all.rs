@@ -39,7 +39,7 @@ impl All {
     /// continues it.
     ///
     /// # Errors
-    /// Fails as [`Zoolock::locks`](crate::Zoolock::locks) does, but never with
+    /// Fails as [`Admin::locks`](crate::Admin::locks) does, but never with
     /// [`Error::Unavailable`]: an outage is [`ReadOutcome::Unreachable`] instead. The view can be used
     /// after an error.
     pub async fn next(&mut self) -> Result<ReadOutcome, Error> {

@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
-//! let mut queue = zoolock::observe::Queue::watched(zl.mutex("nightly").poller(usize::MAX));
+//! let mut queue = zoolock::observe::Queue::watched(zl.admin().poller("nightly", usize::MAX));
 //! loop {
 //!     queue.next().await?;
 //!     for diff in queue.take_diffs() {

@@ -55,7 +55,7 @@ impl Queue {
     /// continues it.
     ///
     /// # Errors
-    /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does, but never with
+    /// Fails as [`Admin::snapshot`](crate::Admin::snapshot) does, but never with
     /// [`Error::Unavailable`]: an outage is [`ReadOutcome::Unreachable`] instead. The view can be used
     /// after an error.
     pub async fn next(&mut self) -> Result<ReadOutcome, Error> {

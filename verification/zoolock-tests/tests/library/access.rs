@@ -28,16 +28,16 @@ on_both_servers!(credentials_protect_every_created_znode, |place| async move {
     assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
     for denied in [&stranger, &other] {
         is_denied(denied.mutex("nightly").try_lock()).await;
-        is_denied(denied.mutex("nightly").snapshot()).await;
-        is_denied(denied.mutex("nightly").break_lock(guard.token())).await;
-        is_denied(denied.mutex("nightly").revoke(guard.token())).await;
+        is_denied(denied.admin().snapshot("nightly")).await;
+        is_denied(denied.admin().break_lock("nightly", guard.token())).await;
+        is_denied(denied.admin().revoke("nightly", guard.token())).await;
         // Creating a sibling is denied too, because the root has the same ACL.
         is_denied(denied.mutex("other").try_lock()).await;
     }
     // The root, the lock directory and the contender's znode have the same ACL.
     let client = tree::connect(&place.addr()).await.expect("session starts");
     client.auth("digest", b"jobs:secret").await.expect("any credentials will do");
-    let node = second.mutex("nightly").snapshot().await.expect("snapshot read").holder.expect("held").node;
+    let node = second.admin().snapshot("nightly").await.expect("snapshot read").holder.expect("held").node;
     let top = format!("{}/locks", place.chroot());
     for path in [top, directory(&place, "nightly"), format!("{}/{node}", directory(&place, "nightly"))] {
         let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
@@ -71,7 +71,7 @@ on_both_servers!(credentials_protect_every_created_znode, |place| async move {
     first.multi(["a", "b"]).lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tracked = first.mutex("tracked").crash_detection();
     tracked.lock().await.expect("lock acquired").release().await.expect("release succeeds");
-    second.mutex("nightly").break_lock(guard.token()).await.expect("break succeeds");
+    second.admin().break_lock("nightly", guard.token()).await.expect("break succeeds");
     lock_and_release(&second.mutex("nightly")).await;
     for zl in [first, second, stranger, other] {
         zl.close().await;
@@ -85,9 +85,9 @@ on_both_servers!(denied_audit_write_names_the_path, |place| async move {
     let (first, second) =
         (open(&place, ours()).await, open(&place, settings().auth("digest", "ops:x")).await);
     let broken = first.mutex("theirs").lock().await.expect("lock acquired");
-    first.mutex("theirs").break_lock(broken.token()).await.expect("first break creates the audit znode");
+    first.admin().break_lock("theirs", broken.token()).await.expect("first break creates the audit znode");
     let kept = second.mutex("mine").lock().await.expect("lock acquired");
-    match second.mutex("mine").break_lock(kept.token()).await {
+    match second.admin().break_lock("mine", kept.token()).await {
         Err(error @ Error::Denied { .. }) => assert!(error.to_string().contains("/locks/.audit"), "{error}"),
         other => panic!("{other:?}"),
     }
@@ -102,15 +102,15 @@ on_both_servers!(reader_identities_may_only_read, |place| async move {
     let zl = open(&place, ours().allow_read("world", "anyone")).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let reader = connect(&place).await;
-    let seen = reader.mutex("nightly").snapshot().await.expect("reader may read");
+    let seen = reader.admin().snapshot("nightly").await.expect("reader may read");
     assert_eq!(
         seen.holder.expect("lock has a holder").token.as_deref(),
         Some(guard.token().to_string().as_str())
     );
-    assert_eq!(reader.locks(None).await.expect("reader may read").len(), 1);
+    assert_eq!(reader.admin().locks(None, usize::MAX).await.expect("reader may read").len(), 1);
     is_denied(reader.mutex("nightly").try_lock()).await;
-    is_denied(reader.mutex("nightly").break_lock(guard.token())).await;
-    is_denied(reader.mutex("nightly").revoke(guard.token())).await;
+    is_denied(reader.admin().break_lock("nightly", guard.token())).await;
+    is_denied(reader.admin().revoke("nightly", guard.token())).await;
     assert!(guard.is_valid());
     guard.release().await.expect("release succeeds");
     zl.close().await;

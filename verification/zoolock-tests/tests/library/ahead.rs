@@ -252,7 +252,7 @@ on_both_servers!(holder_after_a_crash_writes_its_marker, |place| async move {
     until_read(&proxy, &before, 1).await;
     // After two more round trips, the client has handled the reply to its read of the directory.
     for _ in 0..2 {
-        ours.mutex("crashed").snapshot().await.expect("snapshot succeeds");
+        ours.admin().snapshot("crashed").await.expect("snapshot succeeds");
     }
     assert_eq!(guard.previous(), Previous::Unknown, "the crashed holder left no marker");
     guard.release().await.expect("release succeeds");

@@ -49,8 +49,11 @@ fn other_kinds(zl: &Zoolock) {
     let read = lost.guard.try_upgrade().wait().expect_err("another reader holds").guard;
     beside.release().wait().expect("release succeeds");
     let write = read.upgrade().wait().expect("upgrade succeeds");
-    lock.revoke(write.ticket()).wait().expect("contender exists");
-    assert!(!lock.snapshot().wait().expect("read succeeds").waiters.is_empty() || write.is_valid());
+    zl.admin().revoke(lock.name(), write.ticket()).wait().expect("contender exists");
+    assert!(
+        !zl.admin().snapshot(lock.name()).wait().expect("read succeeds").waiters.is_empty()
+            || write.is_valid()
+    );
     let read = write.downgrade().wait().expect("downgrade succeeds");
     assert!(
         read.revoked().wait_timeout(SOON).is_some() && read.is_revoked(),
@@ -67,7 +70,7 @@ fn other_kinds(zl: &Zoolock) {
     assert!(lock.try_upgradable_read().wait().expect("attempt succeeds").is_none());
     assert!(lock.upgradable_read_timeout(patience).wait().is_err());
     let write = up.try_upgrade().wait().expect("upgrade succeeds");
-    lock.break_lock(write.ticket()).wait().expect("znode exists");
+    zl.admin().break_lock(lock.name(), write.ticket()).wait().expect("znode exists");
     assert_eq!(write.lost().wait_timeout(SOON), Some(LossReason::Broken));
     drop(write);
 
@@ -129,10 +132,11 @@ fn every_call(address: &str) {
         Err(Error::Timeout { .. })
     ));
     assert!(mutex.try_lock_as(&Owner::current_thread()).wait().expect("attempt succeeds").is_none());
-    let holder = mutex.snapshot().wait().expect("read succeeds").holder.expect("lock has a holder");
+    let holder =
+        zl.admin().snapshot("calls").wait().expect("read succeeds").holder.expect("lock has a holder");
     assert_eq!(holder.token, Some(guard.token().to_string()));
-    assert!(!zl.locks(None).wait().expect("read succeeds").is_empty());
-    assert_eq!(zl.locks(Some("calls")).wait().expect("read succeeds").len(), 1);
+    assert!(!zl.admin().locks(None, usize::MAX).wait().expect("read succeeds").is_empty());
+    assert_eq!(zl.admin().locks(Some("calls"), usize::MAX).wait().expect("read succeeds").len(), 1);
     let token = guard.token();
     guard.release().wait().expect("release succeeds");
 
@@ -474,7 +478,7 @@ on_both_servers!(release_during_panic_is_recorded, |place| async move {
         }))
     });
     assert!(job.await.is_err(), "the task panics");
-    assert_eq!(client.mutex("rough").snapshot().await.expect("snapshot succeeds").previous, "panicked");
+    assert_eq!(client.admin().snapshot("rough").await.expect("snapshot succeeds").previous, "panicked");
 });
 
 #[test]

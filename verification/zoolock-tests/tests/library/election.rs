@@ -192,7 +192,7 @@ on_both_servers!(revoked_leader_has_its_grace, |place| async move {
     });
     let first = next(&mut terms).await;
     let asked = Instant::now();
-    other.mutex("asked").revoke(first).await.expect("the leader is asked");
+    other.admin().revoke("asked", first).await.expect("the leader is asked");
     let second = next(&mut terms).await;
     assert!(asked.elapsed() >= grace, "the work had {:?}", asked.elapsed());
     assert!(second > first, "the only candidate leads again");
@@ -230,7 +230,7 @@ on_both_servers!(work_that_stops_in_time_does_not_end_the_candidacy, |place| asy
         }
     });
     let first = next(&mut terms).await;
-    zl.mutex("polite").revoke(first).await.expect("the leader is asked");
+    zl.admin().revoke("polite", first).await.expect("the leader is asked");
     assert!(next(&mut terms).await > first, "the candidate stands again");
     assert!(has_stopped.load(Ordering::SeqCst), "the work has its grace");
     let error = finish_in_time(election.run(async |_| ())).await.expect_err("the handle stands already");

@@ -65,11 +65,12 @@ async fn lock_survives_disconnects_and_server_restart() {
         let guard = theirs.mutex("nightly").lock().await.expect("lock granted");
         (guard, theirs)
     });
-    let queue = ours.mutex("nightly");
-    let both = retry_until_ok("both contenders are queued", SOON, async || match queue.snapshot().await {
-        Ok(snapshot) if snapshot.waiters.len() == 1 => Ok(()),
-        other => Err(zoolock_tests::TestFailure::new(format!("{other:?}"))),
-    });
+    let admin = ours.admin();
+    let both =
+        retry_until_ok("both contenders are queued", SOON, async || match admin.snapshot("nightly").await {
+            Ok(snapshot) if snapshot.waiters.len() == 1 => Ok(()),
+            other => Err(zoolock_tests::TestFailure::new(format!("{other:?}"))),
+        });
     both.await.expect("both contenders queue in time");
     server.cut_connections();
     server.stop().await;

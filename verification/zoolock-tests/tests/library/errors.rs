@@ -47,14 +47,14 @@ async fn call_everything(zl: &Zoolock, token: FencingToken) -> Failures {
         "with_lock": zl.with_lock("new", short, async |_| ());
         "leader": zl.election("held").leader();
         "multi": zl.multi(["held", "new"]).lock_timeout(short);
-        "snapshot": mutex.snapshot();
-        "locks": zl.locks(Some("held"));
-        "why": zl.why("held");
-        "deadlocks": zl.deadlocks(Some("held"));
-        "revoke": mutex.revoke(token);
-        "break_lock": mutex.break_lock(token);
+        "snapshot": zl.admin().snapshot("held");
+        "locks": zl.admin().locks(Some("held"), usize::MAX);
+        "why": zl.admin().why("held");
+        "deadlocks": zl.admin().deadlocks(Some("held"));
+        "revoke": zl.admin().revoke("held", token);
+        "break_lock": zl.admin().break_lock("held", token);
         "resize": zl.semaphore("held", 2).resize(3);
-        "history": zl.history(None, 10);
+        "history": zl.admin().history(None, 10);
     }
     failures
 }
@@ -106,7 +106,7 @@ on_both_servers!(refusal_names_the_lock_and_credentials, |place| async move {
     let owner = owner.expect("session starts");
     let guard = owner.mutex("held").lock().await.expect("lock acquired");
     // This creates the history, which belongs to the owner.
-    owner.mutex("held").revoke(guard.token()).await.expect("the holder is asked");
+    owner.admin().revoke("held", guard.token()).await.expect("the holder is asked");
     let stranger = connect(&place).await;
     let paths = |call| if call == "multi" { "/locks/held, /locks/new" } else { "/locks" };
     for (call, error) in call_everything(&stranger, guard.token()).await {
@@ -194,7 +194,7 @@ on_both_servers!(commands_describe_an_outage_and_a_refusal, |place| async move {
     let owner = settings().auth("digest", "jobs:secret").connect(&place.connect_string()).await;
     let owner = owner.expect("session starts");
     let guard = owner.mutex("held").lock().await.expect("lock acquired");
-    owner.mutex("held").revoke(guard.token()).await.expect("the holder is asked");
+    owner.admin().revoke("held", guard.token()).await.expect("the holder is asked");
     for (command, text) in messages_of_commands(&place.connect_string()).await {
         assert_plain(&command, &text);
         assert!(text.contains("/locks") || text.contains("history"), "{command}: {text}");

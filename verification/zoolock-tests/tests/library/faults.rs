@@ -25,7 +25,7 @@ on_both_servers!(create_with_lost_reply_is_found_again, |place| async move {
             }
             let guard = zl.mutex("lost").lock_timeout(Duration::from_secs(10)).await.expect("lock acquired");
             assert!(guard.is_valid());
-            let seen = zl.mutex("lost").snapshot().await.expect("read succeeds");
+            let seen = zl.admin().snapshot("lost").await.expect("read succeeds");
             assert_eq!(
                 seen.holder.expect("lock has a holder").node,
                 guard.node_path().rsplit('/').next().expect("node path has a name")
@@ -136,19 +136,20 @@ on_both_servers!(healthy_server_makes_no_renewal_overdue, |place| async move {
     let mut events = Vec::new();
     macro_rules! hold {
         ($handle:expr, $acquire:ident($($count:expr)?)) => {
-            let handle = $handle;
+            let zl = connect().await;
+            let handle = $handle(&zl);
             events.push(handle.events());
             // The session has sent its first request before it has an acquisition.
-            handle.snapshot().await.expect("read succeeds");
+            zl.admin().snapshot(handle.name()).await.expect("read succeeds");
             guards.push(Box::new(handle.$acquire($($count)?).await.expect("lock acquired")));
         };
     }
-    hold!(connect().await.mutex("mutex"), lock());
-    hold!(connect().await.mutex("careful").crash_detection(), lock());
-    hold!(connect().await.mutex("curator").naming(Naming::Curator), lock());
-    hold!(connect().await.rwlock("shared"), read());
-    hold!(connect().await.rwlock("written"), write());
-    hold!(connect().await.semaphore("permits", 2), acquire(2));
+    hold!(|zl: &Zoolock| zl.mutex("mutex"), lock());
+    hold!(|zl: &Zoolock| zl.mutex("careful").crash_detection(), lock());
+    hold!(|zl: &Zoolock| zl.mutex("curator").naming(Naming::Curator), lock());
+    hold!(|zl: &Zoolock| zl.rwlock("shared"), read());
+    hold!(|zl: &Zoolock| zl.rwlock("written"), write());
+    hold!(|zl: &Zoolock| zl.semaphore("permits", 2), acquire(2));
     let rwlock = connect().await.rwlock("upgraded");
     events.push(rwlock.events());
     let reader = rwlock.upgradable_read().await.expect("lock acquired");

@@ -91,7 +91,7 @@ on_both_servers!(lease_shows_a_loss_and_keeps_it, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("doomed").lock().await.expect("lock acquired");
     let lease = guard.lease();
-    zl.mutex("doomed").break_lock(guard.ticket()).await.expect("znode exists");
+    zl.admin().break_lock("doomed", guard.ticket()).await.expect("znode exists");
     assert_eq!(await_end(&lease).await, End::Lost(LossReason::Broken));
     drop(guard);
     assert_eq!(await_end(&lease).await, End::Lost(LossReason::Broken));
@@ -144,7 +144,7 @@ on_both_servers!(lease_of_a_task_ends_when_the_hold_is_passed_on, |place| async 
     let second = shared.lock().await.expect("lock acquired");
     assert_eq!(timeout(SOON, waiting).await.expect("ends in time").expect("no panic"), End::Released);
     // A later loss of the hold is not one of the first task.
-    zl.mutex("shared").break_lock(second.ticket()).await.expect("znode exists");
+    zl.admin().break_lock("shared", second.ticket()).await.expect("znode exists");
     assert_eq!(await_end(&second.lease()).await, End::Lost(LossReason::Broken));
     assert_eq!(await_end(&lease).await, End::Released);
 });
@@ -155,7 +155,7 @@ on_both_servers!(request_to_release_reaches_the_lease, |place| async move {
     let (lease, ticket) = (guard.lease(), guard.ticket());
     let asked = tokio::spawn(lease.revoked());
     assert!(!lease.is_revoked());
-    zl.mutex("asked").revoke(ticket).await.expect("contender exists");
+    zl.admin().revoke("asked", ticket).await.expect("contender exists");
     timeout(SOON, asked).await.expect("asked in time").expect("task does not panic");
     assert!(lease.is_revoked() && lease.is_valid());
     guard.release().await.expect("release succeeds");
@@ -176,7 +176,7 @@ on_both_servers!(upgraded_reader_has_a_new_lease, |place| async move {
     );
     assert!(before.is_valid() && reader.is_valid());
     let after = reader.lease();
-    zl.rwlock("rw").break_lock(reader.ticket()).await.expect("znode exists");
+    zl.admin().break_lock("rw", reader.ticket()).await.expect("znode exists");
     let broken = End::Lost(LossReason::Broken);
     assert_eq!((await_end(&before).await, await_end(&after).await), (broken, broken));
     assert_eq!(await_end(&as_writer).await, End::Released, "an end is final");

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use zoolock::{
-    DEFAULT_ROOT, Error, ExclusiveGuard, FencingToken, LocalLocker, LockPath, Locker, LossReason, Zoolock,
-};
+use zoolock::internals::{DEFAULT_ROOT, LockPath};
+use zoolock::{Error, ExclusiveGuard, FencingToken, LocalLocker, Locker, LossReason, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::wait::{finish_in_time, retry_until_ok};
@@ -473,7 +472,7 @@ on_both_servers!(lent_guard_is_released_and_work_is_dropped_at_the_loss, |place|
     let is_dropped = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let work = zl.with_lock("lent", SOON, async |guard| {
         let _flag = SetOnDrop(is_dropped.clone());
-        other.mutex("lent").break_lock(guard.token()).await.expect("holder exists");
+        other.admin().break_lock("lent", guard.token()).await.expect("holder exists");
         std::future::pending::<()>().await
     });
     let error = finish_in_time(work).await.expect_err("the lock was taken away");

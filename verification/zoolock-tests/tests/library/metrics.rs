@@ -201,11 +201,11 @@ async fn metrics_match_the_documentation() {
 
     // A waiter queues, the holder is asked to release, and the lock is handed over.
     let waiting = lock_in_background(&zl.mutex("x"));
-    while zl.mutex("x").snapshot().await.expect("read succeeds").waiters.is_empty() {
+    while zl.admin().snapshot("x").await.expect("read succeeds").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     seen.wait_for(snapshotter, "zoolock_waiting", &[], 1.0).await;
-    zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
+    zl.admin().revoke("x", guard.ticket()).await.expect("contender exists");
     guard.revoked().await;
     guard.release().await.expect("release succeeds");
     let guard = await_guard(waiting).await;
@@ -219,7 +219,7 @@ async fn metrics_match_the_documentation() {
     }
 
     // The lock is broken.
-    zl.mutex("x").break_lock(guard.ticket()).await.expect("znode exists");
+    zl.admin().break_lock("x", guard.ticket()).await.expect("znode exists");
     assert_eq!(guard.lost().await, LossReason::Broken);
     drop(guard);
 
@@ -256,8 +256,8 @@ async fn metrics_match_the_documentation() {
         let token = election.leader().await.expect("read succeeds").and_then(|leader| leader.token);
         let token = token.expect("a leader with a token");
         match end {
-            "lost" => drop(zl.mutex("e").break_lock(token).await.expect("znode exists")),
-            _ => zl.mutex("e").revoke(token).await.expect("contender exists"),
+            "lost" => drop(zl.admin().break_lock("e", token).await.expect("znode exists")),
+            _ => zl.admin().revoke("e", token).await.expect("contender exists"),
         }
         seen.wait_for(snapshotter, "zoolock_terms_total", &[("end", end)], 1.0).await;
     }

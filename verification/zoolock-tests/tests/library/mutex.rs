@@ -110,7 +110,7 @@ on_both_servers!(foreign_contender_is_waited_for, |place| async move {
         let prefix = format!("{}/{prefix}", directory(&place, "mixed"));
         let (_, sequence) = other.create(&prefix, b"10.0.0.1", &options).await.expect("znode created");
         assert!(zl.mutex("mixed").try_lock().await.expect("attempt succeeds").is_none());
-        let seen = zl.mutex("mixed").snapshot().await.expect("snapshot succeeds");
+        let seen = zl.admin().snapshot("mixed").await.expect("snapshot succeeds");
         assert_eq!(seen.holder.expect("lock has a holder").family, family);
         let waiting = lock_in_background(&zl.mutex("mixed"));
         until_queued(&zl, "mixed", 2).await;
@@ -159,7 +159,7 @@ on_both_servers!(
     let zl = connect(&place).await;
     for _ in 0..3 {
         lock_and_release(&zl.mutex("deep/er/still")).await;
-        let locks = zl.locks(None).await.expect("read succeeds");
+        let locks = zl.admin().locks(None, usize::MAX).await.expect("read succeeds");
         assert!(locks.len() <= 1 && locks.iter().all(|lock| lock.path == "/locks/deep/er/still"), "{locks:?}");
         let gone = retry_until_ok("the server deletes empty containers", Duration::from_secs(20), async || {
             match tree::descendants(&place.connect_string(), "/").await?.as_slice() {

@@ -350,10 +350,10 @@ on_both_servers!(close_ends_every_clone_of_the_client, |place| async move {
     }
     assert!(is_closed(&clone.mutex("free").try_lock().await.expect_err("closed")));
     assert!(is_closed(&clone.mutex("free").shared_hold(T).lock().await.expect_err("closed")));
-    assert!(is_closed(&clone.locks(None).await.expect_err("closed")));
+    assert!(is_closed(&clone.admin().locks(None, usize::MAX).await.expect_err("closed")));
     clone.close().await;
     held.release().await.expect("release succeeds");
-    let seen = rival.mutex("free").snapshot().await.expect("snapshot read");
+    let seen = rival.admin().snapshot("free").await.expect("snapshot read");
     assert!(seen.holder.is_none() && seen.waiters.is_empty(), "{seen:?}");
 });
 

@@ -18,7 +18,7 @@ on_both_servers!(queue_position_costs_one_listing, |place| async move {
         let mutex = shown.mutex("x");
         async move { mutex.lock().await.map(drop) }
     });
-    let mut poller = shown.mutex("x").poller(0).with_position();
+    let mut poller = shown.admin().poller("x", 0).with_position();
     let before_us = waiting.len();
     let reached = async {
         while poller.snapshot().await.expect("read succeeds").place != Some(before_us) {

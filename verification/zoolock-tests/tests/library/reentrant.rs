@@ -24,7 +24,7 @@ fn assert_forgotten(owner: &Owner) {
 }
 
 async fn waiters(zl: &Zoolock, name: &str) -> usize {
-    zl.mutex(name).snapshot().await.expect("snapshot succeeds").waiters.len()
+    zl.admin().snapshot(name).await.expect("snapshot succeeds").waiters.len()
 }
 
 on_both_servers!(last_guard_of_an_owner_releases, |place| async move {
@@ -271,9 +271,9 @@ on_both_servers!(panic_under_any_guard_is_recorded, |place| async move {
             drop(outer)
         }
         let next = mutex.lock().await.expect("lock acquired");
-        assert_eq!(mutex.snapshot().await.expect("snapshot succeeds").previous, "panicked");
+        assert_eq!(zl.admin().snapshot("rough").await.expect("snapshot succeeds").previous, "panicked");
         next.release().await.expect("release succeeds");
-        assert_eq!(mutex.snapshot().await.expect("snapshot succeeds").previous, "clean");
+        assert_eq!(zl.admin().snapshot("rough").await.expect("snapshot succeeds").previous, "clean");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "rough")).await;
 });
@@ -453,10 +453,10 @@ on_both_servers!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
         }
     });
     until_queued(&other, "itself", 2).await;
-    let deadlocks = other.deadlocks(None).await.expect("locks read");
+    let deadlocks = other.admin().deadlocks(None).await.expect("locks read");
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len(), deadlocks[0].owners), (1, 1, 1));
     let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
     let token: zoolock::Ticket = cut.token.parse().expect("valid ticket");
-    other.mutex(&cut.lock).break_lock(token).await.expect("the holder exists");
+    other.admin().break_lock(&cut.lock, token).await.expect("the holder exists");
     finish_in_time(twice).await.expect("task does not panic").expect("lock granted to the second call");
 });

@@ -67,7 +67,7 @@ on_both_servers!(private library_shows_no_password, |place| async move {
     // A new connection sends the credentials again.
     place.server().restart().await.expect("server restarts");
     guard.release().await.expect("release succeeds");
-    let data = zl.mutex("nightly").snapshot().await.expect("read succeeds");
+    let data = zl.admin().snapshot("nightly").await.expect("read succeeds");
     assert_absent("a snapshot", &format!("{data:?}"));
     zl.close().await;
     let text = log.text();

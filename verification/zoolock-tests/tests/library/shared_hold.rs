@@ -69,7 +69,7 @@ on_both_servers!(tasks_of_a_handle_share_a_hold, |place| async move {
     assert_eq!(sent.requests(opcode::MULTI), 0, "{sent:?}");
     drop(mutex);
     eventually("the lock is released", async || {
-        other.mutex("shared").snapshot().await.expect("read succeeds").holder.is_none()
+        other.admin().snapshot("shared").await.expect("read succeeds").holder.is_none()
     })
     .await;
 });
@@ -126,7 +126,7 @@ on_both_servers!(kept_lock_is_released_after_the_limit, |place| async move {
     let began = Instant::now();
     drop(guard);
     eventually("the lock is released", async || {
-        other.mutex("a-while").snapshot().await.expect("read succeeds").holder.is_none()
+        other.admin().snapshot("a-while").await.expect("read succeeds").holder.is_none()
     })
     .await;
     let kept = began.elapsed();
@@ -224,7 +224,7 @@ on_both_servers!(expired_session_hands_lock_to_local_waiter, |place| async move 
     assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason:?}");
     assert!(!guard.is_valid());
     eventually("the session has ended", async || {
-        other.mutex("gone").snapshot().await.expect("read succeeds").holder.is_none()
+        other.admin().snapshot("gone").await.expect("read succeeds").holder.is_none()
     })
     .await;
     assert!(!waiting.is_finished(), "a lost lock is not handed over");
@@ -267,7 +267,7 @@ on_both_servers!(doubtful_znode_stays_until_its_holder_releases, |place| async m
     let confirmed = connection.wait_for(|connection| connection == Connection::Connected);
     tokio::time::timeout(LONG, confirmed).await.expect("finishes in time");
     let holder =
-        other.mutex("doubt").snapshot().await.expect("read succeeds").holder.expect("znode still exists");
+        other.admin().snapshot("doubt").await.expect("read succeeds").holder.expect("znode still exists");
     assert_eq!(holder.node, guard.node_path().rsplit('/').next().expect("node path has a name"));
     assert!(!waiting.is_finished(), "the old holder has not released yet");
     let error = guard.release().await.expect_err("lock is lost");
@@ -285,7 +285,7 @@ on_both_servers!(release_of_a_lost_lock_fails, |place| async move {
     let mutex = zl.mutex("taken").shared_hold(LONG);
     for _ in 0..20 {
         let guard = mutex.lock().await.expect("lock acquired");
-        other.mutex("taken").break_lock(guard.ticket()).await.expect("znode exists");
+        other.admin().break_lock("taken", guard.ticket()).await.expect("znode exists");
         assert_eq!(
             tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time"),
             LossReason::Broken
@@ -333,7 +333,7 @@ on_both_servers!(unread_grant_hides_no_crash, |place| async move {
         .expect_err("the task panics");
         // The acquisition is granted the lock, but its future is not polled again.
         eventually("the unread grant is the only contender", async || {
-            let seen = other.mutex("unseen").snapshot().await.expect("read succeeds");
+            let seen = other.admin().snapshot("unseen").await.expect("read succeeds");
             seen.holder.is_some() && seen.waiters.is_empty()
         })
         .await;
@@ -364,7 +364,7 @@ on_both_servers!(listener_receives_the_events_of_each_task, |place| async move {
     assert_eq!(hears.next().await, Some(LockEvent::Acquired(ticket)));
     let guard = await_guard(waiting).await;
     assert_eq!(guard.ticket(), ticket, "both tasks have one znode");
-    other.mutex("heard").revoke(ticket).await.expect("contender exists");
+    other.admin().revoke("heard", ticket).await.expect("contender exists");
     tokio::time::timeout(LONG, guard.revoked()).await.expect("revocation reported in time");
     assert_eq!(hears.next().await, Some(LockEvent::Revoked(ticket)));
     guard.release().await.expect("release succeeds");
@@ -380,9 +380,9 @@ on_both_servers!(revoking_a_kept_lock_releases_it, |place| async move {
     let ticket = guard.ticket();
     drop(guard);
     // The lock is kept, but no task holds it.
-    other.mutex("asked").revoke(ticket).await.expect("contender exists");
+    other.admin().revoke("asked", ticket).await.expect("contender exists");
     eventually("the lock is released", async || {
-        other.mutex("asked").snapshot().await.expect("read succeeds").holder.is_none()
+        other.admin().snapshot("asked").await.expect("read succeeds").holder.is_none()
     })
     .await;
 });

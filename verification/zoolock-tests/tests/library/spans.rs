@@ -116,11 +116,11 @@ async fn loss_and_revocation_are_logged_once() {
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     let mutex = zl.mutex("watched");
     let guard = mutex.lock().await.expect("lock granted");
-    mutex.revoke(guard.token()).await.expect("the holder is asked");
+    zl.admin().revoke("watched", guard.token()).await.expect("the holder is asked");
     guard.revoked().await;
     let path = "lock=\"/locks/watched\"";
     assert_eq!(count_lines(&log, &["INFO", "asked to release the lock", path]).await, 1);
-    mutex.break_lock(guard.token()).await.expect("the lock is broken");
+    zl.admin().break_lock("watched", guard.token()).await.expect("the lock is broken");
     guard.lost().await;
     assert_eq!(count_lines(&log, &["WARN", "the lock is lost", path, "reason="]).await, 1);
     zl.close().await;

@@ -52,8 +52,8 @@ on_both_servers!(private(secure(Authority::new())) locks_belong_to_the_certifica
     assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
     for denied in [
         other.mutex("nightly").try_lock().await.map(|_| ()),
-        other.mutex("nightly").snapshot().await.map(|_| ()),
-        other.mutex("nightly").break_lock(guard.token()).await.map(|_| ()),
+        other.admin().snapshot("nightly").await.map(|_| ()),
+        other.admin().break_lock("nightly", guard.token()).await.map(|_| ()),
     ] {
         assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
     }
@@ -85,8 +85,8 @@ on_both_servers!(private(secure(Authority::new())) readers_are_identified_by_cer
     let zl = builder.connect(&address(&place)).await.expect("session starts");
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let ops = open(&place, shown(authority, &authority.client("ops"))).await;
-    assert!(ops.mutex("nightly").snapshot().await.expect("reader may read").holder.is_some());
-    let broken = ops.mutex("nightly").break_lock(guard.token()).await;
+    assert!(ops.admin().snapshot("nightly").await.expect("reader may read").holder.is_some());
+    let broken = ops.admin().break_lock("nightly", guard.token()).await;
     assert!(matches!(broken, Err(Error::Denied { .. })), "{broken:?}");
     zl.close().await;
     ops.close().await;
@@ -178,7 +178,7 @@ on_both_servers!(private(secure(Authority::new())) renewed_certificate_is_used_o
         let name = format!("/after-{number}");
         let after = zl.mutex(&name).lock().await.expect("lock acquired");
         let two = open(&place, shown(authority, &renewed)).await;
-        belongs_to_two = two.mutex(&name).snapshot().await.is_ok();
+        belongs_to_two = two.admin().snapshot(&name).await.is_ok();
         after.release().await.expect("release succeeds");
         two.close().await;
         if belongs_to_two {

@@ -1,7 +1,7 @@
 //! Draws the list of locks.
 
 use ratatui::style::Style;
-use zoolock::Snapshot;
+use zoolock::admin::Snapshot;
 
 use super::super::contender::fit_holders;
 use super::super::model::{ORDERS, ScreenModel};

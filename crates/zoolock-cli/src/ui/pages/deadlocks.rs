@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use zoolock::Deadlock;
+use zoolock::admin::Deadlock;
 
 use super::Page;
 use super::elements::{
@@ -154,7 +154,7 @@ fn render_deadlock(
 mod tests {
     use std::sync::Arc;
 
-    use zoolock::{Entry, Snapshot, WaitGraph};
+    use zoolock::admin::{Entry, Snapshot, WaitGraph};
 
     use super::*;
     use crate::base::test_snapshots::{entry, lock as lock_of};

@@ -1,7 +1,7 @@
 //! Small parts of pages.
 
 use maud::{Markup, Render, html};
-use zoolock::{Entry, Snapshot};
+use zoolock::admin::{Entry, Snapshot};
 
 use super::super::clock::{format_iso, now_ms, time_of_day};
 use crate::base::duration::format_milliseconds;
@@ -181,7 +181,7 @@ pub(super) fn render_bad_end(lock: &Snapshot) -> Markup {
     }
 }
 
-/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::Snapshot::previous`].
+/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::admin::Snapshot::previous`].
 fn render_ending(ending: &'static str) -> Markup {
     html! {
         @match ending {

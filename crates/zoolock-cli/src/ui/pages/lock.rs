@@ -8,7 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tokio::time::timeout;
-use zoolock::{Entry, HistoryEvent, Snapshot};
+use zoolock::admin::{Entry, HistoryEvent, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
@@ -95,7 +95,7 @@ async fn find_deadlock(site: &Site, lock: Option<&Snapshot>) -> Markup {
 
 /// Reads the last events in the history of the lock. Returns the reason if they cannot be read.
 async fn read_events(site: &Site, path: &str) -> Result<Vec<HistoryEvent>, String> {
-    match timeout(READ_TIMEOUT, site.zoolock.history(Some(path), MAX_EVENTS)).await {
+    match timeout(READ_TIMEOUT, site.zoolock.admin().history(Some(path), MAX_EVENTS)).await {
         Ok(events) => events.map_err(|error| error.to_string()),
         Err(_) => Err("the servers do not answer".to_owned()),
     }

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use zoolock::Deadlock;
+use zoolock::admin::Deadlock;
 
 use super::Page;
 use super::elements::{
@@ -281,7 +281,7 @@ fn render_row(ListedLock { lock, rate }: &ListedLock, root: &str, stopped_ms: Op
 mod tests {
     use std::sync::Arc;
 
-    use zoolock::WaitGraph;
+    use zoolock::admin::WaitGraph;
 
     use super::*;
     use crate::base::test_snapshots::{entry, least_cpu_time, lock};

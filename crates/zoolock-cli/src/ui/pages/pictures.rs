@@ -1,7 +1,7 @@
 //! The picture of the queue of a lock. A table on the same page shows the same facts.
 
 use maud::{Markup, html};
-use zoolock::{Entry, Snapshot};
+use zoolock::admin::{Entry, Snapshot};
 
 use super::elements::{describe_entry, describe_free, format_count, format_counted, short_title};
 use crate::base::reporter::escape_unprintable;

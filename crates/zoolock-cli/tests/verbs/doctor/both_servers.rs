@@ -35,7 +35,7 @@ on_both_servers!(private healthy_queue_passes_and_session_ids_stay_secret, |zook
     let guard = zl.mutex("held").lock().await.expect("lock granted");
     let waiter_zl = zl.clone();
     let waiting = tokio::spawn(async move { waiter_zl.mutex("held").lock().await });
-    while zl.mutex("held").snapshot().await.expect("snapshot read").waiters.is_empty() {
+    while zl.admin().snapshot("held").await.expect("snapshot read").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let diagnosis = examine(&zookeeper.connect_string());

@@ -72,7 +72,7 @@ on_both_servers!(holder_that_was_asked_to_release_is_noted, |zookeeper| async mo
     let mutex = zl.mutex("busy");
     let guard = mutex.lock().await.expect("lock granted");
     assert_eq!(examine(&address).level("revoked"), None);
-    mutex.revoke(guard.token()).await.expect("the holder is asked");
+    zl.admin().revoke("busy", guard.token()).await.expect("the holder is asked");
     let diagnosis = examine(&address);
     assert_eq!(diagnosis.level("revoked"), Some("note"), "{diagnosis:?}");
     assert!(diagnosis.messages("revoked").ends_with("still hold: busy"), "{diagnosis:?}");

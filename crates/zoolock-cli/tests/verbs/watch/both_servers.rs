@@ -20,7 +20,7 @@ async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>>
     for number in 1..=count {
         let mutex = zl.mutex(name);
         waiting.push(tokio::spawn(async move { mutex.lock().await.expect("lock granted") }));
-        let waiters = async || zl.mutex(name).snapshot().await.expect("snapshot read").waiters.len();
+        let waiters = async || zl.admin().snapshot(name).await.expect("snapshot read").waiters.len();
         while waiters().await < number {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -45,7 +45,7 @@ on_both_servers!(every_kind_of_lock_emits_its_events, |zookeeper| async move {
     watch.event("released");
     watch.event("granted");
     let guard = waiting.pop().expect("one waits").await.expect("task does not panic");
-    zl.mutex("mutex").break_lock(guard.ticket()).await.expect("break succeeds");
+    zl.admin().break_lock("mutex", guard.ticket()).await.expect("break succeeds");
     watch.event("broken");
     drop(watch);
 

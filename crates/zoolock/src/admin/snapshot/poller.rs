@@ -10,7 +10,7 @@ use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
 
 /// A source of repeated snapshots of one lock. It reads the data of each contender once. Later
-/// changes of that data are not seen, for example [`Entry::revoked`](crate::Entry::revoked). With
+/// changes of that data are not seen, for example [`Entry::revoked`](crate::admin::Entry::revoked). With
 /// [`LockPoller::with_rereads`] or [`LockPoller::with_holder_rereads`], each snapshot reads the data
 /// again.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl LockPoller {
     /// call is read completely after a few calls.
     ///
     /// # Errors
-    /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does.
+    /// Fails as [`Admin::snapshot`](crate::Admin::snapshot) does.
     pub async fn snapshot(&mut self) -> Result<PolledSnapshot, Error> {
         let context = self.lock.context.clone();
         let zk = context.zk().await?;

@@ -25,7 +25,7 @@ use crate::base::owner_id::{OwnerMode, random_name};
 ///
 /// Tasks that share an owner do not exclude each other: if another task has a clone, both may hold the lock at once.
 ///
-/// Observers see which contenders belong to one owner ([`Entry::owner`](crate::Entry::owner)), and so which owner waits
+/// Observers see which contenders belong to one owner ([`Entry::owner`](crate::admin::Entry::owner)), and so which owner waits
 /// for which. Acquire all locks of a job as its owner, even a lock that the job acquires only once.
 ///
 /// An owner recognizes a lock by its client and its path. On two clients that are not clones of one

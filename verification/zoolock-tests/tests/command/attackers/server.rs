@@ -284,8 +284,8 @@ async fn serve_attack(client: TcpStream, attack: Attack) {
 async fn try_to_lock(address: &str) -> Result<(), zoolock::Error> {
     let zl = settings().connect_timeout(Duration::from_secs(1)).connect(address).await?;
     let locked = zl.mutex("nightly").lock_timeout(Duration::from_secs(1)).await.map(drop);
-    let snapshot = timeout(Duration::from_secs(2), zl.mutex("nightly").snapshot()).await;
-    let listed = timeout(Duration::from_secs(2), zl.locks(None)).await;
+    let snapshot = timeout(Duration::from_secs(2), zl.admin().snapshot("nightly")).await;
+    let listed = timeout(Duration::from_secs(2), zl.admin().locks(None, usize::MAX)).await;
     drop((snapshot, listed));
     zl.close().await;
     locked

@@ -102,8 +102,13 @@ on_both_servers!(leader_latch_beside_holder_is_reported, |place| async move {
     let (ticket, message) = timeout(BOUND, foreign).await.expect("the latch is reported");
     assert_eq!(ticket, guard.ticket());
     assert!(message.contains("a LeaderLatch of Curator"), "{message}");
-    let clash =
-        mutex.snapshot().await.expect("the queue is readable").clash.expect("show has a line `danger`");
+    let clash = zl
+        .admin()
+        .snapshot(LOCK)
+        .await
+        .expect("the queue is readable")
+        .clash
+        .expect("show has a line `danger`");
     assert!(clash.contains("a LeaderLatch of Curator"), "{clash}");
     guard.release().await.expect("release succeeds");
     latch.close().await.expect("the session is closed");

@@ -25,11 +25,11 @@ on_both_servers!(break_warns_of_holders_that_do_not_notice, |place| async move {
         let queue = Queue::new(&place, name).await;
         let join = async || {
             let node = queue.join(prefix, b"job 7").await;
-            let seen = zl.mutex(name).snapshot().await.expect("snapshot read").holder.expect("a holder");
+            let seen = zl.admin().snapshot(name).await.expect("snapshot read").holder.expect("a holder");
             (node, seen.token.expect("the token is readable"))
         };
         let (node, token) = join().await;
-        let broken = zl.mutex(name).break_lock(token.parse::<Ticket>().expect("a ticket")).await;
+        let broken = zl.admin().break_lock(name, token.parse::<Ticket>().expect("a ticket")).await;
         let broken = broken.expect("the holder exists");
         assert_eq!((broken.family, broken.pid), (family, None));
         assert_eq!((broken.token, broken.identifier.as_deref()), (Some(token), Some("job 7")));
@@ -53,7 +53,7 @@ on_both_servers!(broken_holder_notices_under_every_naming, |place| async move {
         assert!(!output.stderr.contains(UNNOTICED), "{naming}: {}", output.stderr);
         assert_eq!(timeout(SOON, guard.lost()).await.expect("the holder notices"), LossReason::Broken);
         let guard = zl.mutex("ours").naming(naming).lock().await.expect("lock granted");
-        let broken = zl.mutex("ours").break_lock(guard.token()).await.expect("the holder exists");
+        let broken = zl.admin().break_lock("ours", guard.token()).await.expect("the holder exists");
         assert_eq!((broken.pid, broken.role), (Some(std::process::id()), "exclusive"), "{naming}");
     }
 });

@@ -10,7 +10,8 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
-use zoolock::{Error, Guard, LossReason, Owner, WaitGraph, Zoolock};
+use zoolock::admin::WaitGraph;
+use zoolock::{Error, Guard, LossReason, Owner, Zoolock};
 use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued};
 use zoolock_tests::wait::retry_until_ok;
 use zoolock_tests::{Place, Proxy, TestFailure, ZoolockBinary, on_both_servers, opcode, tree};
@@ -111,16 +112,16 @@ on_both_servers!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     for name in ["a", "b", "c"] {
         until_queued(&zl, name, 2).await;
     }
-    let deadlocks = other.deadlocks(None).await.expect("locks read");
+    let deadlocks = other.admin().deadlocks(None).await.expect("locks read");
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len(), deadlocks[0].owners), (1, 3, 3));
     assert!(deadlocks[0].edges.iter().all(|edge| edge.owner_kind == "task"));
-    let why = zl.why("b").await.expect("locks read");
+    let why = zl.admin().why("b").await.expect("locks read");
     assert_eq!((why.end, why.chain.len()), ("circle", 4));
-    let graph = WaitGraph::of(&zl.locks(None).await.expect("locks read"));
+    let graph = WaitGraph::of(&zl.admin().locks(None, usize::MAX).await.expect("locks read"));
     assert_eq!(graph.owners.iter().filter(|party| party.stuck).count(), 3);
     let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
     let token: zoolock::Ticket = cut.token.parse().expect("a ticket");
-    zl.mutex(&cut.lock).break_lock(token).await.expect("the holder exists");
+    zl.admin().break_lock(&cut.lock, token).await.expect("the holder exists");
     let mut lost = 0;
     for task in tasks {
         match timeout(SOON, task).await.expect("the deadlock is broken").expect("task does not panic") {
@@ -150,7 +151,7 @@ on_both_servers!(locks_of_one_owner_are_shown_with_it, |place| async move {
     let reader = zl.rwlock("written").upgradable_read().await.expect("lock granted");
     // Another task upgrades the guard. The task that acquired the read lock stays the owner.
     let writer = tokio::spawn(reader.upgrade()).await.expect("task does not panic").expect("no other reader");
-    let locks = zl.survey(None, 0).await.expect("locks read");
+    let locks = zl.admin().locks(None, 0).await.expect("locks read");
     let owners = |name: &str| {
         let path = format!("/locks/{name}");
         let lock = locks.iter().find(|lock| lock.path == path).expect("the lock exists");
@@ -221,7 +222,8 @@ on_both_servers!(survey_agrees_with_locks_for_every_waiter_limit, |place| async 
         tasks.push(tokio::spawn(async move { semaphore.acquire(2).await.map(drop) }));
     }
     let queued = retry_until_ok("all waiters are queued", SOON, async || {
-        let locks = zl.locks(None).await.map_err(|error| TestFailure::new(error.to_string()))?;
+        let locks =
+            zl.admin().locks(None, usize::MAX).await.map_err(|error| TestFailure::new(error.to_string()))?;
         let contenders = |path: &str| {
             let lock = locks.iter().find(|lock| lock.path == path);
             lock.map_or(0, |lock| lock.beside.len() + 1 + lock.waiters.len())
@@ -230,11 +232,11 @@ on_both_servers!(survey_agrees_with_locks_for_every_waiter_limit, |place| async 
         if found == [4, 4] { Ok(()) } else { Err(TestFailure::new(format!("{found:?}"))) }
     });
     queued.await.expect("the waiters queue");
-    let all = zl.locks(None).await.expect("locks read");
+    let all = zl.admin().locks(None, usize::MAX).await.expect("locks read");
     let paths: Vec<_> = all.iter().map(|lock| lock.path.as_str()).collect();
     assert_eq!(paths, ["/locks/deep/er/families", "/locks/deep/upgraded", "/locks/semaphores/native"]);
     for count in 0..5 {
-        let some = zl.survey(None, count).await.expect("locks read");
+        let some = zl.admin().locks(None, count).await.expect("locks read");
         for (all, some) in all.iter().zip(&some) {
             let (all, some) = (json!(all), json!(some));
             for part in ["path", "holder", "beside", "waiting", "permits", "clash", "unread"] {
@@ -275,7 +277,7 @@ on_both_servers!(survey_limits_requests_in_flight, |place| async move {
     let before = proxy.counts();
     let reads = [opcode::GET_DATA, opcode::GET_CHILDREN2];
     let (mut most, began) = (0, Instant::now());
-    let survey = zl.survey(Some("bulk"), 1);
+    let survey = zl.admin().locks(Some("bulk"), 1);
     tokio::pin!(survey);
     let locks = loop {
         tokio::select! {

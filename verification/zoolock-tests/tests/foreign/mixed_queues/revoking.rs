@@ -23,11 +23,11 @@ on_both_servers!(curator_releases_when_asked, |place| async move {
     let mut asked = curator.hold("curator-revocable-mutex", "/locks/by-library").await;
     let zl = connect(&place).await;
     let mutex = zl.mutex("by-library");
-    let holder = mutex.snapshot().await.expect("snapshot read").holder.expect("a holder");
+    let holder = zl.admin().snapshot("by-library").await.expect("snapshot read").holder.expect("a holder");
     assert!(!holder.revoked);
     assert_eq!((holder.host, holder.identifier), (None, None), "a revocable znode of Curator has no data");
     let ticket: Ticket = holder.token.expect("the token is readable").parse().expect("a ticket");
-    mutex.revoke(ticket).await.expect("the holder exists");
+    zl.admin().revoke("by-library", ticket).await.expect("the holder exists");
     asked.receive("asked").await.expect("the holder is asked");
     asked.release().await.expect("release succeeds");
     let guard = mutex.try_lock().await.expect("the queue can be joined").expect("lock granted");
@@ -40,7 +40,7 @@ on_both_servers!(curator_releases_when_asked, |place| async move {
     let _unasked = curator.hold("curator-write-and-read", "/locks/not-revocable").await;
     let output = zoolock(&place, &["revoke", "not-revocable"]).await;
     output.assert(78, &["Curator", "makeRevocable"]);
-    let writer = zl.mutex("not-revocable").snapshot().await.expect("snapshot read").holder;
+    let writer = zl.admin().snapshot("not-revocable").await.expect("snapshot read").holder;
     let writer = writer.expect("a holder");
     assert!(!writer.revoked && writer.host.is_some(), "its data was overwritten: {writer:?}");
 });
@@ -64,7 +64,7 @@ on_both_servers!(guard_is_revoked_by_curator, |place| async move {
         assert_eq!(holders(&shown(&place, "ours").await, "revoked"), [&json!(true)]);
         // A second request changes nothing. It comes from zoolock, which writes another word than
         // Curator.
-        mutex.revoke(guard.ticket()).await.expect("the holder exists");
+        zl.admin().revoke("ours", guard.ticket()).await.expect("the holder exists");
         guard.release().await.expect("release succeeds");
         tree::assert_no_contenders(&place.addr(), &directory(&place, "ours")).await;
     }
@@ -125,9 +125,9 @@ on_both_servers!(holders_that_cannot_be_asked_stay_unchanged, |place| async move
         let name = format!("queue-{at}");
         let queue = Queue::new(&place, &name).await;
         let node = queue.join(prefix, b"job 7").await;
-        let seen = zl.mutex(&name).snapshot().await.expect("snapshot read").holder.expect("a holder");
+        let seen = zl.admin().snapshot(&name).await.expect("snapshot read").holder.expect("a holder");
         let token = seen.token.expect("the token is readable");
-        let error = zl.mutex(&name).revoke(token.parse::<Ticket>().expect("a ticket")).await;
+        let error = zl.admin().revoke(&name, token.parse::<Ticket>().expect("a ticket")).await;
         let error = error.expect_err("the holder does not read requests");
         assert!(matches!(error, Error::NotRevocable { .. }), "{error}");
         let message = error.to_string();

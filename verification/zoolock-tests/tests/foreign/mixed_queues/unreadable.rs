@@ -43,7 +43,7 @@ on_both_servers!(lock_beside_unreadable_leases_works, |place| async move {
 
     // The contender with this token may be in the unreadable part. The error must mention that.
     let zl = connect(&place).await;
-    let error = zl.mutex("x").revoke(first.parse::<Ticket>().expect("a ticket")).await;
+    let error = zl.admin().revoke("x", first.parse::<Ticket>().expect("a ticket")).await;
     let error = error.expect_err("the holder was broken");
     assert!(matches!(error, Error::Denied { .. }), "{error}");
     let message = error.to_string();

@@ -8,7 +8,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::process::Child;
 use tokio::time::timeout;
-use zoolock::{Naming, WaitGraph, Zoolock};
+use zoolock::admin::WaitGraph;
+use zoolock::{Naming, Zoolock};
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::tmux::{self, Tmux};
 use zoolock_tests::wait::retry_until_ok;
@@ -75,13 +76,13 @@ fn on_page(page: &str) -> Vec<&str> {
 
 /// Returns the holders and the waiters of a lock in the wait graph.
 async fn in_graph(zl: &Zoolock, name: &str) -> (Vec<String>, Vec<String>) {
-    let graph = WaitGraph::of(&zl.locks(None).await.expect("locks read"));
+    let graph = WaitGraph::of(&zl.admin().locks(None, usize::MAX).await.expect("locks read"));
     assert_eq!(graph.deadlocks().len(), 0);
     let path = format!("/locks/{name}");
     let positions = graph.owners.iter().flat_map(|party| party.holds.iter().chain(&party.waits));
     let here = positions.filter(|position| position.lock == path);
     let (holds, waits): (Vec<_>, Vec<_>) = here.partition(|position| position.granted);
-    let sorted = |positions: Vec<&zoolock::QueueEntry>| {
+    let sorted = |positions: Vec<&zoolock::admin::QueueEntry>| {
         let mut nodes: Vec<_> = positions.into_iter().map(|position| position.entry.node.clone()).collect();
         nodes.sort_by_key(|node| number(node));
         nodes

@@ -56,7 +56,7 @@ impl Operator {
     }
 
     async fn revoke(&mut self, name: &'static str, ticket: FencingToken) {
-        match self.zl.mutex(name).revoke(ticket).await {
+        match self.zl.admin().revoke(name, ticket).await {
             Ok(()) => self.referee.record_revocation(ticket),
             Err(error) => self.accept(name, "revoke", &error),
         }
@@ -64,7 +64,7 @@ impl Operator {
 
     async fn break_lock(&mut self, name: &'static str, ticket: FencingToken) {
         self.referee.begin_break(ticket, name);
-        match self.zl.mutex(name).break_lock(ticket).await {
+        match self.zl.admin().break_lock(name, ticket).await {
             Ok(_) => self.referee.record_break(ticket),
             Err(error) => self.accept(name, "break", &error),
         }
@@ -72,7 +72,7 @@ impl Operator {
 
     /// Deletes the holder's znode without a release marker, as if the holder had crashed.
     async fn delete(&mut self, name: &'static str, ticket: FencingToken) {
-        let seen = match self.zl.mutex(name).snapshot().await {
+        let seen = match self.zl.admin().snapshot(name).await {
             Ok(seen) => seen,
             Err(error) => return self.accept(name, "look at", &error),
         };
@@ -93,7 +93,7 @@ impl Operator {
     async fn random_waiter(&mut self) -> Option<(&'static str, FencingToken)> {
         let names: Vec<&'static str> = LOCKS.into_iter().chain(SEMAPHORES.map(|(name, _)| name)).collect();
         let name = self.one_of(&names);
-        let seen = match self.zl.mutex(name).snapshot().await {
+        let seen = match self.zl.admin().snapshot(name).await {
             Ok(seen) => seen,
             Err(error) => {
                 self.accept(name, "look at", &error);

@@ -358,7 +358,7 @@ impl Worker {
     async fn fail_as_stuck(&self, names: &[&'static str], what: &str) -> ! {
         let mut queues = String::new();
         for name in names {
-            let seen = timeout(MAX_NOTICE, self.operator.mutex(name).snapshot()).await;
+            let seen = timeout(MAX_NOTICE, self.operator.admin().snapshot(name)).await;
             queues += &format!("\n{seen:#?}");
         }
         self.referee.fail(&format!("{what}: stuck for {MAX_WAIT:?}{queues}"));

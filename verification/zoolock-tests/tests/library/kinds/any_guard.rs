@@ -47,7 +47,7 @@ on_both_servers!(any_guard_releases_each_kind, |place| async move {
                 guard.release().await.unwrap_or_else(|error| panic!("{kind}: {error}"));
             }
         }
-        let locks = zl.locks(None).await.expect("locks read");
+        let locks = zl.admin().locks(None, usize::MAX).await.expect("locks read");
         let held: Vec<&str> =
             locks.iter().filter(|lock| lock.holder.is_some()).map(|lock| lock.path.as_str()).collect();
         assert_eq!(held, [""; 0], "after a drop: {dropped}");

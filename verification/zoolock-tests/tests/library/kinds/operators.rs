@@ -18,23 +18,23 @@ on_both_servers!(revoke_reaches_holders_of_every_kind, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let guard = zl.mutex("m").lock().await.expect("lock acquired");
     assert!(!guard.is_revoked());
-    other.mutex("m").revoke(guard.token()).await.expect("znode exists");
+    other.admin().revoke("m", guard.token()).await.expect("znode exists");
     timeout(SOON, guard.revoked()).await.expect("event arrives in time");
     assert!(guard.is_revoked() && guard.is_valid(), "a revocation alone does not end the hold");
-    let shown = other.mutex("m").snapshot().await.expect("snapshot read").holder.expect("lock has a holder");
+    let shown = other.admin().snapshot("m").await.expect("snapshot read").holder.expect("lock has a holder");
     assert!(shown.pid.is_some(), "the holder is still identified");
     guard.release().await.expect("release succeeds");
 
     let reader = zl.rwlock("r").read().await.expect("lock acquired");
-    other.rwlock("r").revoke(reader.ticket()).await.expect("znode exists");
+    other.admin().revoke("r", reader.ticket()).await.expect("znode exists");
     timeout(SOON, reader.revoked()).await.expect("event arrives in time");
     let permits = zl.semaphore("s", 3).acquire(2).await.expect("lock acquired");
-    other.semaphore("s", 3).revoke(permits.ticket()).await.expect("znode exists");
+    other.admin().revoke("s", permits.ticket()).await.expect("znode exists");
     timeout(SOON, permits.revoked()).await.expect("event arrives in time");
     let multi = zl.multi(["x", "y"]).lock().await.expect("lock acquired");
-    other.mutex("y").revoke(multi.token()).await.expect("znode exists");
+    other.admin().revoke("y", multi.token()).await.expect("znode exists");
     timeout(SOON, multi.revoked()).await.expect("event arrives in time");
-    let error = other.mutex("m").revoke(multi.token()).await.expect_err("no such holder");
+    let error = other.admin().revoke("m", multi.token()).await.expect_err("no such holder");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
 });
 
@@ -108,11 +108,11 @@ on_both_servers!(break_lock_affects_only_the_named_ticket, |place| async move {
         async move { other.mutex("breakable").lock().await }
     });
     until_queued(&zl, "breakable", 2).await;
-    other.mutex("breakable").break_lock(first).await.expect("znode exists");
+    other.admin().break_lock("breakable", first).await.expect("znode exists");
     assert_eq!(timeout(SOON, guard.lost()).await.expect("event arrives in time"), LossReason::Broken);
     let next = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
     assert_eq!(next.previous(), Previous::Unknown);
-    let error = other.mutex("breakable").break_lock(first).await.expect_err("holder has changed");
+    let error = other.admin().break_lock("breakable", first).await.expect_err("holder has changed");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
     assert!(error.to_string().contains(&first.to_string()), "{error}");
     assert!(next.is_valid());
@@ -138,10 +138,10 @@ on_both_servers!(audit_entry_has_no_session_id, |place| async move {
     let recipe = format!("{}/x-72057594037927936-", directory(&place, "recipe"));
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     client.create(&recipe, b"", &sequential).await.expect("znode created");
-    let seen = zl.mutex("recipe").snapshot().await.expect("snapshot read");
+    let seen = zl.admin().snapshot("recipe").await.expect("snapshot read");
     let waiter = seen.waiters.first().and_then(|waiter| waiter.token.clone()).expect("recipe is queued");
     let ticket: Ticket = waiter.parse().expect("ticket is valid");
-    zl.mutex("recipe").break_lock(ticket).await.expect("znode exists");
+    zl.admin().break_lock("recipe", ticket).await.expect("znode exists");
     let audit = format!("{}/locks/.audit", place.chroot());
     let lines = client.list_children(&audit).await.expect("znode exists");
     let (line, _) = client.get_data(&format!("{audit}/{}", lines[0])).await.expect("audit entry read");
@@ -156,10 +156,10 @@ on_both_servers!(contender_with_children_is_not_broken, |place| async move {
     let job = format!("{}/job-0000000000", directory(&place, "jobs"));
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.mkdir(&format!("{job}/child"), &persistent).await.expect("znodes created");
-    let seen = zl.mutex("jobs").snapshot().await.expect("snapshot read");
+    let seen = zl.admin().snapshot("jobs").await.expect("snapshot read");
     let token = seen.holder.and_then(|holder| holder.token).expect("the znode is a contender");
     let ticket: Ticket = token.parse().expect("ticket is valid");
-    let error = zl.mutex("jobs").break_lock(ticket).await.expect_err("the znode has a child");
+    let error = zl.admin().break_lock("jobs", ticket).await.expect_err("the znode has a child");
     let is_named =
         matches!(&error, Error::Invalid { message, .. } if message.contains("znode with children"));
     assert!(is_named, "{error}");
@@ -171,7 +171,7 @@ on_both_servers!(ticket_of_another_epoch_is_not_found, |place| async move {
     let guard = zl.mutex("epochs").lock().await.expect("lock acquired");
     let other: Ticket =
         guard.token().to_string().replacen("00000000", "00000001", 1).parse().expect("ticket is valid");
-    let error = zl.mutex("epochs").break_lock(other).await.expect_err("ticket has another epoch");
+    let error = zl.admin().break_lock("epochs", other).await.expect_err("ticket has another epoch");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
     assert!(guard.is_valid());
 });
@@ -186,12 +186,12 @@ on_both_servers!(stream_receives_every_event, |place| async move {
     held.release().await.expect("release succeeds");
     let guard = timeout(SOON, await_guard(waiting)).await.expect("granted in time");
     let ticket = guard.ticket();
-    mutex.revoke(ticket).await.expect("znode exists");
+    zl.admin().revoke("story", ticket).await.expect("znode exists");
     timeout(SOON, guard.revoked()).await.expect("event arrives in time");
     guard.release().await.expect("release succeeds");
     let guard = mutex.lock().await.expect("lock acquired");
     let second = guard.ticket();
-    mutex.break_lock(second).await.expect("znode exists");
+    zl.admin().break_lock("story", second).await.expect("znode exists");
     timeout(SOON, guard.lost()).await.expect("event arrives in time");
     drop(guard);
     let gave_up = zl.mutex("story").lock().await.expect("lock acquired");
@@ -259,7 +259,7 @@ on_both_servers!(waiter_requeues_on_session_expiry, |place| async move {
     until_queued(&other, "again", 2).await;
     proxy.blackhole(true);
     let gone = || async {
-        let seen = other.mutex("again").snapshot().await.map_err(|e| TestFailure::new(e.to_string()))?;
+        let seen = other.admin().snapshot("again").await.map_err(|e| TestFailure::new(e.to_string()))?;
         if seen.waiters.is_empty() { Ok(()) } else { Err(TestFailure::new("the waiter is still queued")) }
     };
     retry_until_ok("the waiter's session expires", SOON, gone).await.expect("condition is met in time");
@@ -288,10 +288,10 @@ on_both_servers!(fenced_transaction_fails_after_lock_loss, |place| async move {
     let guard = zl.mutex("fenced").lock().await.expect("lock acquired");
     let check = guard.check();
     write(check.clone(), b"release succeeds").await.expect("transaction commits while the lock is held");
-    zl.mutex("fenced").revoke(guard.token()).await.expect("znode exists");
+    zl.admin().revoke("fenced", guard.token()).await.expect("znode exists");
     timeout(SOON, guard.revoked()).await.expect("event arrives in time");
     write(check.clone(), b"still ours").await.expect("transaction commits after a revocation");
-    zl.mutex("fenced").break_lock(guard.token()).await.expect("znode exists");
+    zl.admin().break_lock("fenced", guard.token()).await.expect("znode exists");
     write(check, b"late").await.expect_err("lock is lost");
     assert_eq!(client.get_data(&state).await.expect("znode exists").0, b"still ours");
     // For an upgraded reader, `check` names the write znode.

@@ -117,8 +117,8 @@ async fn breaking_an_upgraded_reader_frees_the_lock() {
     let r = a.rwlock("x").upgradable_read().await.expect("lock acquired");
     let w = r.upgrade().await.map_err(|e| e.error).expect("upgrade succeeds");
     let holder = b
-        .rwlock("x")
-        .snapshot()
+        .admin()
+        .snapshot("x")
         .await
         .expect("snapshot read")
         .holder
@@ -126,14 +126,14 @@ async fn breaking_an_upgraded_reader_frees_the_lock() {
         .token
         .expect("contender has a token");
     assert_eq!(holder, w.token().to_string());
-    b.rwlock("x").break_lock(w.token()).await.expect("znode exists");
+    b.admin().break_lock("x", w.token()).await.expect("znode exists");
     w.lost().await;
     // The broken holder keeps its guard.
     let got = timeout(SOON, b.rwlock("x").write()).await;
     assert!(
         got.is_ok(),
         "the broken holder still blocks the lock: {:#?}",
-        b.rwlock("x").snapshot().await.expect("snapshot read")
+        b.admin().snapshot("x").await.expect("snapshot read")
     );
 }
 
@@ -143,11 +143,11 @@ async fn release_of_broken_upgrade_returns_lost() {
     let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
     let r = a.rwlock("x").upgradable_read().await.expect("lock acquired");
     let w = r.upgrade().await.map_err(|e| e.error).expect("upgrade succeeds");
-    let beside = b.rwlock("x").snapshot().await.expect("snapshot read").beside[0]
+    let beside = b.admin().snapshot("x").await.expect("snapshot read").beside[0]
         .token
         .clone()
         .expect("contender has a token");
-    b.rwlock("x").break_lock(beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
+    b.admin().break_lock("x", beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
     assert_eq!(w.lost().await, LossReason::Broken);
     assert!(matches!(w.release().await, Err(Error::Lost { .. })), "release returned Ok for a lost lock");
 }
@@ -189,7 +189,7 @@ async fn events_after_downgrade_name_the_reader() {
     let w = rw.write().await.expect("lock acquired");
     let r = w.downgrade().await.expect("downgrade succeeds");
     let t = r.ticket();
-    rw.revoke(t).await.expect("contender exists");
+    a.admin().revoke("x", t).await.expect("contender exists");
     r.revoked().await;
     loop {
         if let Some(LockEvent::Revoked(heard)) =
@@ -209,7 +209,7 @@ async fn breaking_a_reader_keeps_crash() {
     let rw = a.rwlock("a");
     let r = rw.read().await.expect("lock acquired");
     assert_eq!(r.previous(), Previous::Crashed);
-    rw.break_lock(r.ticket()).await.expect("znode exists");
+    a.admin().break_lock("a", r.ticket()).await.expect("znode exists");
     r.lost().await;
     drop(r);
     let w = rw.write().await.expect("lock acquired");
@@ -224,7 +224,7 @@ async fn breaking_a_delayed_holder_keeps_crash() {
     let m = a.mutex("a").lock_delay(Duration::from_secs(30));
     let w = tokio::spawn(async move { m.lock().await.map(|_| ()) });
     until_queued(&b, "a", 1).await;
-    let snap = b.mutex("a").snapshot().await.expect("snapshot read");
+    let snap = b.admin().snapshot("a").await.expect("snapshot read");
     let t: Ticket = snap
         .holder
         .expect("lock has a holder")
@@ -232,7 +232,7 @@ async fn breaking_a_delayed_holder_keeps_crash() {
         .expect("contender has a token")
         .parse()
         .expect("token is valid");
-    b.mutex("a").break_lock(t).await.expect("znode exists");
+    b.admin().break_lock("a", t).await.expect("znode exists");
     w.abort();
     let next = b.mutex("a").lock().await.expect("lock acquired");
     assert_eq!(next.previous(), Previous::Crashed);
@@ -264,7 +264,7 @@ async fn upgrade_ends_when_its_reader_is_broken() {
     let ticket = r.ticket();
     let up = tokio::spawn(async move { r.upgrade().await.map(|_| ()).map_err(|e| e.error) });
     until_queued(&b, "x", 3).await;
-    b.rwlock("x").break_lock(ticket).await.expect("znode exists");
+    b.admin().break_lock("x", ticket).await.expect("znode exists");
     let out = timeout(SOON, up).await;
     drop(other);
     assert!(out.is_ok(), "the reader is broken but its upgrade still waits");
@@ -304,9 +304,11 @@ async fn loss_of_upgrade_sends_lost_event() {
         .await
         .map_err(|e| e.error)
         .expect("upgrade succeeds");
-    let beside =
-        rw.snapshot().await.expect("snapshot read").beside[0].token.clone().expect("contender has a token");
-    rw.break_lock(beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
+    let beside = a.admin().snapshot("x").await.expect("snapshot read").beside[0]
+        .token
+        .clone()
+        .expect("contender has a token");
+    a.admin().break_lock("x", beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
     w.lost().await;
     loop {
         match timeout(Duration::from_secs(3), ev.next()).await.expect("lost event arrives in time") {

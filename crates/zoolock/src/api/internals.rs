@@ -1,0 +1,116 @@
+//! What only the `zoolock` command and the tests of this project need. It may change in any release.
+
+use std::time::Duration;
+
+use crate::admin::server_clock;
+use crate::api::admin::Admin;
+use crate::api::builder::Builder;
+use crate::base::error::Error;
+pub use crate::base::path::{ConnectString, DEFAULT_ROOT, LockPath};
+use crate::base::tasks::Tasks;
+use crate::lock::held::Held;
+use crate::session::Connection;
+pub use crate::session::ConnectionChanges;
+use crate::zk::connect::connect_error;
+use crate::zk::session::{SessionParameters, ZnodeAccess, open_requests};
+
+impl Builder {
+    /// Declares how long before [`Held::valid_until`] the caller stops
+    /// its work; zero unless set. The library only checks this value. Connecting fails if the grace
+    /// is so long that it could begin before the server has been silent for a third of the session
+    /// timeout.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets the command line that the history shows beside requests to release and breaks by this client, see
+    /// [`Admin::history`]. Every client of the root can read it, so it must contain no secret.
+    pub fn command_line(mut self, command: &str) -> Self {
+        self.client_info.command = Some(command.to_owned());
+        self
+    }
+
+    /// Sets the name of another program that this process runs while it holds its locks, as `zoolock run` does. Operators
+    /// see that the process runs this program.
+    pub fn runs_program(mut self, program: &str) -> Self {
+        self.client_info.program = Some(program.to_owned());
+        self.client_info.runs_program = true;
+        self
+    }
+
+    /// Opens a session for single requests, without locks. The lock settings and the chroot are ignored.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    pub async fn requests(self, address: &str) -> Result<zoolock_client::RequestSession, Error> {
+        let connect = ConnectString::parse(address)?;
+        let transport = self.build_transport(&connect)?;
+        let parameters = SessionParameters {
+            hosts: connect.hosts().to_vec(),
+            timeout: self.session_timeout,
+            auth: self.auth,
+            access: ZnodeAccess::Anyone,
+            transport,
+            tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
+        };
+        let deadline = tokio::time::Instant::now() + self.connect_timeout;
+        match open_requests(&parameters, deadline).await {
+            Ok(requests) => Ok(requests),
+            Err(error) => Err(connect_error(&connect, &parameters, self.connect_timeout, true, error).await),
+        }
+    }
+}
+
+impl Held {
+    /// Returns the unique identifier of the acquisition, which observers see as `Entry::id`.
+    pub fn acquisition_id(&self) -> String {
+        self.acquisition().id().to_string()
+    }
+
+    /// Returns the path of the znode that holds the lock; for a multi-lock, the path of the first znode.
+    pub fn node_path(&self) -> String {
+        let path = self.acquisition().directories()[0].child(&self.holding_node().name());
+        self.context().without_chroot(&path).to_owned()
+    }
+
+    /// Returns the id of the session that created the holder's znode.
+    pub fn session_id(&self) -> i64 {
+        self.acquisition().session().id().0
+    }
+
+    /// Returns the state of the session's connection: for messages to the user, not for decisions.
+    pub fn connection(&self) -> Connection {
+        if self.is_forked() { Connection::Ended } else { *self.acquisition().session().connection().borrow() }
+    }
+
+    /// Returns the changes of the session's connection.
+    pub fn connection_changes(&self) -> ConnectionChanges {
+        if self.is_forked() {
+            return ConnectionChanges::ended();
+        }
+        self.acquisition().session().connection_changes()
+    }
+
+    /// Returns whether this holder has been asked to release the lock. A request that was made
+    /// while this holder was still a waiter counts, too. If this client has not read the holder's
+    /// znode yet, waits until it has read the znode or has lost the lock.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub async fn revoked_by_now(&self) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        self.wait_for_own_node_read().await;
+        self.is_revoked()
+    }
+}
+
+impl Admin {
+    /// Returns how far the server's clock is ahead of this machine's clock, in milliseconds; negative if it is behind, and 0
+    /// if the difference is shorter than the request took. Creates an ephemeral znode below the root, and deletes it.
+    pub async fn server_clock_ahead_ms(&self) -> Result<i64, Error> {
+        server_clock::read_ahead_ms(self.context()).await
+    }
+}
