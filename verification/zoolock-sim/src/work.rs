@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use zoolock::{
     AnyGuard, Connection, Error, Guard, LossReason, MultiGuard, Mutex, PermitGuard, RwLock, Semaphore,
-    SharedHold, Ticket, Zoolock,
+    SharedHold, Zoolock,
 };
 
 use crate::ensemble::TICK;
@@ -433,7 +433,7 @@ impl SimWorker {
             return;
         }
         let entry = all.swap_remove(rng.usize(..all.len()));
-        let Some(Ok(ticket)) = entry.token.as_ref().map(|token| token.parse::<Ticket>()) else { return };
+        let Some(ticket) = entry.token else { return };
         let outcome = if rng.bool() {
             self.sim.world(|world| world.operator_actions[lock] += 1);
             self.sim.note("breaks", &[self.host as u64], &entry.node);

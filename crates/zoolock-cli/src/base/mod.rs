@@ -20,3 +20,4 @@ pub(crate) mod terminal;
 #[cfg(test)]
 pub(crate) mod test_snapshots;
 pub(crate) mod tips;
+pub(crate) mod unix_time;

@@ -234,7 +234,7 @@ fn describe_semaphore(lock: &Snapshot) -> Option<String> {
 
 /// Returns the client libraries in a queue, if there are several.
 fn mixed_libraries(lock: &Snapshot) -> Option<String> {
-    let families: BTreeSet<&str> = lock.queue().map(|entry| entry.family).collect();
+    let families: BTreeSet<&str> = lock.queue().map(|entry| entry.family.as_str()).collect();
     (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
 }
 

@@ -1,9 +1,10 @@
 //! Metrics of a list of locks: totals, and metrics of the locks with the most waiters.
 
-use zoolock::admin::Snapshot;
+use zoolock::admin::{PreviousEnd, Snapshot};
 
 use super::family::{MetricFamily, SeriesPoint, SeriesValue};
 use crate::base::server_clock;
+use crate::base::unix_time::UnixTime as _;
 use crate::observe::{longest_holder, longest_wait};
 
 /// Maximum number of locks with series of their own. The number of lock names has no limit, and
@@ -21,7 +22,7 @@ fn families_at(now_ms: u64, mut locks: Vec<&Snapshot>) -> Vec<MetricFamily> {
     let longest = |lock: &Snapshot| longest_wait(lock).map_or(0.0, age);
     // `None` if nothing tells the time of the grant, or if the holders cannot be read.
     let held_seconds = |lock: &Snapshot| match longest_holder(lock) {
-        Some(holder) => holder.held_since_ms.map(age),
+        Some(holder) => holder.held_since.unix_ms().map(age),
         None if lock.is_held() || !lock.unread.is_empty() => None,
         None => Some(0.0),
     };
@@ -41,7 +42,7 @@ fn families_at(now_ms: u64, mut locks: Vec<&Snapshot>) -> Vec<MetricFamily> {
             "zoolock_locks_crashed",
             "locks whose last recorded holder crashed",
             "1",
-            count(|lock| lock.previous == "crashed"),
+            count(|lock| lock.previous == PreviousEnd::Crashed),
         ),
         total(
             "zoolock_locks_longest_wait_seconds",
@@ -95,13 +96,15 @@ mod tests {
     use super::super::text::render;
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
+    use crate::base::unix_time::time_at;
 
     const NOW_MS: u64 = 100_000;
 
     /// Creates a lock. If it has waiters, it has been held for 7.5 seconds, and the first of them waits for 3 seconds.
     fn lock_of(path: &str, waiters: usize) -> Snapshot {
         let mut contender = entry("lock-0000000001", "0.1");
-        (contender.held_since_ms, contender.since_ms) = (Some(NOW_MS - 7_500), Some(NOW_MS - 3_000));
+        (contender.held_since, contender.since) =
+            (Some(time_at(NOW_MS - 7_500)), Some(time_at(NOW_MS - 3_000)));
         lock(path, (waiters > 0).then(|| contender.clone()), vec![contender; waiters])
     }
 
@@ -110,11 +113,11 @@ mod tests {
         let mut locks: Vec<Snapshot> =
             (0..200).map(|number| lock_of(&format!("/locks/{number:03}"), 0)).collect();
         for lock in &mut locks {
-            lock.previous = "crashed";
+            lock.previous = PreviousEnd::Crashed;
         }
         locks[123] = lock_of("/locks/busy", 3);
         locks[124] = lock_of("/locks/unknown", 2);
-        locks[124].holder.as_mut().expect("a holder").held_since_ms = None;
+        locks[124].holder.as_mut().expect("a holder").held_since = None;
         let text = render(&families_at(NOW_MS, locks.iter().collect()));
         for line in [
             "zoolock_locks 200",

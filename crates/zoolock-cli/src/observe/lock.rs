@@ -2,6 +2,8 @@
 
 use zoolock::admin::{Entry, Snapshot};
 
+use crate::base::unix_time::UnixTime as _;
+
 /// A lock in a view, with its hand-over rate.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListedLock {
@@ -13,7 +15,7 @@ pub(crate) struct ListedLock {
 /// Returns the time of the grant of a holder. If it is unknown, returns the time at which the holder joined the queue,
 /// which is the earliest possible time.
 pub(crate) fn earliest_grant(holder: &Entry) -> Option<u64> {
-    holder.held_since_ms.or(holder.since_ms)
+    holder.held_since.unix_ms().or(holder.since.unix_ms())
 }
 
 /// Returns the holder that has held the lock longest. An unknown time counts as its maximum. Every list names this holder,
@@ -29,5 +31,5 @@ pub(crate) fn held_since(lock: &Snapshot) -> Option<u64> {
 
 /// Returns the time at which the longest waiter joined the queue, among the waiters that were read.
 pub(crate) fn longest_wait(lock: &Snapshot) -> Option<u64> {
-    lock.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
+    lock.waiters.iter().filter_map(|waiter| waiter.since.unix_ms()).min()
 }

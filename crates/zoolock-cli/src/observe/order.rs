@@ -120,11 +120,12 @@ mod tests {
 
     use super::*;
     use crate::base::test_snapshots::{entry, least_cpu_time, lock as lock_of};
+    use crate::base::unix_time::time_at;
 
     /// Returns a lock whose waiters joined the queue at `since`.
     fn lock(name: &str, waiting: usize, since: Option<u64>, rate: Option<f64>) -> ListedLock {
         let mut waiter = entry("lock-0000000002", "0.2");
-        waiter.since_ms = since;
+        waiter.since = since.map(time_at);
         ListedLock { lock: lock_of(name, None, vec![waiter; waiting]), rate }
     }
 
@@ -166,9 +167,9 @@ mod tests {
 
     #[test]
     fn unknown_time_of_grant_sorts_as_maximum() {
-        let held = |name: &str, since_ms, held_since_ms| {
+        let held = |name: &str, since_ms, held_since_ms: Option<u64>| {
             let mut holder = entry("lock-0000000001", "0.1");
-            (holder.since_ms, holder.held_since_ms) = (Some(since_ms), held_since_ms);
+            (holder.since, holder.held_since) = (Some(time_at(since_ms)), held_since_ms.map(time_at));
             ListedLock { lock: lock_of(name, Some(holder), vec![]), rate: None }
         };
         let locks = [

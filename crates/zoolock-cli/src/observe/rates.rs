@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use zoolock::Ticket;
 use zoolock::admin::Snapshot;
 
 /// Time constant of the moving average. Hand-overs that are much older than this hardly count.
@@ -26,7 +27,7 @@ pub(super) struct HandOverRates {
 #[derive(Debug)]
 struct SeenHolder {
     /// Token of the last seen holder.
-    token: Option<String>,
+    token: Option<Ticket>,
     number: Option<u32>,
     at: Duration,
     /// Hand-overs per second; `None` before the second read.
@@ -65,11 +66,9 @@ impl HandOverRates {
 impl SeenHolder {
     /// Returns the holder and the rate after a read of `lock`. `seen` is the result of the read before.
     fn after(seen: Option<SeenHolder>, now: Duration, lock: &Snapshot) -> SeenHolder {
-        let holder =
-            lock.holder.as_ref().and_then(|holder| Some((holder.token.as_deref()?, holder.number())));
+        let holder = lock.holder.as_ref().and_then(|holder| Some((holder.token?, holder.number())));
         let Some(mut seen) = seen else {
-            let (token, number) =
-                holder.map_or((None, None), |(token, number)| (Some(token.to_owned()), number));
+            let (token, number) = holder.map_or((None, None), |(token, number)| (Some(token), number));
             return SeenHolder { token, number, at: now, rate: None };
         };
         let passed = now.saturating_sub(seen.at).as_secs_f64();
@@ -78,10 +77,10 @@ impl SeenHolder {
         }
         let mut count = 0;
         if let Some((token, number)) = holder
-            && seen.token.as_deref() != Some(token)
+            && seen.token != Some(token)
         {
             count = hand_overs_between(seen.number, number);
-            seen.token = Some(token.to_owned());
+            seen.token = Some(token);
             seen.number = number;
         }
         let rate = f64::from(count) / passed;

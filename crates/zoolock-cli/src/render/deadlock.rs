@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::admin::{BreakTarget, Deadlock, QueueEntry};
+use zoolock::admin::{BreakTarget, Deadlock, OwnerKind, QueueEntry};
 
 use super::remedy::Remedy;
 use super::status::describe_contender;
@@ -11,6 +11,7 @@ use super::text::{
 };
 use crate::base::reporter::escape_unprintable;
 use crate::plan::ConnectionSettings;
+use crate::render::text::token_or;
 
 /// Maximum number of locks of a circle that a list names.
 const MAX_NAMED: usize = 8;
@@ -22,7 +23,7 @@ pub(crate) const SESSIONS: &str = "other client libraries show only their sessio
 /// Returns whether each owner in the circle is one task or program. Threads that share a session of another client library
 /// need not wait for each other.
 pub(crate) fn is_certain(deadlock: &Deadlock) -> bool {
-    deadlock.edges.iter().all(|edge| edge.owner_kind != "session")
+    deadlock.edges.iter().all(|edge| edge.owner_kind != OwnerKind::Session)
 }
 
 /// Describes a deadlock by the number of its owners.
@@ -62,7 +63,7 @@ pub(crate) fn format_deadlock(
         let verb = if holds.granted { "holds" } else { "is ahead in the queue of" };
         // One process of an owner may hold a lock while another process of that owner waits.
         let by = if holder == waiter { String::new() } else { format!(" as {holder}") };
-        let token = holds.entry.token.as_deref().unwrap_or("unknown");
+        let token = token_or("unknown", &holds.entry);
         line(&format!("  {verb} {}{by}{}, token {token}", lock(holds), format_since(holds)), 6);
         line(
             &format!("  waits for {} ({}){}", lock(wants), describe_role(&wants.entry), format_since(wants)),

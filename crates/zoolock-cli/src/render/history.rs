@@ -1,6 +1,6 @@
 //! Describes the events in the history of a lock.
 
-use zoolock::admin::{HistoryEvent, Party, Snapshot};
+use zoolock::admin::{HistoryEvent, HistoryKind, Party, PreviousEnd, Snapshot};
 
 use crate::base::reporter::escape_unprintable;
 use crate::render::status::describe_program;
@@ -10,21 +10,27 @@ use crate::render::status::describe_program;
 /// The `held` marker of the present holder hides the marker of the previous one. But a holder that finds a crash records
 /// it in the history, after its own grant.
 pub(crate) fn complete_previous(lock: &mut Snapshot, history: &[HistoryEvent]) {
-    let granted = lock.holder.as_ref().and_then(|holder| holder.held_since_ms);
-    let is_crash = |event: &&HistoryEvent| {
-        matches!(event.event.as_str(), "crashed" | "panicked") && granted.is_some() && event.at_ms >= granted
-    };
-    if lock.previous == "unknown"
+    let granted = lock.holder.as_ref().and_then(|holder| holder.held_since);
+    let is_crash = |event: &&HistoryEvent| is_found(event) && granted.is_some() && event.at >= granted;
+    if lock.previous == PreviousEnd::Unknown
         && let Some(event) = history.iter().rfind(is_crash)
     {
-        lock.previous = if event.event == "panicked" { "panicked" } else { "crashed" };
+        lock.previous = match event.event {
+            HistoryKind::Panicked => PreviousEnd::Panicked,
+            _ => PreviousEnd::Crashed,
+        };
         lock.previous_number = event.number;
     }
 }
 
+/// Returns whether a holder found this event, and no operator caused it.
+fn is_found(event: &HistoryEvent) -> bool {
+    matches!(event.event, HistoryKind::Crashed | HistoryKind::Panicked)
+}
+
 /// Formats the time of an event, in the time zone of this machine and with its offset from UTC.
 pub(crate) fn format_time(event: &HistoryEvent) -> String {
-    let time = event.at_ms.and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
+    let time = event.at.and_then(|time| jiff::Timestamp::try_from(time).ok());
     let local = time.map(|time| time.to_zoned(jiff::tz::TimeZone::system()));
     local.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
 }
@@ -32,7 +38,7 @@ pub(crate) fn format_time(event: &HistoryEvent) -> String {
 /// Formats an event as one line: its time, what happened, to which contender, and by whom.
 pub(crate) fn format_line(event: &HistoryEvent) -> String {
     let (contender, origin) = (describe_contender(event), describe_origin(event));
-    format!("{} {}: {contender}; {origin}", format_time(event), escape_unprintable(&event.event))
+    format!("{} {}: {contender}; {origin}", format_time(event), event.event)
 }
 
 /// Describes the contender of an event: its number, and what is known of its process.
@@ -50,7 +56,7 @@ pub(crate) fn describe_contender(event: &HistoryEvent) -> String {
 pub(crate) fn describe_origin(event: &HistoryEvent) -> String {
     let by = &event.by;
     let note = by.note.as_deref();
-    if matches!(event.event.as_str(), "crashed" | "panicked") {
+    if is_found(event) {
         let process = describe_process(by, note).unwrap_or_else(|| "an unknown holder".to_owned());
         return escape_unprintable(&format!("found by {process}"));
     }
@@ -90,6 +96,7 @@ fn describe_process(party: &Party, note: Option<&str>) -> Option<String> {
 mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
+    use crate::base::unix_time::time_at;
 
     /// Parses an event, because other crates cannot create one.
     fn event(text: &str) -> HistoryEvent {
@@ -113,7 +120,7 @@ mod tests {
     #[test]
     fn crash_in_the_history_completes_the_lock() {
         let mut holder = entry("lock-0000000018", "0.2.0");
-        holder.held_since_ms = Some(5_000);
+        holder.held_since = Some(time_at(5_000));
         let held = lock("/locks/x", Some(holder), vec![]);
         let mut crash = event(r#"{"event":"crashed","path":"/locks/x","number":17}"#);
         let completed = |lock: &Snapshot, event: &HistoryEvent| {
@@ -121,13 +128,17 @@ mod tests {
             complete_previous(&mut lock, std::slice::from_ref(event));
             (lock.previous, lock.previous_number)
         };
-        crash.at_ms = Some(4_000);
-        assert_eq!(completed(&held, &crash), ("unknown", None), "an earlier holder found this crash");
-        crash.at_ms = Some(5_000);
-        assert_eq!(completed(&held, &crash), ("crashed", Some(17)));
+        crash.at = Some(time_at(4_000));
+        assert_eq!(
+            completed(&held, &crash),
+            (PreviousEnd::Unknown, None),
+            "an earlier holder found this crash"
+        );
+        crash.at = Some(time_at(5_000));
+        assert_eq!(completed(&held, &crash), (PreviousEnd::Crashed, Some(17)));
         let mut recorded = held;
-        (recorded.previous, recorded.previous_number) = ("clean", Some(17));
-        assert_eq!(completed(&recorded, &crash), ("clean", Some(17)));
+        (recorded.previous, recorded.previous_number) = (PreviousEnd::Clean, Some(17));
+        assert_eq!(completed(&recorded, &crash), (PreviousEnd::Clean, Some(17)));
     }
 
     #[test]
@@ -145,7 +156,7 @@ mod tests {
     #[test]
     fn time_has_the_offset_of_its_zone() {
         let mut event = event(r#"{"event":"asked","path":"/locks/x"}"#);
-        event.at_ms = Some(1_767_323_045_000);
+        event.at = Some(time_at(1_767_323_045_000));
         let time = format_time(&event);
         let timestamp: jiff::Timestamp =
             time.replacen(' ', "T", 1).replace(' ', "").parse().expect("a timestamp");

@@ -67,7 +67,7 @@ pub(crate) enum Request {
 impl Remedy {
     /// Returns the commands for a contender of the lock at `path`. `None` if its token could not be read.
     pub(crate) fn of(service: &ConnectionSettings, path: &str, entry: &Entry) -> Option<Remedy> {
-        let command = |action| Some(command_line(service, action, path, entry.token.as_deref()?));
+        let command = |action| Some(command_line(service, action, path, &entry.token?.to_string()));
         let request = match (entry.unrevocable, format_asked(entry)) {
             (Some(reason), _) => Request::Impossible(reason),
             (None, Some(asked)) => Request::Sent(asked),

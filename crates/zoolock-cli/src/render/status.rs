@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock::Zoolock;
-use zoolock::admin::{Entry, LockPoller, PolledSnapshot, Snapshot};
-use zoolock_core::names::Role;
+use zoolock::admin::{Entry, Family, LockPoller, PolledSnapshot, Role, Snapshot};
+use zoolock_core::names;
 
 use crate::base::duration::format_duration;
 use crate::base::reporter::{Reporter, escape_unprintable};
@@ -65,11 +65,15 @@ pub(crate) fn read_interval(waited: Duration) -> Duration {
 }
 
 /// Says which client holds the first lock that is held. `wanted`: the role of the contender that does not get the lock.
-pub(crate) async fn describe_holder(zoolock: &Zoolock, names: &[String], wanted: Role) -> Option<String> {
+pub(crate) async fn describe_holder(
+    zoolock: &Zoolock,
+    names: &[String],
+    wanted: names::Role,
+) -> Option<String> {
     let (name, PolledSnapshot { lock, .. }) = AwaitedLocks::new(zoolock, names).blocking_lock().await?;
     let holder = lock.holder.as_ref()?;
     let held = format!("{name} is held by {}", describe_contender(holder));
-    if wanted != Role::Shared || holder.role != "shared" {
+    if wanted != names::Role::Shared || holder.role != Role::Shared {
         return Some(held);
     }
     // A reader waits for no other reader, but for the writer that waits before it.
@@ -170,7 +174,7 @@ pub(crate) fn note(entry: &Entry) -> Option<&String> {
 /// Describes the client of a contender: its host, process and program.
 pub(crate) fn describe_client(entry: &Entry) -> String {
     let library = match entry.family {
-        "unknown" => format!("{} ({})", entry.library(), entry.node),
+        Family::Unknown => format!("{} ({})", entry.library(), entry.node),
         _ => entry.library().to_owned(),
     };
     let mut words = match &entry.host {

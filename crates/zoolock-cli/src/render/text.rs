@@ -4,13 +4,14 @@ use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
-use zoolock::admin::Entry;
+use zoolock::admin::{Entry, Role};
 
 use crate::args::ColorWhen;
 use crate::base::duration::format_milliseconds;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{escape_unprintable_json, terminal_width, use_color};
 use crate::base::server_clock;
+use crate::base::unix_time::UnixTime as _;
 use crate::render::columns::{cut_beginning, cut_end, width};
 
 /// Returns the name of a lock below the root, or its path if it lies elsewhere.
@@ -22,12 +23,17 @@ pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
 /// Describes the role of a contender.
 pub(crate) fn describe_role(entry: &Entry) -> String {
     match entry.role {
-        "shared" => "reader".to_owned(),
-        "upgradable" => "upgradable reader".to_owned(),
-        "permit" if entry.weight == 1 => "1 permit".to_owned(),
-        "permit" => format!("{} permits", entry.weight),
-        other => other.to_owned(),
+        Role::Shared => "reader".to_owned(),
+        Role::Upgradable => "upgradable reader".to_owned(),
+        Role::Permit if entry.weight == 1 => "1 permit".to_owned(),
+        Role::Permit => format!("{} permits", entry.weight),
+        other => other.to_string(),
     }
+}
+
+/// Returns the token of a contender, or this word if its znode could not be read.
+pub(crate) fn token_or(word: &str, entry: &Entry) -> String {
+    entry.token.map_or_else(|| word.to_owned(), |token| token.to_string())
 }
 
 /// Formats the number of other holders or locks; empty if there are none.
@@ -61,13 +67,13 @@ pub(crate) fn format_json_line(content: &impl Serialize) -> String {
 
 /// Returns the time since a contender joined the queue. The contender's clock may differ from the clock of this machine.
 pub(crate) fn format_age(entry: &Entry) -> Option<String> {
-    format_time_since(entry.since_ms?)
+    format_time_since(entry.since.unix_ms()?)
 }
 
 /// Returns the time since a holder was granted the lock. If nothing tells the time of the grant, returns the time since
 /// the holder joined the queue, which is the maximum, with the sign ≤.
 pub(crate) fn format_held(holder: &Entry) -> Option<String> {
-    match holder.held_since_ms {
+    match holder.held_since.unix_ms() {
         Some(since) => format_time_since(since),
         None => format_age(holder).map(|age| format!("≤{age}")),
     }
@@ -78,7 +84,7 @@ pub(crate) fn format_asked(entry: &Entry) -> Option<String> {
     if !entry.revoked {
         return None;
     }
-    let time = entry.asked_ms.and_then(format_time_since);
+    let time = entry.asked_at.unix_ms().and_then(format_time_since);
     Some(time.map_or_else(|| "asked to release".to_owned(), |time| format!("asked to release {time} ago")))
 }
 

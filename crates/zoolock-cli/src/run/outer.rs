@@ -118,16 +118,12 @@ fn waits_for_outer(lock: &Snapshot, wanted: &WantedLocks) -> Option<OuterWait> {
     let taken: u64 = outer.iter().map(|entry| u64::from(entry.weight)).sum();
     let waits = |role: Role, weight: u32| match role {
         Role::Permit => lock.permits.is_some_and(|permits| taken + u64::from(weight) > u64::from(permits)),
-        _ => outer.iter().any(|entry| role.waits_for(role_of(entry))),
+        _ => outer.iter().any(|entry| role.waits_for(entry.role.into())),
     };
     if waits(wanted.kind.role(), wanted.kind.weight()) {
         return Some(OuterWait::Itself);
     }
     let mut before = lock.waiters.iter().take_while(|waiter| !is_this_process(waiter));
-    let waiter = before.find(|waiter| waits(role_of(waiter), waiter.weight))?;
+    let waiter = before.find(|waiter| waits(waiter.role.into(), waiter.weight))?;
     Some(OuterWait::BehindWaiter(waiter.node.clone()))
-}
-
-fn role_of(entry: &Entry) -> Role {
-    Role::from_name(entry.role).unwrap_or(Role::Exclusive)
 }

@@ -1,6 +1,7 @@
 //! The confirmation of an operator action.
 
 use ratatui::crossterm::event::KeyCode;
+use zoolock::Ticket;
 
 use crate::render::remedy::AdminAction;
 
@@ -11,7 +12,7 @@ pub(super) struct ActionRequest {
     pub(super) action: AdminAction,
     pub(super) path: String,
     pub(super) name: String,
-    pub(super) token: String,
+    pub(super) token: Ticket,
 }
 
 /// An action that waits for the user's confirmation.

@@ -21,7 +21,7 @@ use rustix::process::{Signal, kill_current_process_group};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use zoolock::{Ticket, Zoolock};
+use zoolock::Zoolock;
 
 use crate::args::{ColorWhen, TopArgs};
 use crate::base::exit::{Exit, Failure, cannot_start};
@@ -36,7 +36,6 @@ use crate::render::text::TextStyle;
 use crate::service::connect::{close_quickly, connect, learn_server_clock};
 use crate::verbs::operate::notices_break;
 use crate::verbs::why::format_chain;
-
 use confirmation::ActionRequest;
 use model::{ReadResult, ScreenModel, ScreenTime, Setting, TopCommand};
 use reader::{Instructions, ScreenReader};
@@ -276,16 +275,15 @@ fn suspend(model: &mut ScreenModel) {
 }
 
 async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String, String> {
-    let ActionRequest { action, path, name, token } = request;
-    let ticket: Ticket = token.parse().map_err(|error| format!("token {error}"))?;
+    let ActionRequest { action, path, name, token: ticket } = request;
     let admin = zoolock.admin();
     match action {
         AdminAction::Revoke => {
-            admin.revoke(path, ticket).await.map_err(|error| error.to_string())?;
+            admin.revoke(path, *ticket).await.map_err(|error| error.to_string())?;
             Ok(format!("{name}: asked {ticket} to release"))
         }
         AdminAction::Break => {
-            let broken = admin.break_lock(path, ticket).await.map_err(|error| error.to_string())?;
+            let broken = admin.break_lock(path, *ticket).await.map_err(|error| error.to_string())?;
             let more =
                 if notices_break(&broken) { "" } else { "; that client may not notice, stop its process" };
             Ok(format!("{name}: removed {ticket} from the queue, {}{more}", describe_contender(&broken)))

@@ -11,6 +11,7 @@ use super::cursor::Cursor;
 use super::keys::{INTERRUPT, REDRAW, STOP};
 use super::why_window::{WhyAnswer, WhyWindow, window_columns, window_lines};
 use crate::args::ListOrder;
+use crate::base::unix_time::UnixTime as _;
 use crate::observe::{ListedLock, LockList, ReadFailure, arrange, has_text};
 use crate::render::columns::{cut_end, width};
 use crate::render::remedy::AdminAction;
@@ -488,7 +489,7 @@ impl ScreenModel {
         let Some(contender) = selected else {
             return self.show_message(format!("{name}: no holder that can be read"));
         };
-        let Some(token) = &contender.token else {
+        let Some(token) = contender.token else {
             return self
                 .show_warning(format!("znode {} cannot be read, so its token is unknown", contender.node));
         };
@@ -500,14 +501,14 @@ impl ScreenModel {
                 "{name}: {description} cannot be asked to release: {reason}; b breaks the lock"
             ));
         }
-        let request = ActionRequest { action, path: lock.path.clone(), name, token: token.clone() };
+        let request = ActionRequest { action, path: lock.path.clone(), name, token };
         let holds = lock.holders().any(|holder| holder.node == contender.node);
         self.confirmation = Some(Confirmation {
             request,
             description,
             holds,
-            since_ms: contender.since_ms,
-            held_since_ms: contender.held_since_ms,
+            since_ms: contender.since.unix_ms(),
+            held_since_ms: contender.held_since.unix_ms(),
             typed: String::new(),
         });
     }
@@ -521,7 +522,7 @@ impl ScreenModel {
             Some(queue) => Some(&queue.lock.lock),
             None => self.list.snapshots().find(|lock| lock.path == request.path),
         };
-        let has = |contender: &Entry| contender.token.as_ref() == Some(&request.token);
+        let has = |contender: &Entry| contender.token == Some(request.token);
         lock.is_some_and(|lock| {
             lock.holders().any(has)
                 || !holds && (lock.waiters.iter().any(has) || lock.waiters.len() < lock.waiting)

@@ -1,6 +1,8 @@
 use super::super::samples::{
-    START_MS, at, contender, deadlock, lock, model, pace, read, read_queue, setting, token,
+    START_MS, at, contender, deadlock, lock, model, pace, read, read_queue, setting, ticket,
 };
+use zoolock::admin::{Family, OwnerKind};
+
 use super::*;
 
 fn keys(model: &mut ScreenModel, text: &str) {
@@ -27,7 +29,7 @@ fn locks(count: usize) -> Vec<ListedLock> {
 
 /// Returns a read of one lock and this number of deadlocks.
 fn with_deadlocks(count: usize) -> ReadResult {
-    let deadlocks = vec![deadlock(&["db/main", "nightly"], "owner"); count];
+    let deadlocks = vec![deadlock(&["db/main", "nightly"], OwnerKind::Owner); count];
     ReadResult::Locks(LockList { locks: locks(1), deadlocks: deadlocks.into() }, pace())
 }
 
@@ -96,7 +98,7 @@ fn cursor_on_first_row_stays_on_first_row() {
 fn holder_that_cannot_be_asked_is_named() {
     let mut model = ScreenModel::new(setting(), at(0));
     let mut kazoo = contender(1, 5);
-    (kazoo.family, kazoo.identifier) = ("kazoo", Some("host-7".to_owned()));
+    (kazoo.family, kazoo.identifier) = (Family::Kazoo, Some("host-7".to_owned()));
     (kazoo.host, kazoo.pid, kazoo.program) = (None, None, None);
     kazoo.unrevocable = Some("its client library does not read requests to release");
     model.handle_read(read(vec![lock("x", &[kazoo])]));
@@ -184,7 +186,7 @@ fn holder_is_asked_only_after_yes() {
         action: AdminAction::Revoke,
         path: "/locks/db/main".to_owned(),
         name: "db/main".to_owned(),
-        token: token(1),
+        token: ticket(1),
     };
     let mut model = model();
     for no in [KeyCode::Char('n'), KeyCode::Enter, KeyCode::Esc, KeyCode::Char('q'), KeyCode::Down] {
@@ -219,7 +221,7 @@ fn lock_is_broken_only_by_whole_word() {
     assert!(!model.is_still_queued(&model.confirmation.clone().expect("a confirmation is open")));
     keys(&mut model, "ak");
     let Some(TopCommand::Do(request)) = model.handle_key(KeyCode::Enter) else { panic!("the word confirms") };
-    assert_eq!((request.action, request.token), (AdminAction::Break, token(1)));
+    assert_eq!((request.action, request.token), (AdminAction::Break, ticket(1)));
     assert_eq!(model.handle_key(INTERRUPT), Some(TopCommand::Quit));
 }
 
@@ -230,7 +232,7 @@ fn waiter_is_broken_by_its_token() {
     assert_eq!(model.handle_key(KeyCode::End), None);
     keys(&mut model, "b");
     let confirmation = model.confirmation.clone().expect("a confirmation is open");
-    assert_eq!((&confirmation.request.token, confirmation.holds), (&token(3), false));
+    assert_eq!((confirmation.request.token, confirmation.holds), (ticket(3), false));
     assert!(model.is_still_queued(&confirmation));
     model.handle_read(read_queue(lock("db/main", &[contender(1, 184)])));
     assert!(!model.is_still_queued(&confirmation));

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-
-use zoolock::admin::{Deadlock, Entry, WaitGraph};
+use zoolock::Ticket;
+use zoolock::admin::{Deadlock, Entry, OwnerKind, PreviousEnd, WaitGraph};
 
 use super::model::{ReadPace, ReadResult, ScreenModel, ScreenTime, Setting};
 use crate::base::test_snapshots;
+use crate::base::unix_time::time_at;
 use crate::observe::{ListedLock, LockList};
 
 /// Time at which the tests start: 2026-01-02 03:04:05 in UTC.
@@ -21,11 +22,16 @@ pub(super) fn token(number: u32) -> String {
     format!("00000000-{:016x}-00000000", 0x5_0000_0100_u64 + u64::from(number))
 }
 
+/// Returns the same token as a ticket.
+pub(super) fn ticket(number: u32) -> Ticket {
+    token(number).parse().expect("a ticket")
+}
+
 /// Creates a contender that joined the queue `ago` seconds before `START_MS`.
 pub(super) fn contender(number: u32, ago: u64) -> Entry {
     let mut entry = test_snapshots::entry(&format!("_c_{number}-lock-{number:010}"), &token(number));
     (entry.host, entry.pid) = (Some(format!("web{number}")), Some(4000 + number));
-    (entry.program, entry.since_ms) = (Some("backup.sh".to_owned()), Some(START_MS - ago * 1000));
+    (entry.program, entry.since) = (Some("backup.sh".to_owned()), Some(time_at(START_MS - ago * 1000)));
     entry
 }
 
@@ -34,10 +40,10 @@ pub(super) fn lock(name: &str, contenders: &[Entry]) -> ListedLock {
     let mut contenders = contenders.iter().cloned();
     let mut holder = contenders.next();
     if let Some(holder) = &mut holder {
-        holder.held_since_ms = holder.since_ms;
+        holder.held_since = holder.since;
     }
     let mut lock = test_snapshots::lock(&format!("/locks/{name}"), holder, contenders.collect());
-    lock.previous = "clean";
+    lock.previous = PreviousEnd::Clean;
     ListedLock { lock, rate: None }
 }
 
@@ -53,7 +59,7 @@ pub(super) fn read_queue(lock: ListedLock) -> ReadResult {
 
 /// Creates a deadlock, whose circle begins with the first name: each owner of `owner_kind` holds a lock, and waits for the
 /// next one.
-pub(super) fn deadlock(names: &[&str], owner_kind: &'static str) -> Deadlock {
+pub(super) fn deadlock(names: &[&str], owner_kind: OwnerKind) -> Deadlock {
     let contender = |number: usize, owner: usize| {
         let mut entry = contender(u32::try_from(number).expect("a small number"), 60);
         (entry.owner, entry.owner_kind) = (Some(owner.to_string()), owner_kind);

@@ -10,17 +10,18 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-
 use zoolock::admin::{Deadlock, Entry, Snapshot};
 
 use super::contender::{fit_contender, fit_holders};
 use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, Outage, QueuePane, ScreenModel};
 use crate::base::duration::{format_duration, format_milliseconds};
+use crate::base::unix_time::UnixTime as _;
 use crate::observe::{ListedLock, ReadFailure, earliest_grant};
 use crate::render::columns::{cut_beginning, cut_end, format_rate, width, wrap};
 use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::status::{describe_program, note};
 use crate::render::text::describe_role;
+use crate::render::text::token_or;
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {
@@ -201,12 +202,8 @@ impl Canvas<'_> {
                 self.line(top + 1, &text, self.alert_style());
             }
         }
-        let token = lock
-            .queue()
-            .map(|contender| shorten_token(contender.token.as_deref()).len())
-            .max()
-            .unwrap_or(0)
-            .clamp(5, 24);
+        let token =
+            lock.queue().map(|contender| shorten_token(contender).len()).max().unwrap_or(0).clamp(5, 24);
         let place = QueueColumns { token };
         place.row(self, top + 2, ["", "#", "FOR", "TOKEN", "CONTENDER"], BOLD);
         let count = lock.queue().count();
@@ -228,10 +225,12 @@ impl Canvas<'_> {
             };
             let time = match index < holders {
                 true => format_held(model, contender),
-                false => format_time_since(model, contender.since_ms).unwrap_or_else(|| "-".to_owned()),
+                false => {
+                    format_time_since(model, contender.since.unix_ms()).unwrap_or_else(|| "-".to_owned())
+                }
             };
             let mark = if index == cursor.at { ">" } else { "" };
-            let token = shorten_token(contender.token.as_deref());
+            let token = shorten_token(contender);
             let contender = fit_contender(contender, "", place.contender(columns));
             place.row(self, y, [mark, &number, &time, &token, &contender], Self::row_style(model));
             if index == cursor.at {
@@ -266,13 +265,13 @@ impl Canvas<'_> {
         });
         let zone = &model.setting.zone;
         let holds = lock.holders().any(|holder| holder.node == contender.node);
-        let since = match (holds, contender.held_since_ms, contender.since_ms) {
+        let since = match (holds, contender.held_since.unix_ms(), contender.since.unix_ms()) {
             (true, Some(since), _) | (false, _, Some(since)) => format_date_time(since, zone),
             (true, None, Some(since)) => format!("after {}", format_date_time(since, zone)),
             (_, _, None) => "unknown".to_owned(),
         };
-        let asked =
-            format_time_since(model, contender.asked_ms).map_or(String::new(), |time| format!(" {time} ago"));
+        let asked = format_time_since(model, contender.asked_at.unix_ms())
+            .map_or(String::new(), |time| format!(" {time} ago"));
         let revoked = if contender.revoked { format!(", asked to release{asked}") } else { String::new() };
         let half = self.columns() / 2;
         let rows = [
@@ -286,7 +285,7 @@ impl Canvas<'_> {
             self.draw_field(0, y, half - 1, left, &this);
             self.draw_field(half, y, self.columns() - half, right, &that);
         }
-        self.draw_field(0, y + 3, self.columns(), "token", &or(contender.token.as_deref()));
+        self.draw_field(0, y + 3, self.columns(), "token", &token_or("unknown", contender));
         match note(contender) {
             Some(note) => self.draw_field(0, y + 4, self.columns(), "note", note),
             None => self.draw_field(0, y + 4, self.columns(), "znode", &contender.node),
@@ -388,7 +387,7 @@ impl QueueColumns {
 
 /// Formats the time for which a holder has held the lock, with the sign ≤ if only the maximum is known.
 fn format_held(model: &ScreenModel, holder: &Entry) -> String {
-    match (holder.held_since_ms, format_time_since(model, earliest_grant(holder))) {
+    match (holder.held_since.unix_ms(), format_time_since(model, earliest_grant(holder))) {
         (_, None) => "-".to_owned(),
         (Some(_), Some(time)) => time,
         (None, Some(time)) => format!("≤{time}"),
@@ -403,13 +402,13 @@ fn format_time_since(model: &ScreenModel, since_ms: Option<u64>) -> Option<Strin
 /// Shortens a token: drops leading zeros, an epoch of zero, and a last part of zero. A token whose
 /// last part is not zero stays whole. The result identifies a contender within a queue. The details
 /// of the selected contender show the whole token.
-fn shorten_token(token: Option<&str>) -> String {
-    let Some(token) = token else { return "-".to_owned() };
+fn shorten_token(contender: &Entry) -> String {
+    let token = token_or("-", contender);
     let parts: Vec<_> = token.split('-').map(|part| part.trim_start_matches('0')).collect();
     match parts.as_slice() {
         ["", zxid, ""] => (*zxid).to_owned(),
         [epoch, zxid, ""] => format!("{epoch}-{zxid}"),
-        _ => token.to_owned(),
+        _ => token,
     }
 }
 

@@ -1,8 +1,8 @@
-use std::time::Duration;
-
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
+use std::time::Duration;
+use zoolock::admin::OwnerKind;
 
 use super::super::model::ReadResult;
 use super::super::samples::{at, contender, deadlock, lock, model, pace, read, read_queue, setting, token};
@@ -199,10 +199,10 @@ fn unknown_time_of_the_grant_is_a_maximum() {
     let mut model = model();
     let mut main = lock("db/main", &[contender(1, 184), contender(2, 60)]);
     let holder = main.lock.holder.as_mut().expect("a holder");
-    holder.held_since_ms = holder.since_ms.map(|since| since + 180_000);
+    holder.held_since = holder.since.map(|since| since + Duration::from_secs(180));
     model.handle_read(read(vec![main.clone()]));
     assert!(screen(&mut model, 80, 24).contains("1m02s       6s web1"), "the wait does not count");
-    main.lock.holder.as_mut().expect("a holder").held_since_ms = None;
+    main.lock.holder.as_mut().expect("a holder").held_since = None;
     model.handle_read(read(vec![main.clone()]));
     assert!(screen(&mut model, 80, 24).contains("  ≤3m06s web1"));
     keys(&mut model, "b");
@@ -428,17 +428,17 @@ fn deadlock_is_shown_with_its_locks() {
         screen(model, 80, 24).lines().nth(y).expect("a line").to_owned()
     };
     let mut model = model();
-    let one = vec![deadlock(&["db/main", "nightly"], "owner")];
+    let one = vec![deadlock(&["db/main", "nightly"], OwnerKind::Owner)];
     assert_eq!(
         banner(&mut model, one.clone(), 2),
         "! 1 deadlock: db/main → nightly → db/main; see zoolock deadlocks"
     );
     // The rows are below the banner.
     assert!(screen(&mut model, 80, 24).lines().nth(5).is_some_and(|line| line.starts_with(">  db/main ")));
-    let unsure = vec![deadlock(&["a", "b"], "session")];
+    let unsure = vec![deadlock(&["a", "b"], OwnerKind::Session)];
     assert_eq!(banner(&mut model, unsure, 2), "! 1 possible deadlock: a → b → a; see zoolock deadlocks");
     let names = ["a-team/of-many/locks-with-long-names", "b-team/of-many/locks-with-long-names"];
-    let two = vec![deadlock(&["a", "b"], "owner"), deadlock(&names, "session")];
+    let two = vec![deadlock(&["a", "b"], OwnerKind::Owner), deadlock(&names, OwnerKind::Session)];
     assert_eq!(banner(&mut model, two, 2), "! 2 deadlocks: a → b → a, 2 owners; see zoolock deadlocks");
     // During an outage, the banner has the time of the last read.
     banner(&mut model, one, 2);
@@ -461,7 +461,7 @@ fn deadlock_is_shown_with_its_locks() {
 
 #[test]
 fn long_circles_are_counted_and_not_cut() {
-    let deadlocks = [deadlock(&["a", "b"], "owner"), deadlock(&["c", "d", "e"], "owner")];
+    let deadlocks = [deadlock(&["a", "b"], OwnerKind::Owner), deadlock(&["c", "d", "e"], OwnerKind::Owner)];
     for (columns, text) in [
         (24, "a → b → a, c → d → e → c"),
         (23, "a → b → a, 3 owners"),

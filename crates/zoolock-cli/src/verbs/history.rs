@@ -10,6 +10,7 @@ use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::escape_unprintable;
 use crate::base::server_clock;
+use crate::base::unix_time::UnixTime as _;
 use crate::plan::Context;
 use crate::render::columns;
 use crate::render::history::{describe_contender, describe_origin, format_line, format_time};
@@ -38,7 +39,7 @@ impl HistoryArgs {
             if let Some(since) = since {
                 learn_server_clock(zoolock).await;
                 let begin = server_clock::ms_before(server_clock::now_ms(), since);
-                history.retain(|event| event.at_ms.is_none_or(|at| at >= begin));
+                history.retain(|event| event.at.unix_ms().is_none_or(|at| at >= begin));
             }
             let missing = match name {
                 _ if is_known => None,
@@ -81,7 +82,7 @@ impl HistoryArgs {
             .map(|event| {
                 [
                     format_time(event),
-                    escape_unprintable(&event.event),
+                    event.event.to_string(),
                     escape_unprintable(lock_name(&event.lock, &service.root)),
                     describe_contender(event),
                     describe_origin(event),

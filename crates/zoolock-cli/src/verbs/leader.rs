@@ -1,7 +1,7 @@
 //! `zoolock leader`: prints the leader of an election.
 
 use serde::Serialize;
-use zoolock::admin::{Entry, Snapshot};
+use zoolock::admin::{Entry, Role, Snapshot};
 
 use crate::args::LeaderArgs;
 use crate::base::exit::{Exit, Failure};
@@ -60,7 +60,7 @@ impl LeaderArgs {
 fn find_leader<'a>(name: &str, seen: &'a Snapshot) -> Result<Option<&'a Entry>, Failure> {
     let is_shared = seen.permits.is_some()
         || seen.foreign_semaphore.is_some()
-        || seen.holder.as_ref().is_some_and(|holder| holder.role != "exclusive");
+        || seen.holder.as_ref().is_some_and(|holder| holder.role != Role::Exclusive);
     if is_shared {
         let message =
             format!("{name} has no leader: several contenders can hold it together; see zoolock show {name}");

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use zoolock::admin::{Entry, HistoryEvent, Snapshot};
+use zoolock::admin::{Entry, HistoryEvent, PreviousEnd, Role, Snapshot};
 
 use crate::args::{LsArgs, ShowArgs};
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::escape_unprintable;
 use crate::base::server_clock;
+use crate::base::unix_time::UnixTime as _;
 use crate::observe::{LockList, arrange, held_since, longest_holder, longest_wait};
 use crate::plan::{ConnectionSettings, Context};
 use crate::render::deadlock::{format_circle, is_certain};
 use crate::render::history::{complete_previous, format_line};
 use crate::render::status::describe_contender;
+use crate::render::text::token_or;
 use crate::render::text::{
     TextStyle, and_more, describe_role, format_age, format_asked, format_held, format_json, format_table,
     format_time_since, lock_name, print, wrap_text,
@@ -188,7 +190,7 @@ impl ShowArgs {
             None => text.push_str("  no holder in the part that can be read\n"),
             Some(holder) => {
                 for holder in std::iter::once(holder).chain(&lock.beside) {
-                    let token = holder.token.as_deref().unwrap_or("unknown");
+                    let token = token_or("unknown", holder);
                     let _ = writeln!(text, "  held by   {}", describe_with_stay(holder));
                     let _ = writeln!(text, "  mode      {}", describe_role(holder));
                     let _ = writeln!(text, "  held for  {}", describe_hold(holder));
@@ -203,7 +205,7 @@ impl ShowArgs {
         let held = lock.holders().map(|holder| u64::from(holder.weight)).sum::<u64>();
         match lock.permits.filter(|_| lock.foreign_semaphore.is_none()) {
             Some(permits) => _ = writeln!(text, "  permits   {held} of {permits}"),
-            None if lock.holders().any(|holder| holder.role == "permit") => {
+            None if lock.holders().any(|holder| holder.role == Role::Permit) => {
                 _ = writeln!(text, "  permits   {held} held; the total is not recorded");
             }
             None => {}
@@ -242,7 +244,7 @@ impl ShowArgs {
                     [
                         (index + 1).to_string(),
                         format_age(waiter).unwrap_or_else(|| "-".to_owned()),
-                        waiter.token.clone().unwrap_or_else(|| "-".to_owned()),
+                        token_or("-", waiter),
                         format!("{} ({})", describe_in_list(waiter), describe_role(waiter)),
                     ]
                 })
@@ -262,8 +264,8 @@ impl ShowArgs {
 fn describe_previous(lock: &Snapshot) -> Option<String> {
     match (lock.previous, lock.previous_number) {
         (word, Some(number)) => Some(format!("{word} (number {number}, the last that is recorded)")),
-        ("unknown", None) => None,
-        (word, None) => Some(word.to_owned()),
+        (PreviousEnd::Unknown, None) => None,
+        (word, None) => Some(word.to_string()),
     }
 }
 
@@ -298,7 +300,7 @@ fn row(lock: &Snapshot, root: &str, host: Option<&str>) -> [String; 5] {
 
 /// Describes how long a holder has held the lock, and how long it has been in the queue.
 fn describe_hold(holder: &Entry) -> String {
-    match (holder.held_since_ms, format_held(holder), format_age(holder)) {
+    match (holder.held_since.unix_ms(), format_held(holder), format_age(holder)) {
         (Some(_), Some(held), Some(age)) if held != age => format!("{held}; joined the queue {age} ago"),
         (Some(_), Some(held), _) => held,
         (None, _, Some(age)) => {
@@ -328,17 +330,19 @@ mod tests {
     use super::*;
     use crate::args::ListOrder;
     use crate::base::test_snapshots::{entry, lock};
+    use crate::base::unix_time::time_at;
 
     #[test]
     fn locks_are_selected_and_sorted() {
-        let holder = |host: &str, since, held_since| {
+        let holder = |host: &str, since: Option<u64>, held_since: Option<u64>| {
             let mut holder = entry("lock-0000000001", "0.1");
-            (holder.host, holder.since_ms, holder.held_since_ms) = (Some(host.to_owned()), since, held_since);
+            (holder.host, holder.since, holder.held_since) =
+                (Some(host.to_owned()), since.map(time_at), held_since.map(time_at));
             Some(holder)
         };
         let waiter = |since| {
             let mut waiter = entry("lock-0000000002", "0.2");
-            waiter.since_ms = Some(since);
+            waiter.since = Some(time_at(since));
             vec![waiter]
         };
         let locks = || {

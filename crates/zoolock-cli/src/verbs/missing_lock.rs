@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zoolock::admin::Snapshot;
+use zoolock::admin::{PreviousEnd, Snapshot};
 use zoolock::internals::DEFAULT_ROOT;
 use zoolock::{Error, Zoolock};
 
@@ -135,7 +135,10 @@ impl MissingLock {
 /// Returns whether the directory of a lock has a contender, a record of an earlier holder, or a part that cannot be read.
 fn has_trace_of_use(lock: &Snapshot) -> bool {
     let has_contender = lock.is_held() || lock.waiting > 0 || lock.foreign_semaphore.is_some();
-    has_contender || lock.previous != "unknown" || lock.permits.is_some() || !lock.unread.is_empty()
+    has_contender
+        || lock.previous != PreviousEnd::Unknown
+        || lock.permits.is_some()
+        || !lock.unread.is_empty()
 }
 
 /// Returns whether a name is a path that is not below the root.

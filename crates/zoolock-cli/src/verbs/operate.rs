@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zoolock::admin::{Entry, HistoryEvent, Snapshot};
+use zoolock::admin::{Entry, Family, HistoryEvent, HistoryKind, PreviousEnd, Snapshot};
 use zoolock::{Admin, Error, Ticket, Zoolock};
 
 use crate::args::{BreakArgs, ResizeArgs, RevokeArgs};
@@ -13,13 +13,14 @@ use crate::plan::{ConnectionSettings, Context};
 use crate::render::history::describe_origin;
 use crate::render::remedy::{AdminAction, STOP_FIRST, command_line, quoted_name};
 use crate::render::status::describe_contender;
+use crate::render::text::token_or;
 use crate::service::connect::connect_and_request;
 use crate::verbs::missing_lock::MissingLock;
 
 /// Returns whether the client of this former holder notices that its lock was broken. Other client
 /// libraries do not watch the znodes of their holders.
 pub(crate) fn notices_break(broken: &Entry) -> bool {
-    broken.family == "native" || broken.has_zoolock_data()
+    broken.family == Family::Native || broken.has_zoolock_data()
 }
 
 impl RevokeArgs {
@@ -39,7 +40,7 @@ impl RevokeArgs {
                         .await
                         .map_err(|error| action_failure(error, ticket, name, &seen, service))?;
                     reporter.note(format_args!("{name}: asked {ticket} to release it"));
-                    (seen.queue().filter(|entry| ticket_of(entry) == Some(ticket)).collect(), None)
+                    (seen.queue().filter(|entry| entry.token == Some(ticket)).collect(), None)
                 }
                 None => ask_all_holders(admin, name, &seen, service, reporter).await?,
             };
@@ -79,7 +80,7 @@ impl BreakArgs {
             let contender = describe_contender(&broken);
             reporter.note(format_args!("{name}: removed {contender}, token {ticket}, from the queue"));
             // A waiter may have become a holder meanwhile.
-            let has_waited = seen.waiters.iter().any(|waiter| ticket_of(waiter) == Some(ticket));
+            let has_waited = seen.waiters.iter().any(|waiter| waiter.token == Some(ticket));
             let may_run = if has_waited { "if it held the lock, its job" } else { "its job" };
             if notices_break(&broken) {
                 reporter.note(format_args!(
@@ -150,7 +151,7 @@ fn action_failure(
     seen: &Snapshot,
     service: &ConnectionSettings,
 ) -> Failure {
-    let contender = seen.queue().find(|entry| ticket_of(entry) == Some(ticket));
+    let contender = seen.queue().find(|entry| entry.token == Some(ticket));
     match (&error, contender) {
         (Error::NoSuchHolder { .. }, _) => {
             let ConnectionSettings { endpoint, root, .. } = service;
@@ -166,11 +167,6 @@ fn action_failure(
         }
         _ => error.into(),
     }
-}
-
-/// Returns the ticket of a contender whose znode can be read.
-fn ticket_of(entry: &Entry) -> Option<Ticket> {
-    entry.token.as_deref()?.parse().ok()
 }
 
 /// Interval between two reads of a lock whose holders were asked.
@@ -202,12 +198,7 @@ async fn wait_for_release(
                             "{name}: {} was asked, and is still in the queue after {}; to take the lock away, run: {}\n{}",
                             describe_contender(left),
                             format_duration(wait),
-                            command_line(
-                                service,
-                                AdminAction::Break,
-                                &lock.path,
-                                left.token.as_deref().unwrap_or("TOKEN")
-                            ),
+                            command_line(service, AdminAction::Break, &lock.path, &token_or("TOKEN", left)),
                             STOP_FIRST
                         );
                         Failure::new(Exit::STILL_HELD, message)
@@ -246,17 +237,17 @@ async fn wait_for_release(
 /// Describes how a contender left the queue, as far as the lock and its history record it.
 fn describe_end(contender: &Entry, lock: &Snapshot, history: &[HistoryEvent]) -> String {
     let is_break = |event: &&HistoryEvent| {
-        event.event == "broken" && event.token.is_some() && event.token == contender.token
+        event.event == HistoryKind::Broken && event.token.is_some() && event.token == contender.token
     };
     if let Some(broken) = history.iter().rfind(is_break) {
         return format!("was removed from the queue by {}", describe_origin(broken));
     }
     let is_last = lock.previous_number.is_some() && lock.previous_number == contender.number();
     match lock.previous {
-        "clean" if is_last => "has released it",
-        "panicked" if is_last => "has released it, because its thread panicked",
-        "crashed" if is_last => "has ended without a release",
-        "broken" if is_last => "was removed from the queue",
+        PreviousEnd::Clean if is_last => "has released it",
+        PreviousEnd::Panicked if is_last => "has released it, because its thread panicked",
+        PreviousEnd::Crashed if is_last => "has ended without a release",
+        PreviousEnd::Broken if is_last => "was removed from the queue",
         _ => "has left the queue; how is not recorded",
     }
     .to_owned()
@@ -301,7 +292,7 @@ async fn ask_all_holders<'a>(
     }
     let (mut asked, mut unsupported, mut denied, mut any_asked) = (Vec::new(), Vec::new(), Vec::new(), false);
     for holder in holders {
-        let Some(ticket) = ticket_of(holder) else {
+        let Some(ticket) = holder.token else {
             reporter.note(format_args!(
                 "{name}: cannot read the token of {}; it is not asked",
                 escape_unprintable(&holder.node)
@@ -346,11 +337,11 @@ async fn ask_all_holders<'a>(
 /// Formats why a contender cannot be asked to release, with the command that takes the lock away from it.
 fn refusal(contender: &Entry, name: &str, seen: &Snapshot, service: &ConnectionSettings) -> String {
     let reason = contender.unrevocable.unwrap_or("its client library does not read requests to release");
-    let token = contender.token.as_deref().unwrap_or("TOKEN");
+    let token = token_or("TOKEN", contender);
     format!(
         "{name}: {} cannot be asked to release: {reason}; stop it, or take the lock away from it: {}\n{STOP_FIRST}",
         describe_contender(contender),
-        command_line(service, AdminAction::Break, &seen.path, token)
+        command_line(service, AdminAction::Break, &seen.path, &token)
     )
 }
 
@@ -364,12 +355,12 @@ fn missing_token(lock: &Snapshot, name: &str, service: &ConnectionSettings) -> S
     }
     for (number, holder) in holders.enumerate() {
         let and = if number == 0 { "" } else { "; and " };
-        let command = holder.token.as_deref().map_or_else(
+        let command = holder.token.map_or_else(
             || "its token cannot be read".to_owned(),
             |token| {
                 format!(
                     "to break its lock, run: {}",
-                    command_line(service, AdminAction::Break, &lock.path, token)
+                    command_line(service, AdminAction::Break, &lock.path, &token.to_string())
                 )
             },
         );
@@ -381,7 +372,7 @@ fn missing_token(lock: &Snapshot, name: &str, service: &ConnectionSettings) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::test_snapshots::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock, ticket};
 
     #[test]
     fn end_is_named_only_if_it_is_recorded() {
@@ -389,18 +380,18 @@ mod tests {
         let mut lock = lock("/locks/x", None, Vec::new());
         let unknown = "has left the queue; how is not recorded";
         assert_eq!(describe_end(&contender, &lock, &[]), unknown);
-        (lock.previous, lock.previous_number) = ("clean", Some(7));
+        (lock.previous, lock.previous_number) = (PreviousEnd::Clean, Some(7));
         assert_eq!(describe_end(&contender, &lock, &[]), "has released it");
         lock.previous_number = Some(8);
         assert_eq!(describe_end(&contender, &lock, &[]), unknown);
-        let broken = |token: &str| -> HistoryEvent {
+        let broken = |token: Ticket| -> HistoryEvent {
             let text = format!(
                 r#"{{"event":"broken","path":"/locks/x","number":7,"token":"{token}","by":{{"user":"ann","host":"ops-1"}}}}"#
             );
             serde_json::from_str(&text).expect("an event")
         };
         let removed = "was removed from the queue by ann on ops-1";
-        assert_eq!(describe_end(&contender, &lock, &[broken("0.7"), broken("0.8")]), removed);
-        assert_eq!(describe_end(&contender, &lock, &[broken("0.8")]), unknown);
+        assert_eq!(describe_end(&contender, &lock, &[broken(ticket("0.7")), broken(ticket("0.8"))]), removed);
+        assert_eq!(describe_end(&contender, &lock, &[broken(ticket("0.8"))]), unknown);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::admin::{QueueEntry, WaitChain};
+use zoolock::admin::{ChainEnd, OwnerKind, QueueEntry, WaitChain};
 
 use crate::args::WhyArgs;
 use crate::base::exit::{Exit, Failure};
@@ -42,7 +42,7 @@ impl WhyArgs {
             return Ok(Exit::OK);
         }
         let printed = print(&format_chain(&why, service, &TextStyle::of_stdout(global.color)));
-        if why.end == "free" {
+        if why.end == ChainEnd::Free {
             note_free_locally(name, service, reporter);
         }
         printed
@@ -60,8 +60,8 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
     if why.chain.is_empty() {
         let name = style.bold(&lock(&why.lock));
         line(&match why.end {
-            "unread" => format!("{name} has no holder in the part that can be read"),
-            "foreign" => {
+            ChainEnd::Unread => format!("{name} has no holder in the part that can be read"),
+            ChainEnd::Foreign => {
                 format!("{name} is a semaphore of another client library, whose holders are only counted")
             }
             _ => format!("{name} is free"),
@@ -70,8 +70,8 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
     }
     let links = match why.end {
         // Leaves out the last link, which repeats an earlier one.
-        "circle" => &why.chain[..why.chain.len() - 1],
-        "unsure" if ends_in_cycle(why) => &why.chain[..why.chain.len() - 1],
+        ChainEnd::Circle => &why.chain[..why.chain.len() - 1],
+        ChainEnd::Unsure if ends_in_cycle(why) => &why.chain[..why.chain.len() - 1],
         _ => &why.chain[..],
     };
     for (at, link) in links.iter().enumerate() {
@@ -92,21 +92,25 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
         }
     }
     line(&match (why.end, why.chain.last()) {
-        ("circle", Some(last)) => format!(
+        (ChainEnd::Circle, Some(last)) => format!(
             "  which is {} {} again: a {}deadlock",
             describe_relation(&last.holds),
             describe_contender(&last.holds.entry),
             // Threads that share a session of another client library need not wait for each other.
-            if why.chain.iter().any(|link| link.owner_kind == "session") { "possible " } else { "" }
+            if why.chain.iter().any(|link| link.owner_kind == OwnerKind::Session) { "possible " } else { "" }
         ),
-        ("unsure", Some(last)) if ends_in_cycle(why) => format!(
+        (ChainEnd::Unsure, Some(last)) if ends_in_cycle(why) => format!(
             "  which is {} {} again: a deadlock if the semaphore, which does not record its permits, has no free ones",
             describe_relation(&last.holds),
             describe_contender(&last.holds.entry)
         ),
-        ("unsure", _) => "  which may continue: that semaphore does not record its permits".to_owned(),
-        ("permits", _) => "  it requests more permits than the semaphore has, and waits for ever".to_owned(),
-        ("unknown", _) => "  the owner of this znode is not known".to_owned(),
+        (ChainEnd::Unsure, _) => {
+            "  which may continue: that semaphore does not record its permits".to_owned()
+        }
+        (ChainEnd::Permits, _) => {
+            "  it requests more permits than the semaphore has, and waits for ever".to_owned()
+        }
+        (ChainEnd::Unknown, _) => "  the owner of this znode is not known".to_owned(),
         _ => "  it waits for no lock that zoolock sees: it is busy, stuck or dead".to_owned(),
     });
     if why.waiting > 0 {
@@ -114,14 +118,14 @@ pub(crate) fn format_chain(why: &WaitChain, service: &ConnectionSettings, style:
     }
     // These commands are not wrapped, so that they can be copied.
     match (why.end, why.chain.last()) {
-        ("working", Some(last)) => {
+        (ChainEnd::Working, Some(last)) => {
             text.push_str(&next_steps(&last.holds, service, style));
             if last.beside > 0 {
                 let name = quoted_name(&last.holds.lock, service);
                 _ = writeln!(text, "  others:  {}", service.command_to_copy(&format!("show {name}")));
             }
         }
-        ("circle", _) => {
+        (ChainEnd::Circle, _) => {
             _ = writeln!(text, "  see:     {}", service.command_to_copy("deadlocks"));
             text.push_str(&format_ending(why.to_break.as_ref(), service, style));
         }

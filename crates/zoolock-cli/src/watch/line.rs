@@ -1,12 +1,12 @@
 //! Formats changes of a lock as lines.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use zoolock::admin::HistoryEvent;
-use zoolock::observe::Diff;
+use zoolock::observe::{Change, Diff};
 
 use crate::base::duration::format_duration;
 use crate::base::reporter::escape_unprintable;
@@ -39,22 +39,21 @@ fn serialize_party<S: serde::Serializer>(
 pub(super) fn format_text(WatchEvent { diff: event, by }: &WatchEvent, style: &TextStyle) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
-    let lasted =
-        |what: &str, ms: u64| format!("{what} {at_least}{}", format_duration(Duration::from_millis(ms)));
+    let lasted = |what: &str, time: Duration| format!("{what} {at_least}{}", format_duration(time));
     if let Some(contender) = &event.contender {
         details.push(format!("{} ({})", describe_contender(contender), describe_role(contender)));
     }
     if let Some(place) = event.place {
         details.push(format!("position {place} of {}", event.waiting));
     }
-    details.extend(event.waited_ms.map(|ms| lasted("waited", ms)));
-    details.extend(event.held_ms.map(|ms| lasted("held", ms)));
+    details.extend(event.waited.map(|time| lasted("waited", time)));
+    details.extend(event.held.map(|time| lasted("held", time)));
     match event.event {
-        "holds" | "granted" => {
+        Change::Holds | Change::Granted => {
             let token = event.contender.as_ref().and_then(|contender| contender.token.as_ref());
             details.extend(token.map(|token| format!("token {token}")));
         }
-        "gone" if event.held_ms.is_none() => {
+        Change::Gone if event.held.is_none() => {
             details.push("may have held the lock between two reads".to_owned())
         }
         _ => {}
@@ -66,35 +65,30 @@ pub(super) fn format_text(WatchEvent { diff: event, by }: &WatchEvent, style: &T
     }
     details.extend(by.as_ref().map(|by| format!("by {}", describe_origin(by))));
     details.extend(event.message.as_deref().map(escape_unprintable));
-    let line = format!("{}  {:<11}  {}", time_of_day(event.at_ms), event.event, details.join(" · "));
+    let line = format!("{}  {:<11}  {}", time_of_day(event.at), event.event, details.join(" · "));
     let color = match event.event {
-        "granted" => GREEN,
-        "gone" | "broken" | "unseen" | "asked" => YELLOW,
-        "crashed" | "panicked" | "unreachable" => RED,
+        Change::Granted => GREEN,
+        Change::Gone | Change::Broken | Change::Unseen | Change::Asked => YELLOW,
+        Change::Crashed | Change::Panicked | Change::Unreachable => RED,
         _ => return format!("{}\n", style.cut(line.trim_end())),
     };
     // Colors are added after the cut, because escape sequences take no columns.
     format!("{}\n", style.colorize(color, &style.cut(line.trim_end())))
 }
 
-fn time_of_day(ms: u64) -> String {
-    let stamp = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let zoned = stamp.map(|stamp| stamp.to_zoned(TimeZone::system()));
+fn time_of_day(time: SystemTime) -> String {
+    let zoned = Timestamp::try_from(time).ok().map(|stamp| stamp.to_zoned(TimeZone::system()));
     zoned.map_or_else(|| "--:--:--".to_owned(), |zoned| zoned.strftime("%H:%M:%S").to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::test_snapshots::entry;
+    use crate::base::test_snapshots::{entry, ticket};
+    use zoolock::internals::diff;
 
     #[test]
     fn line_shows_contender_and_escapes_text() {
-        let diff = |event, contender| {
-            let mut diff = Diff::default();
-            (diff.event, diff.contender) = (event, contender);
-            diff
-        };
         let line = |diff: &Diff| {
             let event = WatchEvent { diff: diff.clone(), by: None };
             format_text(&event, &TextStyle::plain())[10..].to_owned()
@@ -102,13 +96,14 @@ mod tests {
         let mut hostile = entry("lock-0000000001", "0.1");
         hostile.note = Some("\x1b[2Jgone\nfake".to_owned());
         let who = "host pid 7: \\u{1b}[2Jgone\\nfake (exclusive)";
-        let mut holder = diff("holds", Some(hostile));
-        assert_eq!(line(&holder), format!("holds        {who} · token 0.1\n"));
-        (holder.event, holder.held_ms, holder.at_least) = ("gone", Some(1_500), true);
+        let mut holder = diff(Change::Holds, Some(hostile));
+        assert_eq!(line(&holder), format!("holds        {who} · token {}\n", ticket("0.1")));
+        (holder.event, holder.held, holder.at_least) =
+            (Change::Gone, Some(Duration::from_millis(1_500)), true);
         assert_eq!(line(&holder), format!("gone         {who} · held at least 1.5s\n"));
-        let mut outage = diff("unreachable", None);
+        let mut outage = diff(Change::Unreachable, None);
         outage.message = Some("no\x07answer".to_owned());
         assert_eq!(line(&outage), "unreachable  no\\u{7}answer\n");
-        assert_eq!(line(&diff("back", None)), "back\n");
+        assert_eq!(line(&diff(Change::Back, None)), "back\n");
     }
 }

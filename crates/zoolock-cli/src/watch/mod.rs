@@ -8,11 +8,13 @@ mod line;
 
 use std::time::Duration;
 
+use line::WatchEvent;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::sleep;
 use zoolock::Zoolock;
-use zoolock::admin::HistoryEvent;
+use zoolock::admin::{HistoryEvent, HistoryKind};
 use zoolock::internals::LockPath;
+use zoolock::observe::Change;
 use zoolock::observe::{Diff, Queue, ReadOutcome};
 use zoolock_client::run_on_thread;
 
@@ -24,8 +26,6 @@ use crate::plan::Context;
 use crate::render::text::{TextStyle, format_json_line, print};
 use crate::run::acquire::interruption_failure;
 use crate::service::connect::{close_quickly, connect};
-
-use line::WatchEvent;
 
 /// Number of events in which the break of a contender is searched.
 const SEARCHED_EVENTS: usize = 20;
@@ -118,9 +118,9 @@ impl QueueWatch<'_> {
 
     /// Returns the break of the contender in the history. Returns `None` if it is not recorded, or cannot be read.
     async fn find_break(&self, diff: &Diff) -> Option<HistoryEvent> {
-        let token = diff.contender.as_ref()?.token.as_ref()?;
+        let token = diff.contender.as_ref()?.token?;
         let events = self.zoolock.admin().history(Some(&self.path), SEARCHED_EVENTS).await.ok()?;
-        events.into_iter().rfind(|event| event.event == "broken" && event.token.as_ref() == Some(token))
+        events.into_iter().rfind(|event| event.event == HistoryKind::Broken && event.token == Some(token))
     }
 
     async fn print(&self, diffs: Vec<Diff>) -> Result<(), Failure> {
@@ -129,7 +129,7 @@ impl QueueWatch<'_> {
         }
         let mut events = Vec::with_capacity(diffs.len());
         for diff in diffs {
-            let by = if diff.event == "broken" { self.find_break(&diff).await } else { None };
+            let by = if diff.event == Change::Broken { self.find_break(&diff).await } else { None };
             events.push(WatchEvent { diff, by });
         }
         let (json, color) = (self.json, self.color);

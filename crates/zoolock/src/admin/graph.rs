@@ -7,11 +7,13 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use zoolock_core::graph::{self, Graph};
-use zoolock_core::names::Role;
+use zoolock_core::names;
 
+use crate::admin::kinds::{ChainEnd, OwnerKind, Role};
 use crate::admin::snapshot::{self, Entry, Snapshot, SnapshotOptions};
 use crate::base::error::Error;
 use crate::base::path::LockPath;
+use crate::base::ticket::Ticket;
 use crate::engine::reader::QueueReader;
 use crate::lock::context::Context;
 
@@ -39,7 +41,7 @@ pub struct WaitingOwner {
     /// The owner; see [`Entry::owner`]. Each contender that could not be read counts as an owner of its own.
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
-    pub owner_kind: &'static str,
+    pub owner_kind: OwnerKind,
     /// Set if the owner waits for ever, unless an operator breaks a lock. The owner is then in a
     /// deadlock, waits for a stuck owner, or asks for more permits than the semaphore has.
     pub stuck: bool,
@@ -86,7 +88,7 @@ pub struct Edge {
     /// The owner; see [`Entry::owner`].
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
-    pub owner_kind: &'static str,
+    pub owner_kind: OwnerKind,
     /// The queue position that blocks the previous owner of the cycle. This owner holds the lock there, or waits ahead
     /// of the previous owner.
     pub holds: QueueEntry,
@@ -102,7 +104,7 @@ pub struct BreakTarget {
     #[serde(rename = "path")]
     pub lock: String,
     /// The token of the contender whose znode is to be deleted.
-    pub token: String,
+    pub token: Ticket,
     /// The contender. Ask it to release first, unless [`Entry::unrevocable`] says that it does not read requests: a job
     /// that releases has ended before the next one starts.
     #[serde(skip)]
@@ -121,16 +123,8 @@ pub struct WaitChain {
     /// [stuck](WaitingOwner::stuck) owner, then a holder, then an owner that itself waits.
     pub chain: Vec<ChainLink>,
     /// The end of the chain.
-    /// - `free`: the lock has no holder.
-    /// - `unread`: no contender that can be read holds the lock, and a part of the lock cannot be read.
-    /// - `foreign`: the lock is a semaphore of another client library, whose holders are only counted.
-    /// - `working`: the last owner waits for nothing that this client sees.
-    /// - `circle`: the last owner is in the chain already, so the wait lasts for ever.
-    /// - `permits`: the last owner asks for more permits than there are.
-    /// - `unsure`: a semaphore in the chain does not record its size, so it is not known whether the wait can end.
-    /// - `unknown`: the last owner could not be read.
-    pub end: &'static str,
-    /// The contender whose release or deletion ends the deadlock, as in [`Deadlock::to_break`]; only if `end` is `circle`.
+    pub end: ChainEnd,
+    /// The contender whose release or deletion ends the deadlock, as in [`Deadlock::to_break`]; only if `end` is [`ChainEnd::Circle`].
     pub to_break: Option<BreakTarget>,
     /// Number of the waiters of the lock that could be read.
     pub waiting: usize,
@@ -148,7 +142,7 @@ pub struct ChainLink {
     /// The owner; see [`Entry::owner`].
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
-    pub owner_kind: &'static str,
+    pub owner_kind: OwnerKind,
     /// The queue position that blocks the previous owner of the chain. In the first link, a holder's position in the
     /// queue of the lock itself.
     pub holds: QueueEntry,
@@ -193,13 +187,13 @@ impl WaitGraph {
             }
             let is_thread = |entry: &Entry| {
                 let count = entry.owner.as_deref().and_then(|owner| of_session.get(owner));
-                entry.owner_kind == "session" && count.is_some_and(|count| *count > 1)
+                entry.owner_kind == OwnerKind::Session && count.is_some_and(|count| *count > 1)
             };
             let places = entries.clone().enumerate().map(|(at, entry)| graph::QueuePosition {
                 // The owner does not wait for a position of an earlier session of its own, because it has mostly given up
                 // that session, and the position then goes by itself.
                 owner: number(entry, is_thread(entry) || entry.is_superseded),
-                role: parse_role(entry),
+                role: entry.role.into(),
                 weight: entry.weight,
                 holds: at < holders.len(),
                 upgrades: reader_of(entry).filter(|reader| *reader < at),
@@ -224,7 +218,7 @@ impl WaitGraph {
         let mut why = WaitChain {
             lock: path.to_owned(),
             chain: Vec::new(),
-            end: "free",
+            end: ChainEnd::Free,
             to_break: None,
             waiting: 0,
             waiters: Vec::new(),
@@ -246,11 +240,12 @@ impl WaitGraph {
             });
             let Some(at) = best else {
                 if let Some(last) = why.chain.last() {
-                    let permits = last.waits_for.as_ref().is_some_and(|place| place.entry.role == "permit");
+                    let permits =
+                        last.waits_for.as_ref().is_some_and(|place| place.entry.role == Role::Permit);
                     why.end = match seen.last() {
-                        Some((_, true)) => "unsure",
-                        _ if permits => "permits",
-                        _ => "working",
+                        Some((_, true)) => ChainEnd::Unsure,
+                        _ if permits => ChainEnd::Permits,
+                        _ => ChainEnd::Working,
                     };
                 }
                 return why;
@@ -274,19 +269,19 @@ impl WaitGraph {
             });
             if let Some(first) = seen.iter().position(|(before, _)| *before == owner) {
                 let unsure = seen[first..].iter().any(|(_, unsure)| *unsure);
-                why.end = if unsure { "unsure" } else { "circle" };
+                why.end = if unsure { ChainEnd::Unsure } else { ChainEnd::Circle };
                 let deadlock = self.graph.deadlocks().into_iter().find(|found| found.owners.contains(&owner));
                 why.to_break = deadlock.filter(|_| !unsure).and_then(|found| self.deadlock(&found).to_break);
                 return why;
             }
             let is_unsure = |(queue, at): (usize, usize)| {
                 let found = &self.graph.queues()[queue];
-                found.permits.is_none() && found.places[at].role == Role::Permit
+                found.permits.is_none() && found.places[at].role == names::Role::Permit
             };
             seen.push((owner, waits.is_some_and(is_unsure)));
             let Some((next, place)) = waits else {
                 let known = why.chain.last().is_some_and(|last| last.owner.is_some());
-                why.end = if known { "working" } else { "unknown" };
+                why.end = if known { ChainEnd::Working } else { ChainEnd::Unknown };
                 return why;
             };
             blockers = self.graph.waits_for(next, place).collect();
@@ -335,12 +330,13 @@ impl WaitGraph {
             }
         };
         let edges: Vec<Edge> = cycle.iter().enumerate().map(edge).collect();
-        let notices_loss = |place: &QueueEntry| matches!(place.entry.owner_kind, "owner" | "task");
+        let notices_loss =
+            |place: &QueueEntry| matches!(place.entry.owner_kind, OwnerKind::Owner | OwnerKind::Task);
         let last = edges.iter().map(|edge| &edge.holds).filter(|place| place.entry.token.is_some());
-        let last = last.max_by_key(|place| (notices_loss(place), place.granted, place.entry.since_ms));
+        let last = last.max_by_key(|place| (notices_loss(place), place.granted, place.entry.since));
         let cut = |place: &QueueEntry| {
             let QueueEntry { lock, entry, .. } = place;
-            Some(BreakTarget { lock: lock.clone(), token: entry.token.clone()?, entry: entry.clone() })
+            Some(BreakTarget { lock: lock.clone(), token: entry.token?, entry: entry.clone() })
         };
         let to_break = last.and_then(cut);
         Deadlock { edges, owners: deadlock.owners.len(), behind: deadlock.behind, to_break }
@@ -353,10 +349,6 @@ impl WaitGraph {
         let queues = owners.flat_map(|&owner| self.graph.positions_of(owner)).map(|&(queue, _)| queue);
         queues.map(|queue| self.queues[queue].0.clone()).collect()
     }
-}
-
-fn parse_role(entry: &Entry) -> Role {
-    Role::from_name(entry.role).unwrap_or(Role::Exclusive)
 }
 
 /// Returns the deadlocks among these locks; see [`Admin::deadlocks_among`](crate::Admin::deadlocks_among).
@@ -376,11 +368,15 @@ pub(crate) async fn find_chain(
     // The graph has only contenders that can be read.
     let unread_end =
         locks.iter().find(|lock| lock.path == path).and_then(|lock| match lock.unread.is_empty() {
-            false => Some("unread"),
-            true => lock.foreign_semaphore.as_ref().filter(|foreign| foreign.leases > 0).map(|_| "foreign"),
+            false => Some(ChainEnd::Unread),
+            true => lock
+                .foreign_semaphore
+                .as_ref()
+                .filter(|foreign| foreign.leases > 0)
+                .map(|_| ChainEnd::Foreign),
         });
     let chain = build_wait_graph(context, locks).await?.why(path);
-    match unread_end.filter(|_| chain.end == "free") {
+    match unread_end.filter(|_| chain.end == ChainEnd::Free) {
         Some(end) => Ok(WaitChain { end, ..chain }),
         None => Ok(chain),
     }
@@ -409,9 +405,9 @@ async fn build_wait_graph(context: &Context, mut locks: Vec<Snapshot>) -> Result
 /// in their queues at the same time.
 fn present_in_both(before: &Snapshot, now: Snapshot) -> Snapshot {
     let all = before.holder.iter().chain(&before.beside).chain(&before.waiters);
-    let there: HashSet<(&str, Option<&str>)> =
-        all.map(|entry| (entry.node.as_str(), entry.token.as_deref())).collect();
-    let was_there = |entry: &Entry| there.contains(&(entry.node.as_str(), entry.token.as_deref()));
+    let there: HashSet<(&str, Option<Ticket>)> =
+        all.map(|entry| (entry.node.as_str(), entry.token)).collect();
+    let was_there = |entry: &Entry| there.contains(&(entry.node.as_str(), entry.token));
     let mut holders = now.holder.into_iter().chain(now.beside).filter(was_there);
     let holder = holders.next();
     let beside = holders.collect();

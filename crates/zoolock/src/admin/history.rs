@@ -1,16 +1,16 @@
 //! Reads the history of locks; see [`HistoryEvent`].
 
+use futures_util::StreamExt as _;
 use zoolock_core::acquisition::{Refusal, RequestFailure};
 
 use crate::admin::snapshot::entry::is_plausible;
 use crate::admin::snapshot::request_error;
 use crate::base::error::Error;
+use crate::base::unix_time::time_at;
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
 use crate::lock::history::{HistoryEvent, audit_directory, lock_tag, sequence_number};
 use crate::zk::session::ZkError;
-
-use futures_util::StreamExt as _;
 
 /// Returns the last `max` events of one lock, or of all locks, the oldest first.
 pub(crate) async fn read(
@@ -55,8 +55,8 @@ pub(crate) async fn read(
         if lock.as_ref().is_some_and(|lock| *lock != event.lock) {
             continue;
         }
-        let at_ms = u64::try_from(stat.created_ms).ok().filter(|&time| is_plausible(time));
-        events.push(HistoryEvent { at_ms, ..event });
+        let at = u64::try_from(stat.created_ms).ok().filter(|&time| is_plausible(time)).map(time_at);
+        events.push(HistoryEvent { at, ..event });
     }
     Ok(events)
 }

@@ -19,7 +19,7 @@ use crate::engine::data::{self, NodeData, REVOCATIONS};
 use crate::engine::gather::{FoundContender, LockDirectory};
 use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
-use crate::lock::history::{self, HistoryEvent, Party};
+use crate::lock::history::{self, HistoryEvent, HistoryKind, Party};
 use crate::zk::directory;
 use crate::zk::session::{Op, ZkError, ZkSession, ZnodeStat};
 
@@ -114,7 +114,7 @@ impl Lock {
                 });
             }
             let audit = history::audit_directory(&self.context);
-            ops.push(history::event_op(&audit, &self.history_event("broken", ticket, &found)));
+            ops.push(history::event_op(&audit, &self.history_event(HistoryKind::Broken, ticket, &found)));
             match zk.commit(ops).await {
                 Ok(_) => {
                     let TicketTarget { contender, data, stat, .. } = found;
@@ -200,22 +200,22 @@ impl Lock {
 
     /// Records a request in the history. A failure is logged, because the contender is asked all the same.
     async fn record_request(&self, zk: &Arc<ZkSession>, ticket: Ticket, found: &TicketTarget) {
-        let event = self.history_event("asked", ticket, found);
+        let event = self.history_event(HistoryKind::Asked, ticket, found);
         if let Err(error) = history::add(zk, &self.context, &event).await {
             log_event!(DEBUG, lock = event.lock, error = error.message, "cannot record a request");
         }
     }
 
     /// Returns the event for the history of the lock. It has no session id.
-    fn history_event(&self, event: &str, ticket: Ticket, found: &TicketTarget) -> HistoryEvent {
+    fn history_event(&self, event: HistoryKind, ticket: Ticket, found: &TicketTarget) -> HistoryEvent {
         let read = Some((found.data.clone(), found.stat));
         let entry = entry::describe_contender(&found.contender, read, self.context.epoch());
         HistoryEvent {
-            event: event.to_owned(),
+            event,
             lock: self.path(),
-            at_ms: None,
+            at: None,
             number: entry.number(),
-            token: Some(ticket.to_string()),
+            token: Some(ticket),
             held: match found.contender.name.role {
                 // Not known, because the contender may still wait: for other locks, or for permits.
                 _ if NodeData::parse(&found.data).is_some_and(|data| data.kind == SEVERAL_MUTEXES) => None,

@@ -13,8 +13,11 @@ pub(crate) use walk::survey;
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
+use std::time::SystemTime;
 
 use futures_util::StreamExt;
+use grant_time::GrantFacts;
+use holders::ContenderRead;
 use serde::Serialize;
 use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::layout::Layout;
@@ -22,16 +25,17 @@ use zoolock_core::names::Name;
 use zoolock_core::record::{HolderState, Marker, Record};
 use zoolock_core::{Sequence, Zxid};
 
+use crate::admin::kinds::{Family, OwnerKind, PreviousEnd, Role};
 use crate::base::error::{Error, OVER_QUOTA};
 use crate::base::naming;
 use crate::base::path::LockPath;
+use crate::base::ticket::Ticket;
+use crate::base::unix_time::{self, time_at};
 use crate::engine::gather::{Foreign, LockDirectory};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::acquire_errors::occupied_message;
 use crate::lock::context::Context;
 use crate::zk::session::{ZkError, ZnodeStat};
-use grant_time::GrantFacts;
-use holders::ContenderRead;
 
 /// The holders and the waiters of one lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -50,10 +54,10 @@ pub struct Snapshot {
     pub waiters: Vec<Entry>,
     /// Number of all waiters, including those that `waiters` leaves out.
     pub waiting: usize,
-    /// The way in which the last known holder left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
-    pub previous: &'static str,
+    /// The way in which the last known holder left.
+    pub previous: PreviousEnd,
     /// Sequence number of the holder that `previous` describes, from the end of its znode's name; `None` if
-    /// `previous` is `unknown`.
+    /// `previous` is unknown.
     pub previous_number: Option<u32>,
     /// The semaphore of another client library at this path. Its holders and waiters are in none of the lists
     /// above; `waiting` counts its waiters.
@@ -101,7 +105,7 @@ impl std::fmt::Display for ForeignSemaphore {
 impl Snapshot {
     /// Returns the snapshot of a lock that was never used.
     pub(crate) fn unused(path: String) -> Snapshot {
-        Snapshot { path, previous: "unknown", ..Snapshot::default() }
+        Snapshot { path, ..Snapshot::default() }
     }
 
     /// Returns whether there is a holder, or a lease of a foreign semaphore.
@@ -116,13 +120,13 @@ impl Snapshot {
 
     /// Sets [`Entry::is_superseded`] of the contenders.
     pub(crate) fn mark_superseded(&mut self) {
-        type Owner = (&'static str, String, Option<String>, u32);
+        type Owner = (OwnerKind, String, Option<String>, u32);
         if self.queue().nth(1).is_none() {
             return;
         }
         let owner = |entry: &Entry| -> Option<Owner> {
             // A session of another client library is the owner itself.
-            (entry.owner_kind != "session").then_some(())?;
+            (entry.owner_kind != OwnerKind::Session).then_some(())?;
             Some((entry.owner_kind, entry.owner.clone()?, entry.host.clone(), entry.pid?))
         };
         let mut last_session: HashMap<Owner, u64> = HashMap::new();
@@ -146,30 +150,33 @@ impl Snapshot {
 pub struct Entry {
     /// Name of the znode. A part that may be a session id is shown as `…`.
     pub node: String,
-    /// Naming scheme of the znode; `unknown` if the format of its name is not known.
-    pub family: &'static str,
-    /// Role of the contender: `exclusive`, `shared`, `upgradable` or `permit`.
-    pub role: &'static str,
+    /// Naming scheme of the znode.
+    pub family: Family,
+    /// What the contender asks for.
+    pub role: Role,
     /// Number of permits that the contender asks for; 1 if the lock is no semaphore.
     pub weight: u32,
     /// The token that identifies the contender in a request to release or to break the lock. For an
     /// exclusive holder, this is also the fencing token. `None` if the znode could not be read.
-    pub token: Option<String>,
+    pub token: Option<Ticket>,
     /// Set if the contender was asked to release the lock.
     pub revoked: bool,
-    /// Time at which the contender was asked to release, in milliseconds of Unix time by the server's clock. `None` if it
-    /// was not asked, or if a later write of its data hides the time.
-    pub asked_ms: Option<u64>,
-    /// Time at which the contender queued, in milliseconds of Unix time. The time is by the
+    /// Time at which the contender was asked to release, by the server's clock. `None` if it was not asked, or if a later
+    /// write of its data hides the time.
+    #[serde(rename = "asked_ms", serialize_with = "unix_time::serialize_option")]
+    pub asked_at: Option<SystemTime>,
+    /// Time at which the contender queued. The time is by the
     /// contender's own clock, or by the server's clock if the znode's data contains no time. A time
     /// before the year 2010 is ignored, because that clock was not set. `None` if no time is known.
-    pub since_ms: Option<u64>,
-    /// Time of the grant, in milliseconds of Unix time by the server's clock, for a holder. With a lock delay, the time
+    #[serde(rename = "since_ms", serialize_with = "unix_time::serialize_option")]
+    pub since: Option<SystemTime>,
+    /// Time of the grant, by the server's clock, for a holder. With a lock delay, the time
     /// at which the delay began. `None` for a waiter, and if nothing on the server tells the time. The holder has then
-    /// held for at most the time since `since_ms`. The server tells the time if the holder found no contender that it
+    /// held for at most the time since `since`. The server tells the time if the holder found no contender that it
     /// had to wait for; if the holder directly before it released cleanly or was broken; if the holder uses crash
     /// detection; and if it waited for permits.
-    pub held_since_ms: Option<u64>,
+    #[serde(rename = "held_since_ms", serialize_with = "unix_time::serialize_option")]
+    pub held_since: Option<SystemTime>,
     /// Host of the contender: the host name, or the address that Curator writes.
     pub host: Option<String>,
     /// Process ID of the contender.
@@ -188,16 +195,7 @@ pub struct Entry {
     /// with permission to queue can write any owner.
     pub owner: Option<String>,
     /// The origin of `owner`.
-    /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
-    ///   [`Builder::owner_id`](crate::Builder::owner_id).
-    /// - `task`: the tokio task that acquired, or the thread outside of a task. This is wrong if several futures of
-    ///   one task acquire, or if a guard moves to another task. A [shared hold](crate::SharedHold) is an owner of
-    ///   its own. Its lock passes from task to task without a request to the server, so deadlocks through such a
-    ///   lock are not seen.
-    /// - `session`: a session of another client library, whose threads cannot be told apart. The text is a pseudonym of
-    ///   the session. Each process that reads the lock makes its own pseudonyms.
-    /// - `unknown`: the owner could not be read.
-    pub owner_kind: &'static str,
+    pub owner_kind: OwnerKind,
     /// Set if no session owns the znode. The contender then stays in the queue until a client
     /// deletes the znode.
     pub persistent: bool,
@@ -240,17 +238,16 @@ impl Entry {
         // go-zookeeper uses Curator's names, but with a UUID without dashes.
         let of_go = self.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
         match self.family {
-            "curator" if of_go => "go-zookeeper",
-            "curator" => "Curator",
-            "kazoo" => "kazoo",
-            "write-lock" => "a WriteLock of ZooKeeper's recipes",
-            "zk-ruby" => "zk-ruby",
-            "dotnet" => ".NET",
-            "aiozk" => "aiozk",
-            "unknown" => "an unknown client library",
-            // Any other family, such as that of zoolock. The client may be zoolock, if another client has overwritten the
-            // data of the znode.
-            _ => "an unknown client",
+            Family::Curator if of_go => "go-zookeeper",
+            Family::Curator => "Curator",
+            Family::Kazoo => "kazoo",
+            Family::WriteLock => "a WriteLock of ZooKeeper's recipes",
+            Family::Ruby => "zk-ruby",
+            Family::DotNet => ".NET",
+            Family::Aiozk => "aiozk",
+            Family::Unknown => "an unknown client library",
+            // The client may be zoolock, if another client has overwritten the data of the znode.
+            Family::Native => "an unknown client",
         }
     }
 }
@@ -458,7 +455,7 @@ async fn describe(
     let mut holders = holders
         .into_iter()
         .zip(grants)
-        .map(|(reading, held_since_ms)| Entry { held_since_ms, ..entry(reading) });
+        .map(|(reading, grant)| Entry { held_since: grant.map(time_at), ..entry(reading) });
     let position = cache.filter(|cache| !cache.own.is_empty()).and_then(|cache| {
         waiters.iter().position(|reading| cache.own.contains(&reading.contender.path(&path)))
     });
@@ -506,14 +503,16 @@ async fn read_previous(
     stale: bool,
     names: &[Name],
     crashes: &mut CrashFinder,
-) -> (&'static str, Option<Sequence>) {
-    let Some(made) = made else { return ("unknown", None) };
+) -> (PreviousEnd, Option<Sequence>) {
+    let Some(made) = made else { return (PreviousEnd::Unknown, None) };
     let outcome_of = |marker: Marker, crashed: Option<Sequence>| match marker.state {
-        HolderState::Released | HolderState::Downgraded => ("clean", Some(marker.sequence)),
-        HolderState::Panicked => ("panicked", Some(marker.sequence)),
-        HolderState::Broken => ("broken", Some(marker.sequence)),
+        HolderState::Released | HolderState::Downgraded => (PreviousEnd::Clean, Some(marker.sequence)),
+        HolderState::Panicked => (PreviousEnd::Panicked, Some(marker.sequence)),
+        HolderState::Broken => (PreviousEnd::Broken, Some(marker.sequence)),
         // A new holder has begun to hold. Its marker has overwritten the marker of the previous holder.
-        HolderState::Held => crashed.map_or(("unknown", None), |crashed| ("crashed", Some(crashed))),
+        HolderState::Held => {
+            crashed.map_or((PreviousEnd::Unknown, None), |crashed| (PreviousEnd::Crashed, Some(crashed)))
+        }
     };
     // A marker of an earlier directory at this path is ignored, because sequence numbers repeat in a new directory.
     let before = record.marker_of(made);
@@ -522,17 +521,17 @@ async fn read_previous(
         marker.state == HolderState::Held && names.iter().all(|name| name.sequence != marker.sequence)
     };
     if !stale && !before.is_some_and(is_gone) {
-        return before.map_or(("unknown", None), |before| outcome_of(before, crashed));
+        return before.map_or((PreviousEnd::Unknown, None), |before| outcome_of(before, crashed));
     }
     // The record was read before the queue. A holder that left in between may have written the marker in the
     // transaction that deleted its znode. A crash leaves the marker unchanged. So the record is read again after the
     // queue.
-    let Ok((data, stat)) = reader.read(path.as_str()).await else { return ("unknown", None) };
+    let Ok((data, stat)) = reader.read(path.as_str()).await else { return (PreviousEnd::Unknown, None) };
     let Some(now) = Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) else {
-        return ("unknown", None);
+        return (PreviousEnd::Unknown, None);
     };
     if Some(now) == before && is_gone(now) {
-        return ("crashed", Some(now.sequence));
+        return (PreviousEnd::Crashed, Some(now.sequence));
     }
     // This marker may belong to a holder that queued after the queue was read.
     outcome_of(now, crashes.find_crash(Some((now, stat.version)), names))

@@ -42,7 +42,7 @@ impl Lock {
         let mut is_up_to_date = false;
         for _ in 0..MAX_ATTEMPTS {
             let seen = snapshot::read(&reader, directory.clone(), &view).await?;
-            let has_token = |entry: &&Entry| entry.token.as_deref() == Some(&wanted.to_string());
+            let has_token = |entry: &&Entry| entry.token == Some(wanted);
             if let Some(holder) = seen.holders().find(has_token) {
                 if self.confirm(&zk, &directory, holder, wanted).await? {
                     return Ok(TokenCheck::Current);

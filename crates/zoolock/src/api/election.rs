@@ -16,6 +16,7 @@ use crate::base::clock::{self, Deadline, deadline_after};
 use crate::base::error::{Error, LossReason};
 use crate::base::metrics::{TermCount, TermOutcome};
 use crate::base::sync::lock;
+use crate::base::ticket::Ticket;
 use crate::lock::lease::Lease;
 use crate::observe::{Queue, ReadOutcome};
 
@@ -485,14 +486,13 @@ pub struct Leader {
 
 impl Leader {
     fn of(holder: &Entry) -> Leader {
-        let since = holder.held_since_ms.map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         Leader {
             host: holder.host.clone(),
             pid: holder.pid,
             program: holder.program.clone(),
             candidate: holder.note.clone(),
-            token: holder.token.as_ref().and_then(|token| token.parse().ok()),
-            since,
+            token: holder.token.map(Ticket::as_fencing_token),
+            since: holder.held_since,
         }
     }
 }

@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use crate::admin::server_clock;
+use crate::admin::snapshot::Entry;
 use crate::api::admin::Admin;
 use crate::api::builder::Builder;
 use crate::base::error::Error;
 pub use crate::base::path::{ConnectString, DEFAULT_ROOT, LockPath};
 use crate::base::tasks::Tasks;
 use crate::lock::held::Held;
+use crate::observe::{Change, Diff};
 use crate::session::Connection;
 pub use crate::session::ConnectionChanges;
 use crate::zk::connect::connect_error;
 use crate::zk::session::{SessionParameters, ZnodeAccess, open_requests};
+
+/// Returns a change of a queue, for tests.
+pub fn diff(event: Change, contender: Option<Entry>) -> Diff {
+    Diff::sample(event, contender)
+}
 
 impl Builder {
     /// Declares how long before [`Held::valid_until`] the caller stops

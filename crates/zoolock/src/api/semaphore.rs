@@ -8,6 +8,7 @@ use zoolock_core::Kind;
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::record::{Record, Size};
 
+use crate::admin::kinds::PreviousEnd;
 use crate::admin::snapshot::LockPoller;
 use crate::api::guard::{guard, lend, of_one_lock};
 use crate::api::handle::{handle, named};
@@ -102,7 +103,7 @@ impl Semaphore {
             None if !seen.is_held()
                 && seen.waiting == 0
                 && !seen.foreign_record
-                && seen.previous == "unknown" =>
+                && seen.previous == PreviousEnd::Unknown =>
             {
                 Ok(self.permits())
             }

@@ -16,6 +16,8 @@ pub(crate) mod runtime_thread;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod telemetry;
+pub(crate) mod text_enum;
 pub(crate) mod ticket;
+pub(crate) mod unix_time;
 pub(crate) mod uuid;
 pub(crate) mod wait;

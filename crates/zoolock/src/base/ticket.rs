@@ -25,6 +25,11 @@ impl Ticket {
         Ticket::new(self.0.epoch(), self.0.czxid())
     }
 
+    /// Returns the fencing token, if this is the ticket of an exclusive holder.
+    pub(crate) fn as_fencing_token(self) -> FencingToken {
+        self.0
+    }
+
     pub(crate) fn epoch(&self) -> u32 {
         self.0.epoch()
     }
@@ -39,6 +44,12 @@ impl From<FencingToken> for Ticket {
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl serde::Serialize for Ticket {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

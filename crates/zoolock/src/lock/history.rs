@@ -5,14 +5,19 @@
 
 use std::hash::Hasher as _;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use siphasher::sip::SipHasher24;
 use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::record::HolderState;
 
 use crate::base::path::AUDIT;
 use crate::base::telemetry::log_event;
+use crate::base::text_enum::text_enum;
+use crate::base::ticket::Ticket;
+use crate::base::unix_time;
 use crate::engine::crashes::FoundCrash;
 use crate::engine::data::ClientInfo;
 use crate::lock::context::Context;
@@ -26,32 +31,51 @@ const MAX_TEXT: usize = 512;
 /// The writer of a request or a crash whose number this divides deletes old ones.
 const PRUNE_EVERY: u32 = 16;
 
+text_enum! {
+    /// A kind of event in the history of a lock.
+    HistoryKind {
+        /// An operator asked the contender to release.
+        Asked = "asked",
+        /// An operator deleted the contender's znode.
+        Broken = "broken",
+        /// The holder ended without a release. The next holder found this, see
+        /// [`crash_detection`](crate::Mutex::crash_detection).
+        Crashed = "crashed",
+        /// The holder released while its thread unwound from a panic.
+        Panicked = "panicked",
+    }
+}
+
+impl<'de> Deserialize<'de> for HistoryKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HistoryKind, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let all = [HistoryKind::Asked, HistoryKind::Broken, HistoryKind::Crashed, HistoryKind::Panicked];
+        let found = all.into_iter().find(|kind| kind.as_str() == text);
+        found.ok_or_else(|| D::Error::custom(format!("unknown event {text:?}")))
+    }
+}
+
 /// An event in the history of a lock.
 ///
 /// A client that may acquire locks may write any event, so do not trust its texts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HistoryEvent {
-    /// The event:
-    /// - `asked`: an operator asked the contender to release.
-    /// - `broken`: an operator deleted the contender's znode.
-    /// - `crashed`: the holder ended without a release. The next holder found this, see
-    ///   [`crash_detection`](crate::Mutex::crash_detection).
-    /// - `panicked`: the holder released while its thread unwound from a panic.
-    pub event: String,
+    /// The kind of the event.
+    pub event: HistoryKind,
     /// Path of the lock directory.
     #[serde(rename = "path")]
     pub lock: String,
-    /// Time of the event, in milliseconds of Unix time by the server's clock. For a crash, the time at which it was
-    /// found. `None` if that clock was not set.
-    #[serde(default, skip_deserializing)]
-    pub at_ms: Option<u64>,
+    /// Time of the event, by the server's clock. For a crash, the time at which it was found. `None` if that clock was not
+    /// set.
+    #[serde(rename = "at_ms", default, skip_deserializing, serialize_with = "unix_time::serialize_option")]
+    pub at: Option<SystemTime>,
     /// Sequence number of the contender, from the end of its znode's name.
     #[serde(default)]
     pub number: Option<u32>,
     /// Token of the contender. `None` for a crash.
-    #[serde(default)]
-    pub token: Option<String>,
+    #[serde(default, deserialize_with = "token_if_valid")]
+    pub token: Option<Ticket>,
     /// `true` if the contender held the lock, `false` if it waited. `None` if this is not known, as for readers and permits
     /// that are not first in the queue.
     #[serde(default)]
@@ -62,6 +86,11 @@ pub struct HistoryEvent {
     /// The operator who asked or broke; the holder that found a crash.
     #[serde(default)]
     pub by: Party,
+}
+
+/// Every client may write any text.
+fn token_if_valid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ticket>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.and_then(|text| text.parse().ok()))
 }
 
 /// A process in the history of a lock. An unknown field is `None`.
@@ -179,16 +208,16 @@ pub(crate) fn add_crashes(context: &Context, path: impl Fn(usize) -> String, cra
     let by = Party { user: None, ..Party::this_process(context.client_info()) };
     let event = |crash: &FoundCrash| HistoryEvent {
         event: match crash.marker.state {
-            HolderState::Panicked => "panicked",
-            _ => "crashed",
-        }
-        .to_owned(),
+            HolderState::Panicked => HistoryKind::Panicked,
+            _ => HistoryKind::Crashed,
+        },
+        at: None,
+        token: None,
         lock: path(crash.lock_index),
         number: u32::try_from(crash.marker.sequence.0).ok(),
         held: Some(true),
         contender: Party::in_marker(&crash.holder),
         by: by.clone(),
-        ..HistoryEvent::default()
     };
     let events: Vec<HistoryEvent> = crashes.iter().map(event).collect();
     let context = context.clone();
@@ -242,7 +271,9 @@ mod tests {
     #[test]
     fn long_texts_of_an_event_are_cut() {
         let long = Party { note: Some("ü".repeat(1_000_000)), ..Party::default() };
-        let event = HistoryEvent { contender: long.clone(), by: long, ..HistoryEvent::default() };
+        let event: HistoryEvent =
+            serde_json::from_str(r#"{"event":"asked","path":"/locks/x"}"#).expect("an event");
+        let event = HistoryEvent { contender: long.clone(), by: long, ..event };
         let Op::CreatePersistentSequential { data, .. } = event_op("/locks/.audit", &event) else {
             panic!("an event is a znode")
         };

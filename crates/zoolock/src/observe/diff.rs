@@ -4,44 +4,75 @@
 mod tests;
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
+use crate::admin::kinds::{PreviousEnd, Role};
 use crate::admin::snapshot::{Entry, Snapshot};
+use crate::base::text_enum::text_enum;
+use crate::base::ticket::Ticket;
+use crate::base::unix_time;
+
+text_enum! {
+    /// A kind of change in a queue.
+    Change {
+        /// The contender held at the first read, or at the first read after an outage.
+        Holds = "holds",
+        /// The contender waited at the first read, or at the first read after an outage.
+        Waits = "waits",
+        /// The contender joined the queue and waits.
+        Queued = "queued",
+        /// The contender holds the lock, or held it between two reads.
+        Granted = "granted",
+        /// The holder released, as the data of the lock directory shows.
+        Released = "released",
+        /// The holder released while its thread unwound from a panic, as the data of the lock directory shows.
+        Panicked = "panicked",
+        /// The holder ended without a release, as the data of the lock directory shows.
+        Crashed = "crashed",
+        /// An operator deleted the holder's znode, as the data of the lock directory shows.
+        Broken = "broken",
+        /// The contender held the lock, or may have held it, and has left. No record shows how it left.
+        Gone = "gone",
+        /// The contender stopped waiting.
+        Left = "left",
+        /// Other contenders came and left between two reads.
+        Unseen = "unseen",
+        /// The contender was asked to release the lock.
+        Asked = "asked",
+        /// The lock cannot be read any more.
+        Unreachable = "unreachable",
+        /// The lock can be read again.
+        Back = "back",
+    }
+}
 
 /// A change between two reads of a queue.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Diff {
     /// The kind of change.
-    /// - `holds`, `waits`: the contender held or waited at the first read, or at the first read after an outage.
-    /// - `queued`: the contender joined the queue and waits.
-    /// - `granted`: the contender holds the lock, or held it between two reads.
-    /// - `released`, `panicked`, `crashed`, `broken`: the holder left in this way, as the data of
-    ///   the lock directory shows.
-    /// - `gone`: the contender held the lock, or may have held it, and has left. No record shows how it left.
-    /// - `left`: the contender stopped waiting.
-    /// - `unseen`: other contenders came and left between two reads.
-    /// - `asked`: the contender was asked to release the lock.
-    /// - `unreachable`: the lock cannot be read any more. `back`: it can be read again.
-    pub event: &'static str,
+    pub event: Change,
     /// Path of the lock directory.
     #[serde(rename = "path")]
     pub lock: String,
-    /// Time at which the change was seen, in milliseconds of Unix time.
-    pub at_ms: u64,
+    /// Time at which the change was seen, by this machine's clock.
+    #[serde(rename = "at_ms", serialize_with = "unix_time::serialize")]
+    pub at: SystemTime,
     /// The contender that changed.
     pub contender: Option<Entry>,
     /// Queue position among the waiters, from 1 on, for `waits` and `queued`.
     pub place: Option<usize>,
     /// Number of waiters now.
     pub waiting: usize,
-    /// Time for which the contender waited, in milliseconds, as far as the reads show it.
-    pub waited_ms: Option<u64>,
-    /// Time for which the contender held, in milliseconds, as far as the reads show it.
-    pub held_ms: Option<u64>,
-    /// Set if `waited_ms` or `held_ms` is a lower bound, because the wait or the hold began before the first read or
+    /// Time for which the contender waited, as far as the reads show it.
+    #[serde(rename = "waited_ms", serialize_with = "unix_time::serialize_duration")]
+    pub waited: Option<Duration>,
+    /// Time for which the contender held, as far as the reads show it.
+    #[serde(rename = "held_ms", serialize_with = "unix_time::serialize_duration")]
+    pub held: Option<Duration>,
+    /// Set if `waited` or `held` is a lower bound, because the wait or the hold began before the first read or
     /// during an outage.
     pub at_least: bool,
     /// Upper bound of the number of contenders, for `unseen`.
@@ -51,12 +82,29 @@ pub struct Diff {
 }
 
 impl Diff {
-    fn new(event: &'static str, lock: &Snapshot, now: ReadEnd) -> Diff {
-        let (lock, waiting) = (lock.path.clone(), lock.waiting);
-        Diff { event, lock, at_ms: now.unix_ms, waiting, ..Diff::default() }
+    /// Returns a change of an unused lock.
+    pub(crate) fn sample(event: Change, contender: Option<Entry>) -> Diff {
+        Diff { contender, ..Diff::new(event, &Snapshot::unused(String::new()), ReadEnd::now()) }
     }
 
-    fn of(event: &'static str, entry: &Entry, lock: &Snapshot, now: ReadEnd) -> Diff {
+    fn new(event: Change, lock: &Snapshot, now: ReadEnd) -> Diff {
+        let (lock, waiting) = (lock.path.clone(), lock.waiting);
+        Diff {
+            event,
+            lock,
+            at: now.wall,
+            contender: None,
+            place: None,
+            waiting,
+            waited: None,
+            held: None,
+            at_least: false,
+            count: None,
+            message: None,
+        }
+    }
+
+    fn of(event: Change, entry: &Entry, lock: &Snapshot, now: ReadEnd) -> Diff {
         Diff { contender: Some(entry.clone()), ..Diff::new(event, lock, now) }
     }
 }
@@ -64,14 +112,13 @@ impl Diff {
 /// The time at which a read ended, by the wall clock and by a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadEnd {
-    unix_ms: u64,
+    wall: SystemTime,
     at: Instant,
 }
 
 impl ReadEnd {
     pub(super) fn now() -> ReadEnd {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        ReadEnd { unix_ms: ms(unix), at: Instant::now() }
+        ReadEnd { wall: SystemTime::now(), at: Instant::now() }
     }
 }
 
@@ -118,10 +165,10 @@ struct KnownContender<'a> {
 }
 
 /// Znode and token of a contender. The token distinguishes a later znode of the same name.
-type Key<'a> = (&'a str, Option<&'a str>);
+type Key<'a> = (&'a str, Option<Ticket>);
 
 fn key(entry: &Entry) -> Key<'_> {
-    (entry.node.as_str(), entry.token.as_deref())
+    (entry.node.as_str(), entry.token)
 }
 
 impl Tracker {
@@ -146,7 +193,7 @@ impl Tracker {
         if std::mem::replace(&mut self.last_read, LastRead::Failed) == LastRead::Failed {
             return None;
         }
-        Some(Diff { message: Some(why.to_owned()), ..Diff::new("unreachable", &self.lock, now) })
+        Some(Diff { message: Some(why.to_owned()), ..Diff::new(Change::Unreachable, &self.lock, now) })
     }
 
     /// Records a read, and returns the changes: first departures, then arrivals and grants. `created`: the czxid of the
@@ -163,7 +210,7 @@ impl Tracker {
         let mut known: Vec<_> = known.map(|(entry, times)| KnownContender { entry, times }).collect();
         let mut diffs = Vec::new();
         if last_read == LastRead::Failed {
-            diffs.push(Diff::new("back", lock, now));
+            diffs.push(Diff::new(Change::Back, lock, now));
         }
         if let (Some(last), Some(created)) = (self.created, created)
             && last != created
@@ -180,7 +227,7 @@ impl Tracker {
         diffs.extend(departure_diffs(&known, &present, last_departure(lock), lock, now));
         let count = self.numbers.count_unseen(lock, &known);
         if count > 0 {
-            diffs.push(Diff { count: Some(count), ..Diff::new("unseen", lock, now) });
+            diffs.push(Diff { count: Some(count), ..Diff::new(Change::Unseen, lock, now) });
         }
         known.retain(|known| present.contains_key(&key(known.entry)));
         let (arrivals, times) = arrival_diffs(&known, lock, is_first, now);
@@ -195,7 +242,7 @@ impl Tracker {
 fn departure_diffs(
     known: &[KnownContender<'_>],
     present: &HashMap<Key<'_>, usize>,
-    written: Option<(&'static str, u32)>,
+    written: Option<(Change, u32)>,
     lock: &Snapshot,
     now: ReadEnd,
 ) -> Vec<Diff> {
@@ -209,7 +256,7 @@ fn departure_diffs(
     let is_alone = |entry: &Entry| {
         let is_own =
             |other: &KnownContender<'_>| other.entry.owner.is_some() && other.entry.owner == entry.owner;
-        entry.role != "exclusive" || held().filter(is_present).all(is_own)
+        entry.role != Role::Exclusive || held().filter(is_present).all(is_own)
     };
     // Set while no contender ahead of the current one still waits.
     let mut next = true;
@@ -220,24 +267,24 @@ fn departure_diffs(
         }
         let how = written.filter(|(_, of)| entry.number() == Some(*of)).map(|(how, _)| how);
         let waited = Diff {
-            waited_ms: Some(times.arrived.until(now)),
+            waited: Some(times.arrived.until(now)),
             at_least: times.arrived.at_least,
-            ..Diff::of("left", entry, lock, now)
+            ..Diff::of(Change::Left, entry, lock, now)
         };
         match (times.holds, how) {
             (Some(since), how) => diffs.push(Diff {
-                held_ms: Some(since.until(now)),
+                held: Some(since.until(now)),
                 at_least: since.at_least,
-                ..Diff::of(how.unwrap_or("gone"), entry, lock, now)
+                ..Diff::of(how.unwrap_or(Change::Gone), entry, lock, now)
             }),
             // The contender acquired and released between two reads.
             (None, Some(how)) => {
-                diffs.push(Diff { event: "granted", ..waited });
+                diffs.push(Diff { event: Change::Granted, ..waited });
                 diffs.push(Diff::of(how, entry, lock, now));
             }
             // The contender may have acquired between two reads.
             (None, None) if holder_left && next && is_alone(entry) => {
-                diffs.push(Diff { event: "gone", ..waited })
+                diffs.push(Diff { event: Change::Gone, ..waited })
             }
             (None, None) => diffs.push(waited),
         }
@@ -267,21 +314,21 @@ fn arrival_diffs(
         // may have fewer permits than are held.
         all_times.push(Times { arrived, holds: held_since.or_else(|| holds.then_some(begins)) });
         let event = match (known, holds) {
-            (None, true) if is_first => Some("holds"),
-            (None, false) if is_first => Some("waits"),
-            (None, false) => Some("queued"),
-            (_, true) if held_since.is_none() => Some("granted"),
+            (None, true) if is_first => Some(Change::Holds),
+            (None, false) if is_first => Some(Change::Waits),
+            (None, false) => Some(Change::Queued),
+            (_, true) if held_since.is_none() => Some(Change::Granted),
             _ => None,
         };
         let waited = known.map(|known| known.times.arrived);
         diffs.extend(event.map(|event| Diff {
             place: (known.is_none() && !holds).then(|| at - holders + 1),
-            waited_ms: waited.map(|since| since.until(now)),
+            waited: waited.map(|since| since.until(now)),
             at_least: waited.is_some_and(|since| since.at_least),
             ..Diff::of(event, entry, lock, now)
         }));
         if entry.revoked && known.is_some_and(|known| !known.entry.revoked) {
-            diffs.push(Diff::of("asked", entry, lock, now));
+            diffs.push(Diff::of(Change::Asked, entry, lock, now));
         }
     }
     (diffs, all_times)
@@ -330,21 +377,20 @@ impl SequenceNumbers {
 }
 
 impl Since {
-    fn until(self, now: ReadEnd) -> u64 {
-        ms(now.at.saturating_duration_since(self.at))
+    fn until(self, now: ReadEnd) -> Duration {
+        now.at.saturating_duration_since(self.at)
     }
 }
 
 /// Returns how the last holder left and its sequence number, if the release marker shows them.
-fn last_departure(lock: &Snapshot) -> Option<(&'static str, u32)> {
+fn last_departure(lock: &Snapshot) -> Option<(Change, u32)> {
     let number = lock.previous_number?;
-    match lock.previous {
-        "unknown" => None,
-        "clean" => Some(("released", number)),
-        how => Some((how, number)),
-    }
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    let how = match lock.previous {
+        PreviousEnd::Clean => Change::Released,
+        PreviousEnd::Panicked => Change::Panicked,
+        PreviousEnd::Crashed => Change::Crashed,
+        PreviousEnd::Broken => Change::Broken,
+        PreviousEnd::Unknown => return None,
+    };
+    Some((how, number))
 }

@@ -23,6 +23,6 @@ mod reads;
 mod watch;
 
 pub use all::All;
-pub use diff::Diff;
+pub use diff::{Change, Diff};
 pub use queue::Queue;
 pub use reads::{ReadOutcome, ReadTime};

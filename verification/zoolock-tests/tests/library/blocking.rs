@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::task::coop;
+use zoolock::admin::PreviousEnd;
 use zoolock::{Connection, Error, Guard, LockEvent, LossReason, Mutex, Owner, Previous, Wait, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, settings, short_session_settings};
@@ -134,7 +135,7 @@ fn every_call(address: &str) {
     assert!(mutex.try_lock_as(&Owner::current_thread()).wait().expect("attempt succeeds").is_none());
     let holder =
         zl.admin().snapshot("calls").wait().expect("read succeeds").holder.expect("lock has a holder");
-    assert_eq!(holder.token, Some(guard.token().to_string()));
+    assert_eq!(holder.token, Some(guard.ticket()));
     assert!(!zl.admin().locks(None, usize::MAX).wait().expect("read succeeds").is_empty());
     assert_eq!(zl.admin().locks(Some("calls"), usize::MAX).wait().expect("read succeeds").len(), 1);
     let token = guard.token();
@@ -478,7 +479,10 @@ on_both_servers!(release_during_panic_is_recorded, |place| async move {
         }))
     });
     assert!(job.await.is_err(), "the task panics");
-    assert_eq!(client.admin().snapshot("rough").await.expect("snapshot succeeds").previous, "panicked");
+    assert_eq!(
+        client.admin().snapshot("rough").await.expect("snapshot succeeds").previous,
+        PreviousEnd::Panicked
+    );
 });
 
 #[test]

@@ -111,7 +111,7 @@ on_both_servers!(foreign_contender_is_waited_for, |place| async move {
         let (_, sequence) = other.create(&prefix, b"10.0.0.1", &options).await.expect("znode created");
         assert!(zl.mutex("mixed").try_lock().await.expect("attempt succeeds").is_none());
         let seen = zl.admin().snapshot("mixed").await.expect("snapshot succeeds");
-        assert_eq!(seen.holder.expect("lock has a holder").family, family);
+        assert_eq!(seen.holder.expect("lock has a holder").family.as_str(), family);
         let waiting = lock_in_background(&zl.mutex("mixed"));
         until_queued(&zl, "mixed", 2).await;
         other.delete(&format!("{prefix}{sequence}"), None).await.expect("znode exists");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use zoolock::admin::PreviousEnd;
 use zoolock::{Error, FencingToken, LossReason, Owner, Previous, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{
@@ -271,9 +272,15 @@ on_both_servers!(panic_under_any_guard_is_recorded, |place| async move {
             drop(outer)
         }
         let next = mutex.lock().await.expect("lock acquired");
-        assert_eq!(zl.admin().snapshot("rough").await.expect("snapshot succeeds").previous, "panicked");
+        assert_eq!(
+            zl.admin().snapshot("rough").await.expect("snapshot succeeds").previous,
+            PreviousEnd::Panicked
+        );
         next.release().await.expect("release succeeds");
-        assert_eq!(zl.admin().snapshot("rough").await.expect("snapshot succeeds").previous, "clean");
+        assert_eq!(
+            zl.admin().snapshot("rough").await.expect("snapshot succeeds").previous,
+            PreviousEnd::Clean
+        );
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "rough")).await;
 });
@@ -456,7 +463,6 @@ on_both_servers!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
     let deadlocks = other.admin().deadlocks(None).await.expect("locks read");
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len(), deadlocks[0].owners), (1, 1, 1));
     let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
-    let token: zoolock::Ticket = cut.token.parse().expect("valid ticket");
-    other.admin().break_lock(&cut.lock, token).await.expect("the holder exists");
+    other.admin().break_lock(&cut.lock, cut.token).await.expect("the holder exists");
     finish_in_time(twice).await.expect("task does not panic").expect("lock granted to the second call");
 });

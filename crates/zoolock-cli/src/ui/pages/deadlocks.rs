@@ -13,6 +13,7 @@ use super::elements::{
 };
 use super::locks::{READ_TIMEOUT, outage_prefix, render_read_time, render_unread};
 use crate::base::reporter::escape_unprintable;
+use crate::base::unix_time::UnixTime as _;
 use crate::plan::ConnectionSettings;
 use crate::render::deadlock::{SESSIONS, describe_deadlock, describe_ending, describe_others, is_certain};
 use crate::render::remedy::STOP_FIRST;
@@ -130,7 +131,7 @@ fn render_deadlock(
                     li {
                         strong { (describe_contender(waiter)) }
                         " waits for " a href=(lock_href(lock)) { (escape_unprintable(lock_name(lock, &service.root))) }
-                        @if waiter.since_ms.is_some() { " (" (render_age(waiter.since_ms, stopped_ms)) ")" }
+                        @if waiter.since.unix_ms().is_some() { " (" (render_age(waiter.since.unix_ms(), stopped_ms)) ")" }
                         ", where " strong { (owner) }
                         @if next.holds.granted { " holds" } @else { " is ahead in the queue" }
                         @if owner != holder { " as " (holder) }
@@ -154,7 +155,7 @@ fn render_deadlock(
 mod tests {
     use std::sync::Arc;
 
-    use zoolock::admin::{Entry, Snapshot, WaitGraph};
+    use zoolock::admin::{Entry, OwnerKind, Snapshot, WaitGraph};
 
     use super::*;
     use crate::base::test_snapshots::{entry, lock as lock_of};
@@ -213,7 +214,7 @@ mod tests {
         let mut locks = deadlock();
         for lock in &mut locks {
             for entry in lock.holder.iter_mut().chain(&mut lock.waiters) {
-                entry.owner_kind = "session";
+                entry.owner_kind = OwnerKind::Session;
             }
         }
         let text = page(locks);

@@ -1,11 +1,12 @@
 //! Small parts of pages.
 
 use maud::{Markup, Render, html};
-use zoolock::admin::{Entry, Snapshot};
+use zoolock::admin::{Entry, PreviousEnd, Snapshot};
 
 use super::super::clock::{format_iso, now_ms, time_of_day};
 use crate::base::duration::format_milliseconds;
 use crate::base::reporter::escape_unprintable;
+use crate::base::unix_time::UnixTime as _;
 use crate::observe::ReadFailure;
 use crate::plan::ConnectionSettings;
 use crate::render::remedy::{Remedy, Request};
@@ -42,12 +43,12 @@ pub(super) fn render_age(since_ms: Option<u64>, stopped_ms: Option<u64>) -> Mark
 /// Renders the time for which a holder has held the lock, with the sign ≤ if only the maximum is known. For
 /// `stopped_ms` see [`render_age`].
 pub(super) fn render_held(holder: &Entry, stopped_ms: Option<u64>) -> Markup {
-    match holder.held_since_ms {
+    match holder.held_since.unix_ms() {
         Some(since) => render_age(Some(since), stopped_ms),
-        None if holder.since_ms.is_none() => render_age(None, stopped_ms),
+        None if holder.since.unix_ms().is_none() => render_age(None, stopped_ms),
         None => html! {
             span title="The time of the grant is not recorded. This is the time since it joined the queue." { "≤ " }
-            (render_age(holder.since_ms, stopped_ms))
+            (render_age(holder.since.unix_ms(), stopped_ms))
         },
     }
 }
@@ -88,7 +89,7 @@ pub(super) fn render_asked<'a>(
     stopped_ms: Option<u64>,
 ) -> Markup {
     let (all, asked) = (contenders.clone().count(), contenders.clone().filter(|entry| entry.revoked).count());
-    let since = contenders.filter_map(|entry| entry.asked_ms).min().filter(|_| asked == 1);
+    let since = contenders.filter_map(|entry| entry.asked_at.unix_ms()).min().filter(|_| asked == 1);
     html! {
         @if asked > 0 {
             " "
@@ -175,18 +176,18 @@ pub(super) fn render_recorded_end(lock: &Snapshot) -> Markup {
 /// Renders a mark if the last recorded holder did not release the lock.
 pub(super) fn render_bad_end(lock: &Snapshot) -> Markup {
     html! {
-        @if matches!(lock.previous, "crashed" | "panicked" | "broken") {
+        @if matches!(lock.previous, PreviousEnd::Crashed | PreviousEnd::Panicked | PreviousEnd::Broken) {
             " " span title="Last recorded end of a hold" { (render_ending(lock.previous)) }
         }
     }
 }
 
-/// Renders how a hold ended, as a coloured word. `ending` is [`zoolock::admin::Snapshot::previous`].
-fn render_ending(ending: &'static str) -> Markup {
+/// Renders how a hold ended, as a coloured word.
+fn render_ending(ending: PreviousEnd) -> Markup {
     html! {
         @match ending {
-            "clean" => span.badge.good { "released" },
-            "crashed" | "panicked" | "broken" => span.badge.bad { (ending) },
+            PreviousEnd::Clean => span.badge.good { "released" },
+            PreviousEnd::Crashed | PreviousEnd::Panicked | PreviousEnd::Broken => span.badge.bad { (ending) },
             _ => span.quiet { (ending) },
         }
     }
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn recorded_end_has_the_number_of_its_holder() {
         let mut lock = crate::base::test_snapshots::lock("/locks/x", None, vec![]);
-        (lock.previous, lock.previous_number) = ("clean", Some(17));
+        (lock.previous, lock.previous_number) = (PreviousEnd::Clean, Some(17));
         assert!(render_recorded_end(&lock).into_string().ends_with("released</span> (number 17)"));
     }
 

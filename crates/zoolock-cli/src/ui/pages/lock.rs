@@ -8,7 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tokio::time::timeout;
-use zoolock::admin::{Entry, HistoryEvent, Snapshot};
+use zoolock::admin::{Entry, HistoryEvent, PreviousEnd, Snapshot};
 
 use super::elements::{
     capitalize, cell, column_headers, describe_entry, describe_free, format_count, format_counted, host,
@@ -19,6 +19,7 @@ use super::locks::render_deadlock;
 use super::{Page, message_page, pictures};
 use crate::base::duration::format_duration;
 use crate::base::reporter::escape_unprintable;
+use crate::base::unix_time::UnixTime as _;
 use crate::observe::longest_holder;
 use crate::plan::ConnectionSettings;
 use crate::render::history::{
@@ -27,6 +28,7 @@ use crate::render::history::{
 use crate::render::remedy::STOP_FIRST;
 use crate::render::status::describe_contender;
 use crate::render::text::describe_role;
+use crate::render::text::token_or;
 use crate::ui::Site;
 use crate::ui::clock::date_and_time;
 use crate::ui::lock_poller::{LockRead, MAX_WAITERS};
@@ -121,9 +123,9 @@ fn render_events(events: &Result<Vec<HistoryEvent>, String>) -> Markup {
                         @for event in events.iter().rev() {
                             tr role="row" {
                                 th scope="row" role="rowheader" data-label="Event" {
-                                    div { (escape_unprintable(&event.event)) }
+                                    div { (event.event) }
                                 }
-                                (cell("Time", html! { (event.at_ms.map_or_else(|| "unknown".to_owned(), date_and_time)) }))
+                                (cell("Time", html! { (event.at.unix_ms().map_or_else(|| "unknown".to_owned(), date_and_time)) }))
                                 (cell("Contender", html! { (describe_event_contender(event)) }))
                                 (cell("By", html! { (describe_origin(event)) }))
                             }
@@ -278,7 +280,6 @@ fn render_table(label: &str, rows: Markup, caption: Markup) -> Markup {
 }
 
 fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
-    let token = entry.token.as_deref();
     html! {
         tr role="row" data-key=(escape_unprintable(&entry.node)) {
             th scope="row" role="rowheader" data-label="Position" {
@@ -292,10 +293,10 @@ fn render_row(entry: &Entry, position: Option<usize>) -> Markup {
             (cell("Host · process", host(entry)))
             (cell("Mode", describe_role(entry)))
             (number_cell("For", match position {
-                Some(_) => render_age(entry.since_ms, None),
+                Some(_) => render_age(entry.since.unix_ms(), None),
                 None => render_held(entry, None),
             }))
-            (cell("Token", html! { code { (token.unwrap_or("unread")) } }))
+            (cell("Token", html! { code { (token_or("unread", entry)) } }))
             (cell("Znode", html! { code.node { (escape_unprintable(&entry.node)) } }))
         }
     }
@@ -306,7 +307,7 @@ fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
     let at_least = if lock.unread.is_empty() { "" } else { "at least " };
     html! {
         dl.facts {
-            @if lock.previous != "unknown" {
+            @if lock.previous != PreviousEnd::Unknown {
                 div { dt { "Last recorded end" } dd { (render_recorded_end(lock)) } }
             }
             @match (lock.permits, &lock.foreign_semaphore) {

@@ -281,10 +281,11 @@ fn render_row(ListedLock { lock, rate }: &ListedLock, root: &str, stopped_ms: Op
 mod tests {
     use std::sync::Arc;
 
-    use zoolock::admin::WaitGraph;
+    use zoolock::admin::{OwnerKind, WaitGraph};
 
     use super::*;
     use crate::base::test_snapshots::{entry, least_cpu_time, lock};
+    use crate::base::unix_time::time_at;
     use crate::observe::{LockList, ReadFailure};
 
     fn row(path: &str, waiters: usize, rate: Option<f64>) -> ListedLock {
@@ -295,7 +296,7 @@ mod tests {
     /// Returns a row with a waiter that queued at `since_ms`.
     fn waited_for_since(path: &str, since_ms: Option<u64>) -> ListedLock {
         let mut row = row(path, 1, None);
-        row.lock.waiters[0].since_ms = since_ms;
+        row.lock.waiters[0].since = since_ms.map(time_at);
         row
     }
 
@@ -349,7 +350,7 @@ mod tests {
     }
 
     /// Returns the list with a deadlock of `/locks/a` and `/locks/b`.
-    fn list_with_deadlock(owner_kind: &'static str) -> String {
+    fn list_with_deadlock(owner_kind: OwnerKind) -> String {
         let of = |owner: &str, number: u32| {
             let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}.0"));
             (entry.owner, entry.owner_kind) = (Some(owner.to_owned()), owner_kind);
@@ -366,11 +367,11 @@ mod tests {
 
     #[test]
     fn banner_names_the_locks_of_a_deadlock() {
-        let text = list_with_deadlock("owner");
+        let text = list_with_deadlock(OwnerKind::Owner);
         assert!(text.contains("<a href=\"/deadlocks#deadlock-1\">Deadlock of 2 owners</a>"), "{text}");
         assert!(text.contains(">b</a> → <a href=\"/lock?name=/locks/a\">a</a>"), "{text}");
         assert!(text.contains(" · owners that wait behind it: 1"), "{text}");
-        let of_sessions = list_with_deadlock("session");
+        let of_sessions = list_with_deadlock(OwnerKind::Session);
         assert!(of_sessions.contains(">Possible deadlock of 2 owners</a>"), "{of_sessions}");
     }
 

@@ -1,7 +1,7 @@
 //! The picture of the queue of a lock. A table on the same page shows the same facts.
 
 use maud::{Markup, html};
-use zoolock::admin::{Entry, Snapshot};
+use zoolock::admin::{Entry, Role, Snapshot};
 
 use super::elements::{describe_entry, describe_free, format_count, format_counted, short_title};
 use crate::base::reporter::escape_unprintable;
@@ -26,7 +26,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holders().collect();
     let (shown, hidden) = (holders.len().min(HOLDERS), holders.len().saturating_sub(HOLDERS));
     let is_semaphore = lock.permits.is_some()
-        || lock.queue().any(|entry| entry.role == "permit")
+        || lock.queue().any(|entry| entry.role == Role::Permit)
         || (lock.foreign_semaphore.is_some() && holders.is_empty());
     let described = match &lock.foreign_semaphore {
         Some(foreign) => foreign.to_string(),
@@ -165,7 +165,7 @@ mod tests {
     fn semaphore_is_one_box_with_its_permits() {
         let permit = |number: u32, weight: u32| {
             let mut entry = entry(&format!("permit-{number:010}"), &format!("0.{number}.0"));
-            (entry.role, entry.weight, entry.note) = ("permit", weight, Some(format!("job {number}")));
+            (entry.role, entry.weight, entry.note) = (Role::Permit, weight, Some(format!("job {number}")));
             entry
         };
         let mut pool = lock("/locks/x", Some(permit(0, 2)), vec![permit(9, 4)]);

@@ -1,15 +1,25 @@
 use super::*;
+use zoolock_core::Zxid;
 
-fn entry(number: usize, owner: &str, role: &'static str) -> Entry {
+use crate::admin::kinds::Family;
+use crate::base::unix_time::time_at;
+
+/// Returns the token of an owner's contender.
+fn token(owner: &str, number: usize) -> Ticket {
+    let of_owner = owner.bytes().fold(0, |sum, byte| sum * 256 + i64::from(byte));
+    Ticket::new(0, Zxid(of_owner * 100 + number as i64))
+}
+
+fn entry(number: usize, owner: &str, role: Role) -> Entry {
     Entry {
         node: format!("lock-{number:010}"),
-        family: "native",
+        family: Family::Native,
         role,
         weight: 1,
-        token: Some(format!("token of {owner} at {number}")),
-        since_ms: Some(1_000 + number as u64),
+        token: Some(token(owner, number)),
+        since: Some(time_at(1_000 + number as u64)),
         owner: (!owner.is_empty()).then(|| owner.to_owned()),
-        owner_kind: if owner.is_empty() { "unknown" } else { "task" },
+        owner_kind: if owner.is_empty() { OwnerKind::Unknown } else { OwnerKind::Task },
         ..Entry::default()
     }
 }
@@ -25,11 +35,11 @@ fn lock(path: &str, holders: &[Entry], waiters: &[Entry]) -> Snapshot {
 }
 
 fn alone(number: usize, owner: &str) -> Entry {
-    entry(number, owner, "exclusive")
+    entry(number, owner, Role::Exclusive)
 }
 
 fn permit(number: usize, owner: &str) -> Entry {
-    entry(number, owner, "permit")
+    entry(number, owner, Role::Permit)
 }
 
 /// Returns three locks whose three owners are in a deadlock, and one more owner that waits behind them.
@@ -56,8 +66,8 @@ fn deadlock_names_owners_locks_and_break_target() {
     assert_eq!(cycle.collect::<Vec<_>>(), expected);
     let cut = deadlocks[0].to_break.as_ref().expect("every holder has a token");
     assert_eq!(
-        (cut.lock.as_str(), cut.token.as_str()),
-        ("/locks/c", "token of cid at 3"),
+        (cut.lock.as_str(), cut.token),
+        ("/locks/c", token("cid", 3)),
         "the lock that was acquired last"
     );
     let parties: Vec<_> = graph.owners.iter().map(|party| (party.owner.as_deref(), party.stuck)).collect();
@@ -68,7 +78,7 @@ fn deadlock_names_owners_locks_and_break_target() {
 fn break_target_notices_the_loss() {
     let mut locks = nested();
     for entry in locks[2].holder.iter_mut().chain(&mut locks[0].waiters) {
-        entry.owner_kind = "session";
+        entry.owner_kind = OwnerKind::Session;
     }
     let deadlocks = WaitGraph::of(&locks).deadlocks();
     assert_eq!(deadlocks[0].to_break.as_ref().expect("two owners notice a loss").lock, "/locks/b");
@@ -95,7 +105,7 @@ fn owner_does_not_wait_for_its_earlier_session() {
 #[test]
 fn equal_names_of_different_kinds_are_different_owners() {
     let mut locks = nested();
-    locks[2].holder.as_mut().expect("held").owner_kind = "owner";
+    locks[2].holder.as_mut().expect("held").owner_kind = OwnerKind::Owner;
     assert!(WaitGraph::of(&locks).deadlocks().is_empty());
 }
 
@@ -108,14 +118,14 @@ fn unreadable_contenders_are_separate_owners() {
     let graph = WaitGraph::of(&locks);
     assert!(graph.deadlocks().is_empty());
     assert_eq!(graph.owners.len(), 3);
-    assert_eq!(graph.why("/locks/b").end, "unknown");
+    assert_eq!(graph.why("/locks/b").end, ChainEnd::Unknown);
 }
 
 #[test]
 fn upgrading_reader_does_not_wait_for_itself() {
-    let reader = Entry { id: Some("7".to_owned()), ..entry(0, "ann", "shared") };
+    let reader = Entry { id: Some("7".to_owned()), ..entry(0, "ann", Role::Shared) };
     let writer = Entry { id: Some("8".to_owned()), reader_id: Some("7".to_owned()), ..alone(2, "ann") };
-    let other = entry(1, "bob", "shared");
+    let other = entry(1, "bob", Role::Shared);
     let locks = [lock("/locks/a", &[reader.clone(), other], std::slice::from_ref(&writer))];
     assert!(WaitGraph::of(&locks).deadlocks().is_empty());
     // A reader that acquires the write lock separately waits for itself.
@@ -133,13 +143,13 @@ fn semaphore_of_unknown_size_is_no_deadlock() {
     };
     assert!(held_by("cid", Some(2)).deadlocks().is_empty());
     assert_eq!(held_by("ann", Some(2)).deadlocks().len(), 1);
-    assert_eq!(held_by("ann", Some(2)).why("/locks/x").end, "circle");
+    assert_eq!(held_by("ann", Some(2)).why("/locks/x").end, ChainEnd::Circle);
     let unsure = held_by("ann", None);
     assert!(unsure.deadlocks().is_empty() && unsure.owners.iter().all(|owner| !owner.stuck));
-    assert_eq!(unsure.why("/locks/x").end, "unsure");
+    assert_eq!(unsure.why("/locks/x").end, ChainEnd::Unsure);
     // No permit is held at the moment: the waiter may be about to get one.
     let next = [lock("/locks/s", &[], &[permit(2, "bob")]), lock("/locks/x", &[alone(0, "bob")], &[])];
-    assert_eq!(WaitGraph::of(&next).why("/locks/x").end, "unsure");
+    assert_eq!(WaitGraph::of(&next).why("/locks/x").end, ChainEnd::Unsure);
 }
 
 #[test]
@@ -150,18 +160,18 @@ fn why_follows_waiting_owners() {
         (owners.join(" "), why.end)
     };
     let locks = [
-        lock("/locks/a", &[entry(0, "eve", "shared"), entry(1, "ann", "shared")], &[]),
+        lock("/locks/a", &[entry(0, "eve", Role::Shared), entry(1, "ann", Role::Shared)], &[]),
         lock("/locks/b", &[alone(2, "bob")], &[alone(5, "ann"), alone(6, "eve")]),
         lock("/locks/c", &[alone(3, "cid")], &[alone(6, "bob")]),
         lock("/locks/d", &[], &[]),
     ];
     let graph = WaitGraph::of(&locks);
-    assert_eq!(ends(&graph, "/locks/a"), ("eve bob cid".to_owned(), "working"));
+    assert_eq!(ends(&graph, "/locks/a"), ("eve bob cid".to_owned(), ChainEnd::Working));
     assert_eq!(graph.why("/locks/a").chain[0].beside, 1);
     assert_eq!(graph.why("/locks/a").chain[1].beside, 1, "ann is queued before eve");
-    assert_eq!(ends(&graph, "/locks/d"), (String::new(), "free"));
-    assert_eq!(ends(&graph, "/locks/e"), (String::new(), "free"));
-    assert_eq!(ends(&WaitGraph::of(&nested()), "/locks/b"), ("bob cid ann bob".to_owned(), "circle"));
+    assert_eq!(ends(&graph, "/locks/d"), (String::new(), ChainEnd::Free));
+    assert_eq!(ends(&graph, "/locks/e"), (String::new(), ChainEnd::Free));
+    assert_eq!(ends(&WaitGraph::of(&nested()), "/locks/b"), ("bob cid ann bob".to_owned(), ChainEnd::Circle));
 }
 
 #[test]
@@ -170,7 +180,7 @@ fn why_names_first_waiters_and_break_target() {
     let why = graph.why("/locks/b");
     let waiters: Vec<_> = why.waiters.iter().map(|waiter| waiter.owner.as_deref()).collect();
     assert_eq!((why.waiting, waiters), (2, vec![Some("ann"), Some("dan")]));
-    let target = |to_break: &Option<BreakTarget>| to_break.as_ref().map(|target| target.token.clone());
+    let target = |to_break: &Option<BreakTarget>| to_break.as_ref().map(|target| target.token);
     assert_eq!(target(&why.to_break), target(&graph.deadlocks()[0].to_break));
     assert!(why.to_break.is_some());
     let waiters: Vec<_> = (1..6).map(|number| alone(number, &format!("owner {number}"))).collect();
@@ -180,11 +190,11 @@ fn why_names_first_waiters_and_break_target() {
 
 #[test]
 fn why_ends_at_too_large_request() {
-    let greedy = Entry { weight: 3, ..entry(0, "ann", "permit") };
+    let greedy = Entry { weight: 3, ..entry(0, "ann", Role::Permit) };
     let semaphore = Snapshot { permits: Some(2), ..lock("/locks/s", &[], &[greedy]) };
     let locks = [lock("/locks/a", &[alone(0, "ann")], &[]), semaphore];
     let why = WaitGraph::of(&locks).why("/locks/a");
-    assert_eq!((why.chain.len(), why.end), (1, "permits"));
+    assert_eq!((why.chain.len(), why.end), (1, ChainEnd::Permits));
 }
 
 #[test]
@@ -193,17 +203,17 @@ fn contender_missing_from_one_read_is_dropped() {
     let same = present_in_both(&a, a.clone());
     assert_eq!((same.holder.map(|entry| entry.node), same.waiting), (a.holder.clone().map(|e| e.node), 1));
     // Contender 7 is a new znode with the same name, and contender 8 is only in the second read.
-    let again = Entry { token: Some("another".to_owned()), ..alone(7, "cid") };
+    let again = Entry { token: Some(token("another", 7)), ..alone(7, "cid") };
     let now = present_in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
     assert!(now.holder.is_some() && now.waiters.is_empty() && now.waiting == 0);
 }
 
 #[test]
 fn foreign_threads_of_one_session_are_no_cycle() {
-    let thread = |number: usize| Entry { owner_kind: "session", ..alone(number, "jvm") };
+    let thread = |number: usize| Entry { owner_kind: OwnerKind::Session, ..alone(number, "jvm") };
     let one = WaitGraph::of(&[lock("/locks/a", &[thread(0)], &[thread(1)])]);
     assert_eq!(one.deadlocks().len(), 0);
-    assert_eq!(one.why("/locks/a").end, "working");
+    assert_eq!(one.why("/locks/a").end, ChainEnd::Working);
     let across = [
         lock("/locks/a", &[thread(0)], &[alone(1, "ann")]),
         lock("/locks/b", &[alone(2, "ann")], &[thread(3)]),

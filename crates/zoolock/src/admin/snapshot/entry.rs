@@ -5,11 +5,14 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use siphasher::sip::SipHasher24;
+use zoolock_core::SessionId;
 use zoolock_core::names::{Family, Spelling};
-use zoolock_core::{FencingToken, SessionId, Zxid};
 
 use super::Entry;
+use crate::admin::kinds::OwnerKind;
 use crate::base::owner_id;
+use crate::base::ticket::Ticket;
+use crate::base::unix_time::time_at;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
 use crate::engine::gather::FoundContender;
 use crate::zk::session::ZnodeStat;
@@ -30,7 +33,6 @@ pub(crate) fn describe_contender(
     epoch: u32,
 ) -> Entry {
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
-    let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
     let (foreign, unrevocable) = match (&data, &read) {
         (None, Some((data, _))) => (parse_foreign_data(contender, data), unrevocable_reason(contender, data)),
@@ -40,23 +42,14 @@ pub(crate) fn describe_contender(
     let (owner, owner_kind) = owner_and_kind(&data, session);
     Entry {
         node: without_session(contender),
-        family: match contender.name.family() {
-            Family::Native => "native",
-            Family::DotNet => "dotnet",
-            Family::Curator => "curator",
-            Family::Kazoo => "kazoo",
-            Family::WriteLock => "write-lock",
-            Family::Ruby => "zk-ruby",
-            Family::Aiozk => "aiozk",
-            Family::Unknown => "unknown",
-        },
-        role: contender.name.role.as_str(),
+        family: contender.name.family().into(),
+        role: contender.name.role.into(),
         weight: contender.name.weight,
-        token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
+        token: read.as_ref().map(|(_, stat)| Ticket::new(epoch, stat.czxid)),
         revoked: read.as_ref().is_some_and(|(data, _)| data::parse_flags(data).revoked),
-        asked_ms: read.as_ref().and_then(|(data, stat)| asked_at(data, stat)),
-        held_since_ms: None,
-        since_ms: queued_at(data.as_ref().and_then(|d| d.since_ms), created),
+        asked_at: read.as_ref().and_then(|(data, stat)| asked_at(data, stat)).map(time_at),
+        held_since: None,
+        since: queued_at(data.as_ref().and_then(|d| d.since_ms), created).map(time_at),
         host: data.as_ref().and_then(|d| d.host.clone()).or(foreign.host),
         pid: data.as_ref().and_then(|d| d.pid),
         program: data.as_ref().and_then(|d| d.program.clone()),
@@ -95,21 +88,21 @@ pub(crate) fn is_plausible(time: u64) -> bool {
 
 /// Returns the owner and its origin, as in [`Entry::owner`] and [`Entry::owner_kind`]. `session`: the session that
 /// created the znode.
-fn owner_and_kind(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
+fn owner_and_kind(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, OwnerKind) {
     let said = |text: &Option<Box<str>>| {
         text.as_deref().filter(|text| owner_id::check(text).is_ok()).map(str::to_owned)
     };
     if let Some(owner) = data.as_ref().and_then(|data| said(&data.owner)) {
-        return (Some(owner), "owner");
+        return (Some(owner), OwnerKind::Owner);
     }
     if let Some(task) = data.as_ref().and_then(|data| said(&data.task)) {
-        return (Some(task), "task");
+        return (Some(task), OwnerKind::Task);
     }
     match session {
         Some(session) if session.is_session() => {
-            (Some(format!("session-{:016x}", pseudonym(session))), "session")
+            (Some(format!("session-{:016x}", pseudonym(session))), OwnerKind::Session)
         }
-        _ => (None, "unknown"),
+        _ => (None, OwnerKind::Unknown),
     }
 }
 
@@ -230,23 +223,23 @@ mod tests {
         let of = |data: &str, session| owner_and_kind(&NodeData::parse(data.as_bytes()), session);
         let session = Some(SessionId(0x1000_0000_0000_0007));
         let named = r#"{"id":"1","kind":"mutex","owner":"job-7","task":"c-3"}"#;
-        assert_eq!(of(named, session), (Some("job-7".to_owned()), "owner"));
+        assert_eq!(of(named, session), (Some("job-7".to_owned()), OwnerKind::Owner));
         let task = r#"{"id":"1","kind":"mutex","task":"c-3"}"#;
-        assert_eq!(of(task, session), (Some("c-3".to_owned()), "task"));
+        assert_eq!(of(task, session), (Some("c-3".to_owned()), OwnerKind::Task));
         let hostile = format!(r#"{{"id":"1","kind":"mutex","owner":"{}"}}"#, "x".repeat(1000));
         for other in ["", "10.0.0.7", hostile.as_str(), r#"{"id":"1","kind":"mutex","task":"a\u0007b"}"#] {
             let (owner, kind) = of(other, session);
-            assert_eq!(kind, "session");
+            assert_eq!(kind, OwnerKind::Session);
             let owner = owner.expect("a session has a pseudonym");
             assert_eq!(of("", session).0, Some(owner.clone()));
             assert_ne!(of("", Some(SessionId(8))).0, Some(owner.clone()));
             assert!(!owner.contains("1000000000000007") && !owner.contains("1152921504606846983"), "{owner}");
         }
         for nobody in [0, i64::MIN, 0xff00_0000_0000_0001_u64 as i64] {
-            assert_eq!(of("", Some(SessionId(nobody))), (None, "unknown"));
+            assert_eq!(of("", Some(SessionId(nobody))), (None, OwnerKind::Unknown));
         }
-        assert_eq!(of("", Some(SessionId(-1))).1, "session");
-        assert_eq!(of("", None), (None, "unknown"));
+        assert_eq!(of("", Some(SessionId(-1))).1, OwnerKind::Session);
+        assert_eq!(of("", None), (None, OwnerKind::Unknown));
     }
 
     #[test]
@@ -256,7 +249,7 @@ mod tests {
         assert_eq!(queued_at(None, Some(now)), Some(now));
         assert_eq!(queued_at(Some(7_000), Some(now)), Some(now), "the server's clock is used instead");
         assert_eq!(queued_at(Some(7_000), Some(8_000)), None);
-        let (czxid, pzxid, owner) = (Zxid(7), Zxid(7), SessionId(7));
+        let (czxid, pzxid, owner) = (zoolock_core::Zxid(7), zoolock_core::Zxid(7), SessionId(7));
         let stat = ZnodeStat {
             czxid,
             pzxid,
@@ -268,7 +261,7 @@ mod tests {
             modified_ms: 8_000,
         };
         let entry = describe_contender(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
-        assert_eq!(entry.since_ms, None);
+        assert_eq!(entry.since, None);
     }
 
     fn contender(node: &str) -> FoundContender {

@@ -9,6 +9,7 @@ use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::{CrashFinder, Snapshot, SnapshotCache, SnapshotOptions, describe, gather, read};
+use crate::admin::kinds::PreviousEnd;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::wait::Wait as _;
@@ -100,7 +101,7 @@ fn read_snapshot(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
 /// Returns how the previous holder left, as a snapshot shows it. Before the queue is read, the
 /// marker records that contender `LAST` holds. Then the marker changes to `later`, written by
 /// contender `by`.
-fn previous_after(later: HolderState, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
+fn previous_after(later: HolderState, by: Sequence, children: &[&str]) -> (PreviousEnd, Option<u32>) {
     let zk = changing(marker(HolderState::Held, LAST), marker(later, by), children);
     let seen = read(&QueueReader::new(&zk), path(), &VIEW).wait().expect("a snapshot");
     (seen.previous, seen.previous_number)
@@ -108,19 +109,28 @@ fn previous_after(later: HolderState, by: Sequence, children: &[&str]) -> (&'sta
 
 #[test]
 fn release_between_reads_is_no_crash() {
-    assert_eq!(previous_after(HolderState::Released, LAST, &[]), ("clean", Some(4)));
-    assert_eq!(previous_after(HolderState::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
-    assert_eq!(previous_after(HolderState::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
+    assert_eq!(previous_after(HolderState::Released, LAST, &[]), (PreviousEnd::Clean, Some(4)));
+    assert_eq!(
+        previous_after(HolderState::Panicked, LAST, &["lock-0000000005"]),
+        (PreviousEnd::Panicked, Some(4))
+    );
+    assert_eq!(
+        previous_after(HolderState::Broken, LAST, &["lock-0000000005"]),
+        (PreviousEnd::Broken, Some(4))
+    );
     // Another holder has begun after the release. Its marker has overwritten the marker of the
     // previous holder.
-    assert_eq!(previous_after(HolderState::Held, Sequence(5), &[]), ("unknown", None));
+    assert_eq!(previous_after(HolderState::Held, Sequence(5), &[]), (PreviousEnd::Unknown, None));
 }
 
 #[test]
 fn missing_release_marker_is_a_crash() {
-    assert_eq!(previous_after(HolderState::Held, LAST, &[]), ("crashed", Some(4)));
-    assert_eq!(previous_after(HolderState::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
-    assert_eq!(previous_after(HolderState::Held, LAST, &["lock-0000000004"]), ("unknown", None));
+    assert_eq!(previous_after(HolderState::Held, LAST, &[]), (PreviousEnd::Crashed, Some(4)));
+    assert_eq!(
+        previous_after(HolderState::Held, LAST, &["lock-0000000005"]),
+        (PreviousEnd::Crashed, Some(4))
+    );
+    assert_eq!(previous_after(HolderState::Held, LAST, &["lock-0000000004"]), (PreviousEnd::Unknown, None));
 }
 
 #[test]
@@ -145,9 +155,9 @@ fn release_of_cached_holder_is_seen() {
     let here = changing(before, before, &["lock-0000000004"]);
     assert_eq!(read_snapshot(&here, &mut cache).expect("a snapshot").previous_number, Some(3));
     for (later, previous) in [
-        (HolderState::Released, "clean"),
-        (HolderState::Panicked, "panicked"),
-        (HolderState::Broken, "broken"),
+        (HolderState::Released, PreviousEnd::Clean),
+        (HolderState::Panicked, PreviousEnd::Panicked),
+        (HolderState::Broken, PreviousEnd::Broken),
     ] {
         read_snapshot(&here, &mut cache).expect("a snapshot");
         let seen =
@@ -165,7 +175,7 @@ fn marker_of_another_directory_is_ignored() {
     let of_another = Marker { directory: Zxid(7), ..marker(HolderState::Broken, LAST) };
     let seen = read_snapshot(&changing(of_another, of_another, &[]), &mut SnapshotCache::default())
         .expect("a snapshot");
-    assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
+    assert_eq!((seen.previous, seen.previous_number), (PreviousEnd::Unknown, None));
 }
 
 #[test]

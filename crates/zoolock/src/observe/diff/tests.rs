@@ -2,13 +2,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
+use zoolock_core::Zxid;
 
 use super::*;
 
 const PATH: &str = "/locks/x";
 
-fn entry(node: String, token: String) -> Entry {
-    Entry { node, role: "exclusive", token: Some(token), ..Entry::default() }
+fn entry(node: String, number: u32) -> Entry {
+    Entry { node, token: Some(Ticket::new(0, Zxid(number.into()))), ..Entry::default() }
 }
 
 /// Returns a lock of which the first `holders` contenders hold.
@@ -26,23 +27,23 @@ fn lock(holders: usize, mut contenders: Vec<Entry>) -> Snapshot {
 
 /// Returns a lock with these sequence numbers in its queue. The first contender holds.
 fn queue(numbers: &[u32]) -> Snapshot {
-    lock(1, numbers.iter().map(|n| entry(format!("lock-{n:010}"), format!("0.{n}"))).collect())
+    lock(1, numbers.iter().map(|n| entry(format!("lock-{n:010}"), *n)).collect())
 }
 
-fn after(previous: &'static str, of: u32, numbers: &[u32]) -> Snapshot {
+fn after(previous: PreviousEnd, of: u32, numbers: &[u32]) -> Snapshot {
     Snapshot { previous, previous_number: Some(of), ..queue(numbers) }
 }
 
 /// Returns a lock with these roles and sequence numbers in its queue. The first `holders` contenders hold.
-fn held(holders: usize, names: &[(&'static str, u32)]) -> Snapshot {
-    let contender = |&(role, number): &(&'static str, u32)| {
+fn held(holders: usize, names: &[(Role, u32)]) -> Snapshot {
+    let contender = |&(role, number): &(Role, u32)| {
         let prefix = match role {
-            "shared" => "__READ__",
-            "permit" => "permit-1-",
+            Role::Shared => "__READ__",
+            Role::Permit => "permit-1-",
             _ => "__WRIT__",
         };
         let owner = Some(format!("owner {number}"));
-        Entry { role, owner, ..entry(format!("{prefix}{number:010}"), format!("0.{number}")) }
+        Entry { role, owner, ..entry(format!("{prefix}{number:010}"), number) }
     };
     lock(holders, names.iter().map(contender).collect())
 }
@@ -71,7 +72,7 @@ fn events_in<'a>(reads: impl IntoIterator<Item = (&'a Snapshot, i64)>) -> Vec<Ve
 
 #[test]
 fn number_is_ten_digits_at_the_end() {
-    let number = |node: &str| entry(node.to_owned(), "0.1".to_owned()).number();
+    let number = |node: &str| entry(node.to_owned(), 1).number();
     assert_eq!(number("-0000000012"), Some(12));
     assert_eq!(number("a\u{e9}000000012"), None);
     assert_eq!(number("12"), None);
@@ -82,9 +83,9 @@ fn differences_become_events() {
     let seen = events(&[
         queue(&[1, 2]),
         queue(&[1, 2, 3]),
-        after("clean", 1, &[2, 3]),
-        after("clean", 1, &[2]),
-        after("crashed", 2, &[]),
+        after(PreviousEnd::Clean, 1, &[2, 3]),
+        after(PreviousEnd::Clean, 1, &[2]),
+        after(PreviousEnd::Crashed, 2, &[]),
     ]);
     let expected = [
         &["holds 1", "waits 2"][..],
@@ -99,15 +100,18 @@ fn differences_become_events() {
 #[test]
 fn marker_names_kind_of_departure() {
     // The marker describes an earlier holder.
-    assert_eq!(events(&[after("clean", 1, &[2]), after("clean", 1, &[])])[1], ["gone 2"]);
+    assert_eq!(
+        events(&[after(PreviousEnd::Clean, 1, &[2]), after(PreviousEnd::Clean, 1, &[])])[1],
+        ["gone 2"]
+    );
     assert_eq!(events(&[queue(&[2]), queue(&[])])[1], ["gone 2"]);
-    assert_eq!(events(&[queue(&[2]), after("broken", 2, &[3])])[1], ["broken 2", "granted 3"]);
+    assert_eq!(events(&[queue(&[2]), after(PreviousEnd::Broken, 2, &[3])])[1], ["broken 2", "granted 3"]);
 }
 
 #[test]
 fn short_holds_between_reads_are_reported() {
     // The marker names contender 2.
-    let seen = events(&[queue(&[1, 2, 3]), after("clean", 2, &[3])]);
+    let seen = events(&[queue(&[1, 2, 3]), after(PreviousEnd::Clean, 2, &[3])]);
     assert_eq!(seen[1], ["gone 1", "granted 2", "released 2", "granted 3"]);
     // Contender 2 may have held the lock, or not.
     assert_eq!(events(&[queue(&[1, 2, 3]), queue(&[3])])[1], ["gone 1", "gone 2", "granted 3"]);
@@ -120,7 +124,7 @@ fn short_holds_between_reads_are_reported() {
 fn unseen_contenders_are_counted() {
     let seen = events(&[queue(&[1]), queue(&[5, 6])]);
     assert_eq!(seen[1], ["gone 1", "unseen 3", "granted 5", "queued 6"]);
-    assert_eq!(events(&[queue(&[1]), queue(&[]), after("clean", 3, &[])])[2], ["unseen 2"]);
+    assert_eq!(events(&[queue(&[1]), queue(&[]), after(PreviousEnd::Clean, 3, &[])])[2], ["unseen 2"]);
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn new_directory_restarts_numbers_and_marker() {
     assert_eq!(seen[1..], [vec!["gone 7", "granted 0"], vec!["queued 1"]]);
     // The number 9 of the new directory implies no unseen contenders. The marker of the new
     // directory does not describe the old holder.
-    let seen = events_in([(&queue(&[2]), 1), (&after("broken", 2, &[9]), 2)]);
+    let seen = events_in([(&queue(&[2]), 1), (&after(PreviousEnd::Broken, 2, &[9]), 2)]);
     assert_eq!(seen[1], ["gone 2", "granted 9"]);
     let mut same = queue(&[2]);
     same.holder.as_mut().expect("one holds").token = None;
@@ -138,19 +142,22 @@ fn new_directory_restarts_numbers_and_marker() {
 
 #[test]
 fn downgrade_is_not_counted_as_unseen() {
-    let (writes, reads) = (("exclusive", 1), ("shared", 1));
-    let down = Snapshot { previous: "clean", previous_number: Some(1), ..held(1, &[reads]) };
-    let seen = events(&[held(1, &[writes]), down, held(2, &[reads, ("shared", 3)])]);
+    let (writes, reads) = ((Role::Exclusive, 1), (Role::Shared, 1));
+    let down = Snapshot { previous: PreviousEnd::Clean, previous_number: Some(1), ..held(1, &[reads]) };
+    let seen = events(&[held(1, &[writes]), down, held(2, &[reads, (Role::Shared, 3)])]);
     assert_eq!(seen[1..], [vec!["released 1", "granted 1"], vec!["granted 3"]]);
     // The downgrade used up number 3 or 4. The other of the two numbers counts as unseen.
-    let seen =
-        events(&[held(1, &[writes]), held(2, &[reads, ("shared", 2)]), held(2, &[reads, ("shared", 5)])]);
+    let seen = events(&[
+        held(1, &[writes]),
+        held(2, &[reads, (Role::Shared, 2)]),
+        held(2, &[reads, (Role::Shared, 5)]),
+    ]);
     assert_eq!(seen[2], ["gone 2", "unseen 1", "granted 5"]);
 }
 
 #[test]
 fn writer_never_held_beside_foreign_reader() {
-    let (reads, writes) = (|number| ("shared", number), ("exclusive", 3));
+    let (reads, writes) = (|number| (Role::Shared, number), (Role::Exclusive, 3));
     let both = held(2, &[reads(1), reads(2), writes]);
     assert_eq!(events(&[both.clone(), held(1, &[reads(2)])])[1], ["gone 1", "left 3"]);
     assert_eq!(events(&[both.clone(), held(1, &[])])[1], ["gone 1", "gone 2", "gone 3"]);
@@ -162,7 +169,7 @@ fn writer_never_held_beside_foreign_reader() {
 
 #[test]
 fn permit_is_granted_once() {
-    let permits = [("permit", 1), ("permit", 2)];
+    let permits = [(Role::Permit, 1), (Role::Permit, 2)];
     let seen = events(&[held(2, &permits), held(1, &permits), held(2, &permits), held(1, &permits[..1])]);
     assert_eq!(seen[1..], [vec![], vec![], vec!["gone 2".to_owned()]]);
 }
@@ -175,25 +182,28 @@ fn durations_are_measured_between_reads() {
         tracker.update(read, Some(1), now)
     };
     update(queue(&[1, 2]));
-    let diffs = update(after("clean", 1, &[2]));
-    assert_eq!((diffs[0].held_ms, diffs[0].at_least), (Some(1_000), true));
-    assert_eq!((diffs[1].waited_ms, diffs[1].at_least), (Some(1_000), true));
+    let diffs = update(after(PreviousEnd::Clean, 1, &[2]));
+    assert_eq!((diffs[0].held, diffs[0].at_least), (Some(Duration::from_secs(1)), true));
+    assert_eq!((diffs[1].waited, diffs[1].at_least), (Some(Duration::from_secs(1)), true));
     let diffs = update(queue(&[2, 3]));
     assert_eq!((diffs[0].place, diffs[0].waiting), (Some(1), 1));
-    let diffs = update(after("clean", 2, &[3]));
-    assert_eq!((diffs[0].held_ms, diffs[0].at_least), (Some(2_000), false));
-    assert_eq!((diffs[1].waited_ms, diffs[1].at_least), (Some(1_000), false));
+    let diffs = update(after(PreviousEnd::Clean, 2, &[3]));
+    assert_eq!((diffs[0].held, diffs[0].at_least), (Some(Duration::from_secs(2)), false));
+    assert_eq!((diffs[1].waited, diffs[1].at_least), (Some(Duration::from_secs(1)), false));
 }
 
 #[test]
 fn outage_is_reported_once() {
     let (mut tracker, now) = (Tracker::new(PATH.to_owned()), ReadEnd::now());
     tracker.update(queue(&[1]), Some(1), now);
-    assert_eq!(tracker.record_failed_read("no answer", now).map(|diff| diff.event), Some("unreachable"));
+    assert_eq!(
+        tracker.record_failed_read("no answer", now).map(|diff| diff.event),
+        Some(Change::Unreachable)
+    );
     assert!(tracker.record_failed_read("no answer", now).is_none());
     let diffs = tracker.update(queue(&[1, 2]), Some(1), now);
     let events: Vec<_> = diffs.iter().map(|diff| diff.event).collect();
-    assert_eq!(events, ["back", "waits"]);
+    assert_eq!(events, [Change::Back, Change::Waits]);
     assert!(tracker.update(queue(&[1, 2]), Some(1), now).is_empty());
 }
 
@@ -204,12 +214,18 @@ fn read() -> impl Strategy<Value = (Snapshot, Option<i64>)> {
     (contenders, details).prop_map(|(contenders, (previous, unread, created))| {
         let mut lists = [Vec::new(), Vec::new()];
         for (number, (holds, revoked)) in contenders {
-            let entry = entry(format!("lock-{number:010}"), format!("0.{number}"));
+            let entry = entry(format!("lock-{number:010}"), number);
             lists[usize::from(!holds)].push(Entry { revoked, ..entry });
         }
         let holders = lists[0].len();
         let read = Snapshot {
-            previous: ["unknown", "clean", "crashed", "panicked", "broken"][previous as usize],
+            previous: [
+                PreviousEnd::Unknown,
+                PreviousEnd::Clean,
+                PreviousEnd::Crashed,
+                PreviousEnd::Panicked,
+                PreviousEnd::Broken,
+            ][previous as usize],
             previous_number: previous.checked_sub(1),
             unread: vec!["part".to_owned(); unread],
             ..lock(holders, lists.concat())
@@ -230,7 +246,7 @@ proptest! {
             let lost = is_outage.then(|| tracker.record_failed_read("no answer", now)).flatten();
             for Diff { event, contender, .. } in lost.into_iter().chain(tracker.update(read.clone(), created, now)) {
                 prop_assert!(documented.contains(&format!("`{event}`")), "{event} is not in docs/JSON.md");
-                match (event, contender) {
+                match (event.as_str(), contender) {
                     ("holds" | "granted", Some(entry)) => told.insert(entry.node, true),
                     ("waits" | "queued", Some(entry)) => told.insert(entry.node, false),
                     ("released" | "panicked" | "crashed" | "broken" | "gone" | "left", Some(entry)) => {

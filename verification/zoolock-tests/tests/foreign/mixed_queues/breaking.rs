@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zoolock::{LossReason, Naming, Ticket};
+use zoolock::admin::Role;
+use zoolock::{LossReason, Naming};
 use zoolock_tests::locks::connect;
 use zoolock_tests::on_both_servers;
 
@@ -29,16 +30,16 @@ on_both_servers!(break_warns_of_holders_that_do_not_notice, |place| async move {
             (node, seen.token.expect("the token is readable"))
         };
         let (node, token) = join().await;
-        let broken = zl.admin().break_lock(name, token.parse::<Ticket>().expect("a ticket")).await;
+        let broken = zl.admin().break_lock(name, token).await;
         let broken = broken.expect("the holder exists");
-        assert_eq!((broken.family, broken.pid), (family, None));
+        assert_eq!((broken.family.as_str(), broken.pid), (family, None));
         assert_eq!((broken.token, broken.identifier.as_deref()), (Some(token), Some("job 7")));
         // If a name contains a session id, `…` replaces the id.
         let shown = if family == "write-lock" { format!("x-…-{}", &node[node.len() - 10..]) } else { node };
         assert!(broken.node.ends_with(&shown) && !broken.node.starts_with('/'), "{}", broken.node);
         let (node, token) = join().await;
         let holder = holder.replace("NODE", &node);
-        let output = zoolock(&place, &["break", name, "--token", &token]).await;
+        let output = zoolock(&place, &["break", name, "--token", &token.to_string()]).await;
         output.assert(0, &[&format!("zoolock: {holder} {UNNOTICED}")]);
     }
 });
@@ -54,6 +55,6 @@ on_both_servers!(broken_holder_notices_under_every_naming, |place| async move {
         assert_eq!(timeout(SOON, guard.lost()).await.expect("the holder notices"), LossReason::Broken);
         let guard = zl.mutex("ours").naming(naming).lock().await.expect("lock granted");
         let broken = zl.admin().break_lock("ours", guard.token()).await.expect("the holder exists");
-        assert_eq!((broken.pid, broken.role), (Some(std::process::id()), "exclusive"), "{naming}");
+        assert_eq!((broken.pid, broken.role), (Some(std::process::id()), Role::Exclusive), "{naming}");
     }
 });

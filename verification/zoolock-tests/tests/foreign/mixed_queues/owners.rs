@@ -10,7 +10,7 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
-use zoolock::admin::WaitGraph;
+use zoolock::admin::{ChainEnd, OwnerKind, WaitGraph};
 use zoolock::{Error, Guard, LossReason, Owner, Zoolock};
 use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued};
 use zoolock_tests::wait::retry_until_ok;
@@ -114,14 +114,13 @@ on_both_servers!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     }
     let deadlocks = other.admin().deadlocks(None).await.expect("locks read");
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len(), deadlocks[0].owners), (1, 3, 3));
-    assert!(deadlocks[0].edges.iter().all(|edge| edge.owner_kind == "task"));
+    assert!(deadlocks[0].edges.iter().all(|edge| edge.owner_kind == OwnerKind::Task));
     let why = zl.admin().why("b").await.expect("locks read");
-    assert_eq!((why.end, why.chain.len()), ("circle", 4));
+    assert_eq!((why.end, why.chain.len()), (ChainEnd::Circle, 4));
     let graph = WaitGraph::of(&zl.admin().locks(None, usize::MAX).await.expect("locks read"));
     assert_eq!(graph.owners.iter().filter(|party| party.stuck).count(), 3);
     let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
-    let token: zoolock::Ticket = cut.token.parse().expect("a ticket");
-    zl.admin().break_lock(&cut.lock, token).await.expect("the holder exists");
+    zl.admin().break_lock(&cut.lock, cut.token).await.expect("the holder exists");
     let mut lost = 0;
     for task in tasks {
         match timeout(SOON, task).await.expect("the deadlock is broken").expect("task does not panic") {
@@ -159,10 +158,10 @@ on_both_servers!(locks_of_one_owner_are_shown_with_it, |place| async move {
         entries.map(|entry| (entry.owner.clone().expect("an owner"), entry.owner_kind)).collect::<Vec<_>>()
     };
     assert_eq!(owners("first"), owners("second"));
-    assert_eq!(owners("first")[0].1, "owner");
-    assert_eq!(owners("named"), [("job-7".to_owned(), "owner")]);
-    assert_eq!(owners("here")[0].1, "task");
-    assert_eq!(owners("shared")[0].1, "task");
+    assert_eq!(owners("first")[0].1, OwnerKind::Owner);
+    assert_eq!(owners("named"), [("job-7".to_owned(), OwnerKind::Owner)]);
+    assert_eq!(owners("here")[0].1, OwnerKind::Task);
+    assert_eq!(owners("shared")[0].1, OwnerKind::Task);
     assert_ne!(owners("here"), owners("shared"), "the current task of a shared hold is unknown");
     assert_eq!(owners("written"), [owners("here"), owners("here")].concat());
     drop((first, second, here, shared, named, writer));

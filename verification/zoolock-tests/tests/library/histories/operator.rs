@@ -76,9 +76,9 @@ impl Operator {
             Ok(seen) => seen,
             Err(error) => return self.accept(name, "look at", &error),
         };
-        let text = Some(ticket.to_string());
+        let wanted = Some(zoolock::Ticket::from(ticket));
         let all = seen.holder.iter().chain(&seen.beside).chain(&seen.waiters);
-        let Some(node) = all.filter(|entry| entry.token == text).map(|entry| entry.node.clone()).next()
+        let Some(node) = all.filter(|entry| entry.token == wanted).map(|entry| entry.node.clone()).next()
         else {
             return;
         };
@@ -104,7 +104,7 @@ impl Operator {
             return None;
         }
         let waiter = &seen.waiters[self.random.u64(..seen.waiters.len() as u64) as usize];
-        let token = waiter.token.as_ref()?;
+        let token = waiter.token?.to_string();
         Some((name, token.parse().expect("a snapshot shows tokens")))
     }
 

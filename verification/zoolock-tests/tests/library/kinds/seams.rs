@@ -125,7 +125,7 @@ async fn breaking_an_upgraded_reader_frees_the_lock() {
         .expect("lock has a holder")
         .token
         .expect("contender has a token");
-    assert_eq!(holder, w.token().to_string());
+    assert_eq!(holder, w.ticket());
     b.admin().break_lock("x", w.token()).await.expect("znode exists");
     w.lost().await;
     // The broken holder keeps its guard.
@@ -143,11 +143,9 @@ async fn release_of_broken_upgrade_returns_lost() {
     let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
     let r = a.rwlock("x").upgradable_read().await.expect("lock acquired");
     let w = r.upgrade().await.map_err(|e| e.error).expect("upgrade succeeds");
-    let beside = b.admin().snapshot("x").await.expect("snapshot read").beside[0]
-        .token
-        .clone()
-        .expect("contender has a token");
-    b.admin().break_lock("x", beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
+    let beside =
+        b.admin().snapshot("x").await.expect("snapshot read").beside[0].token.expect("contender has a token");
+    b.admin().break_lock("x", beside).await.expect("znode exists");
     assert_eq!(w.lost().await, LossReason::Broken);
     assert!(matches!(w.release().await, Err(Error::Lost { .. })), "release returned Ok for a lost lock");
 }
@@ -225,13 +223,7 @@ async fn breaking_a_delayed_holder_keeps_crash() {
     let w = tokio::spawn(async move { m.lock().await.map(|_| ()) });
     until_queued(&b, "a", 1).await;
     let snap = b.admin().snapshot("a").await.expect("snapshot read");
-    let t: Ticket = snap
-        .holder
-        .expect("lock has a holder")
-        .token
-        .expect("contender has a token")
-        .parse()
-        .expect("token is valid");
+    let t: Ticket = snap.holder.expect("lock has a holder").token.expect("contender has a token");
     b.admin().break_lock("a", t).await.expect("znode exists");
     w.abort();
     let next = b.mutex("a").lock().await.expect("lock acquired");
@@ -304,11 +296,9 @@ async fn loss_of_upgrade_sends_lost_event() {
         .await
         .map_err(|e| e.error)
         .expect("upgrade succeeds");
-    let beside = a.admin().snapshot("x").await.expect("snapshot read").beside[0]
-        .token
-        .clone()
-        .expect("contender has a token");
-    a.admin().break_lock("x", beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
+    let beside =
+        a.admin().snapshot("x").await.expect("snapshot read").beside[0].token.expect("contender has a token");
+    a.admin().break_lock("x", beside).await.expect("znode exists");
     w.lost().await;
     loop {
         match timeout(Duration::from_secs(3), ev.next()).await.expect("lost event arrives in time") {
