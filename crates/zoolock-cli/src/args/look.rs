@@ -154,9 +154,10 @@ pub(crate) struct WhyArgs {
 
 const LEADER_HELP: &str = "\
 An election is a lock that one holder has alone: the holder of `zoolock run --keep NAME -- CMD`, or a program with the library's \
-election, is the leader. The answer is the first contender in the queue of one server. It can be late: after a crash it is named \
-until its session has expired, and with a lock delay, or as one of several locks, it may still wait. A resource that must be \
-safe compares tokens.";
+election, is the leader. The answer is the first contender in the queue, as one server knows it. The answer can be late: \
+a crashed leader is named until its session has expired. The first contender may also still be waiting: for its lock delay, or \
+for the other locks that it acquires together with this one. A leader whose command was asked to end is named until it has \
+released. A resource that must be safe compares tokens.";
 
 /// `zoolock leader`.
 #[derive(Debug, ClapArgs)]

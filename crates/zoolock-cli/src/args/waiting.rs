@@ -37,8 +37,9 @@ pub(crate) struct MonitoringArgs {
     /// Address to serve /metrics on for Prometheus, as HOST:PORT, over HTTP and without authentication [default: none]
     ///
     /// If it is in use, zoolock continues without metrics, and tries again each second. With HOST:PORT,required it exits
-    /// with 69, before it waits for the lock. /leader answers 200 while this process holds the lock alone, its command was not
-    /// asked to end, and more than the grace period is left of the lease; otherwise 503, and with --shared and --permits 404.
+    /// with 69, before it waits for the lock. /leader answers 200 while this process holds the lock alone, the command of run
+    /// was not asked to end, and more than the grace period is left of the lease; otherwise 503, and with --shared and
+    /// --permits 404. The grace period of hold is 5s, or a sixth of the session timeout if that is shorter.
     /// /live answers 200 while the main loop of zoolock goes on. ZOOLOCK_OTLP=http://HOST:4318 pushes metrics to an
     /// OpenTelemetry collector.
     #[arg(long, value_name = "ADDRESS", value_parser = metrics_address)]

@@ -1,7 +1,7 @@
 //! What `/leader` and `/live` say of this process.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
@@ -46,13 +46,25 @@ impl LeaderPage {
         self.set(Stage::Leading(lease, grace));
     }
 
-    /// Records that the work must end or has ended. The lease may go on, and may even be renewed.
+    /// Changes the grace of this process, if it leads.
+    pub(crate) fn set_grace(&self, grace: Duration) {
+        if let Stage::Leading(_, before) = &mut *self.stage() {
+            *before = grace;
+        }
+    }
+
+    /// Records that the work must end or has ended. The lease may go on, and may even be renewed. Call this before the work
+    /// is told, so that it does not end while the page says that it leads.
     pub(crate) fn end(&self) {
         self.set(Stage::Ending);
     }
 
     fn set(&self, stage: Stage) {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *self.stage() = stage;
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns 200 while this process leads, 503 otherwise, and 404 if several can hold the lock together.
@@ -60,11 +72,11 @@ impl LeaderPage {
         if !self.is_exclusive {
             return StatusCode::NOT_FOUND.into_response();
         }
-        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stage = self.stage().clone();
         let state = match stage {
             Stage::Waiting => "waiting",
             Stage::Leading(lease, grace) => match lease.valid_until().remaining() {
-                left if lease.is_valid() && left > grace => {
+                left if lease.is_valid() && !lease.is_revoked() && left > grace => {
                     let token = lease.token().map(|token| token.to_string());
                     let valid_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
                     let body = json!({ "name": self.name, "token": token, "valid_ms": valid_ms });

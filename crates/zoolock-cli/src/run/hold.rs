@@ -92,6 +92,7 @@ async fn hold(
         biased;
         reason = holder.lost() => Some(reason),
         () = holder.revoked() => {
+            wanted.leader.end();
             reporter.note(format_args!("{name} was revoked; releasing it"));
             None
         }

@@ -152,10 +152,10 @@ impl<'a> Supervisor<'a> {
         let mut lost = pin!(guard.lost().fuse());
         let mut revoked = pin!(guard.revoked().fuse());
         let mut connection = guard.connection_changes();
+        self.leader.lead(guard.lease(), self.grace);
         loop {
             self.shorten_grace();
             self.check_deadline();
-            self.tell_leader_page();
             self.send_lease();
             let all_sent = self.child.send_unsent_orders();
             let longest = if all_sent { MAX_CHECK_INTERVAL } else { MIN_CHECK_INTERVAL };
@@ -167,9 +167,12 @@ impl<'a> Supervisor<'a> {
                     CommandEvent::Reported(report) => if let Some(ending) = self.handle_report(report) {
                         break self.finish(ending).await;
                     },
-                    CommandEvent::ReaperDied => self.reporter.error(
-                        "the process that supervises the command was ended; KILL sent to the command",
-                    ),
+                    CommandEvent::ReaperDied => {
+                        self.leader.end();
+                        self.reporter.error(
+                            "the process that supervises the command was ended; KILL sent to the command",
+                        );
+                    }
                 },
                 reason = &mut lost => self.handle_loss(reason),
                 () = &mut revoked => self.handle_revocation(),
@@ -184,6 +187,7 @@ impl<'a> Supervisor<'a> {
     fn handle_report(&mut self, report: ReaperReport) -> Option<Ending> {
         match report {
             ReaperReport::TermSent if self.phase == CommandPhase::Running && self.ending.is_none() => {
+                self.leader.end();
                 self.phase = CommandPhase::Terminating(Instant::now());
                 let name = self.name;
                 self.reporter
@@ -214,6 +218,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn handle_end(&mut self, ending: Ending) {
+        self.leader.end();
         self.ending = Some(ending);
         if let Some(terminal) = self.terminal {
             self.had_terminal = terminal.is_foreground_group(self.child.group());
@@ -306,18 +311,8 @@ impl<'a> Supervisor<'a> {
         let Some(timeout) = self.zoolock.session_timeout() else { return };
         if timeout / 6 <= self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
             (self.grace, self.timeout) = (timeout / 6, timeout);
+            self.leader.set_grace(self.grace);
             self.child.send_order(ReaperOrder::Grace(self.grace));
-        }
-    }
-
-    /// Tells `/leader` whether the command may work. A command that was asked to end is no leader any more, although a late
-    /// renewal may still prolong the lease.
-    fn tell_leader_page(&self) {
-        let may_work = self.phase == CommandPhase::Running && self.ending.is_none();
-        if may_work && !self.revoked && self.end_request().is_none() {
-            self.leader.lead(self.guard.lease(), self.grace);
-        } else {
-            self.leader.end();
         }
     }
 
@@ -395,6 +390,7 @@ impl<'a> Supervisor<'a> {
 
     /// Handles a request to release the lock. The lock stays held until the command has ended.
     fn handle_revocation(&mut self) {
+        self.leader.end();
         self.revoked = true;
         self.child.signal(Signal::TERM);
         self.continue_if_stopped();
@@ -402,6 +398,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn terminate(&mut self, reason: impl std::fmt::Display) {
+        self.leader.end();
         self.phase = CommandPhase::Terminating(Instant::now());
         let left = self.grace.min(self.remaining_lease());
         // The order is sent before the message is printed, because printing can take time. The
@@ -413,6 +410,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn end_grace_period(&mut self) {
+        self.leader.end();
         self.phase = CommandPhase::Killed;
         self.kill_all();
         let reason = match self.guard.loss() {
@@ -472,7 +470,10 @@ impl<'a> Supervisor<'a> {
                     self.reporter.note("KILL sent to the command");
                     return;
                 }
-                None => self.first_end_signal = Some(Instant::now()),
+                None => {
+                    self.leader.end();
+                    self.first_end_signal = Some(Instant::now());
+                }
             }
         }
         self.reporter.detail(format_args!("{} passed on to the command", signal_name(signal)));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, http_get, start_server, wait_until};
+use crate::common::{Sandbox, http_get, read_until, start_server, wait_until};
 use crate::metrics::metrics_address;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -128,18 +128,39 @@ fn page_says_503_from_one_grace_before_the_end_of_the_lease() {
     let mut stderr = holder.take_stderr();
     let address = metrics_address(&mut stderr);
     sandbox.wait_for_file("ready");
-    assert_eq!(leader_page(&address).0, 200);
+    wait_until("it leads", || leader_page(&address).0 == 200);
     server.signal(Signal::STOP);
     sandbox.wait_for_file("term");
     // The command has the grace now, and the lease has not ended. A late renewal prolongs it, but not the work.
     server.signal(Signal::CONT);
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(2) {
+    while begun.elapsed() < Duration::from_secs(1) {
         let (status, body) = leader_page(&address);
         assert_eq!((status, &body["state"]), (503, &"ending".into()), "{body}");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(holder.code(), 70);
+    // A lease that was not renewed would have been lost meanwhile.
+    read_until(&mut stderr, &mut String::new(), "x could not be renewed in time while");
+}
+
+#[test]
+fn page_of_hold_keeps_a_grace() {
+    let sandbox = Sandbox::new();
+    let (server, connect) = start_server(&sandbox);
+    let line = ["hold", "--connect", &connect, "--session-timeout", "24s", "--metrics", "127.0.0.1:0", "x"];
+    let mut holder = sandbox.start_piped(&line);
+    let address = metrics_address(holder.take_stderr());
+    wait_until("it leads", || leader_page(&address).0 == 200);
+    server.signal(Signal::STOP);
+    wait_until("the page says that the lease ends", || {
+        let (status, body) = leader_page(&address);
+        // A sixth of the session timeout.
+        assert!(status == 503 || body["valid_ms"].as_u64().is_some_and(|left| left > 3_900), "{body}");
+        (status, &body["state"]) == (503, &"ending".into())
+    });
+    assert_eq!(holder.code(), 70);
+    server.signal(Signal::CONT);
 }
 
 #[test]
@@ -152,7 +173,7 @@ fn command_that_was_asked_to_end_does_not_lead() {
         let mut stderr = running.take_stderr();
         let address = metrics_address(&mut stderr);
         sandbox.wait_for_file("ready");
-        assert_eq!(leader_page(&address).0, 200);
+        wait_until("it leads", || leader_page(&address).0 == 200);
         (running, address, stderr)
     };
     let assert_ending = |address: &str| {

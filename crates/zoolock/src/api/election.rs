@@ -137,8 +137,8 @@ impl Election {
     /// dropped. Tasks that the work has spawned are not dropped: end them when `stopping` resolves, or fence them with the
     /// token.
     ///
-    /// Returns only if the work returned without being asked to stop, after [`Election::resign`], or with an error that
-    /// another attempt would not change. After an outage it stands again.
+    /// Returns only if the work returned while its term was valid and without being asked to stop, after
+    /// [`Election::resign`], or with an error that another attempt would not change. After an outage it stands again.
     ///
     /// In a program without async, block in the closure: `election.run(|term| async move { work(term) }).wait()`. Such work
     /// cannot be dropped, and hears neither `resign` nor a request of an operator before it returns. It looks at
@@ -165,7 +165,7 @@ impl Election {
                 guard = self.stand() => guard?,
             };
             let term = Term::new(&guard);
-            let count = TermCount::begin();
+            let mut count = TermCount::begin();
             let outcome = {
                 let mut end = pin!(self.until_end(&guard, &term, &mut resigned));
                 let mut work = pin!(work(term.clone()));
@@ -181,6 +181,7 @@ impl Election {
                 }
             };
             // The work is dropped now, so another leader may work.
+            count.end(outcome.as_ref().err().copied().unwrap_or(TermOutcome::Returned));
             self.shared.set(ElectionState::Waiting);
             // Waits only for a prompt answer. In an outage the release ends in the background.
             let alarm = self.mutex.context().alarm(deadline_after(self.mutex.context().answer_timeout()));
@@ -188,11 +189,9 @@ impl Election {
                 released = guard.release() => released,
                 () = alarm => Ok(()),
             };
-            count.end(match (&outcome, &released) {
-                (Err(end), _) => *end,
-                (Ok(_), Err(Error::Lost { .. })) => TermOutcome::Lost,
-                (Ok(_), _) => TermOutcome::Returned,
-            });
+            if let (Ok(_), Err(Error::Lost { .. })) = (&outcome, &released) {
+                count.end(TermOutcome::Lost);
+            }
             match (outcome, released) {
                 (Ok(value), Ok(())) => return Ok(Ended::Returned(value)),
                 (Err(end), Ok(()) | Err(Error::Lost { .. })) => {

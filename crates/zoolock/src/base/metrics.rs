@@ -246,23 +246,31 @@ pub(crate) enum TermOutcome {
 }
 
 /// Counts a term, also if its future is dropped.
-pub(crate) struct TermCount(TermOutcome);
+pub(crate) struct TermCount {
+    outcome: TermOutcome,
+    /// Set while the work exists.
+    leads: bool,
+}
 
 impl TermCount {
     pub(crate) fn begin() -> TermCount {
         LEADS.record(0, &None, 1.0);
-        TermCount(TermOutcome::Dropped)
+        TermCount { outcome: TermOutcome::Dropped, leads: true }
     }
 
-    pub(crate) fn end(mut self, outcome: TermOutcome) {
-        self.0 = outcome;
+    /// Records that the work has ended, and how. The last call counts.
+    pub(crate) fn end(&mut self, outcome: TermOutcome) {
+        self.outcome = outcome;
+        if std::mem::take(&mut self.leads) {
+            LEADS.record(0, &None, -1.0);
+        }
     }
 }
 
 impl Drop for TermCount {
     fn drop(&mut self) {
-        LEADS.record(0, &None, -1.0);
-        TERM.record(self.0 as usize, &None, 1.0);
+        self.end(self.outcome);
+        TERM.record(self.outcome as usize, &None, 1.0);
     }
 }
 

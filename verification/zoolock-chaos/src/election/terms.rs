@@ -58,7 +58,7 @@ impl Terms {
         match what {
             TermMoment::Began => {}
             TermMoment::Valid { left } => {
-                if term.is_over {
+                if std::mem::take(&mut term.is_over) {
                     self.found.push(format!("election {election}: {token} is valid again"));
                 }
                 (term.last_valid, term.left) = (Some(at), left);
