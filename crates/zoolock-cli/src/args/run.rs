@@ -32,6 +32,7 @@ CMD runs in its own process group, with the standard input of zoolock and with t
   ZOOLOCK_PATH      path of the lock in ZooKeeper, or several paths, separated by spaces
   ZOOLOCK_TOKEN     fencing token: rises with every holder, so that a service can reject late writes of earlier holders
   ZOOLOCK_TICKET    value that `zoolock revoke` and `zoolock break` need for --token to act on this holder
+  ZOOLOCK_SLOT      with --slot, a number that no other holder has, or several, separated by spaces
   ZOOLOCK_PREVIOUS  how the hold of the previous holder ended: clean, crashed, unknown
   ZOOLOCK_OWNER     owner id: `why` and `deadlocks` count all locks with the same id as locks of one job
   ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
@@ -109,6 +110,13 @@ pub(crate) struct ChildArgs {
     /// behind [default: 5s, at most a sixth of the negotiated session timeout]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     pub(crate) grace: Option<Duration>,
+
+    /// Number this holder of permits: sets ZOOLOCK_SLOT to a number from 0 to N-1 that no other holder has, or to K numbers
+    /// [default: no number]
+    ///
+    /// All holders give --slot. A number is free again when CMD has ended, or when the session of a crashed holder expires.
+    #[arg(long, requires = "permits")]
+    pub(crate) slot: bool,
 
     /// Restart CMD when it ends, and wait for the lock again if it is lost: keeps CMD running on one host at a time
     #[arg(long, conflicts_with_all = ["try_once", "timeout", "on_busy_exit"])]

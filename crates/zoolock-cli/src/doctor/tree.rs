@@ -23,8 +23,8 @@ pub(super) const MAX_LISTED_CHILDREN: i32 = 10_000;
 /// Maximum time to read all directories.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The directory in the root in which zoolock keeps its own records.
-const OWN_DIRECTORY: &str = ".audit";
+/// The directories in which zoolock keeps the history, and the slots of semaphores.
+const OWN_DIRECTORIES: [&str; 2] = [".audit", ".slots"];
 
 /// A directory at or below the root.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ async fn read_directory(
         unlisted: None,
         path,
     };
-    let is_own = directory.path.ends_with(&format!("/{OWN_DIRECTORY}"));
+    let is_own = OWN_DIRECTORIES.iter().any(|own| directory.path.ends_with(&format!("/{own}")));
     if stat.num_children == 0 || is_own {
         return Ok(Some((directory, Vec::new())));
     }

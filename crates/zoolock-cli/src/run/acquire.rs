@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zoolock::internals::Slots;
 use zoolock::{AnyGuard, LossReason, Zoolock};
 
+use crate::args::WantedKind;
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
@@ -43,6 +45,7 @@ const MIN_WAIT_TO_END: Duration = Duration::from_millis(500);
 pub(crate) struct Acquired {
     pub(crate) zoolock: Zoolock,
     pub(crate) holder: AnyGuard,
+    pub(crate) slots: Option<Slots>,
 }
 
 /// Acquires the lock, and waits for as long as `wanted` allows. Leaves the queue and returns a
@@ -81,7 +84,7 @@ pub(crate) async fn acquire(
                 let what = format!("waiting for {}; no longer in the queue", wanted.name);
                 Err(interruption_failure(signal, &what))
             }
-            answer = acquire_wanted(&zoolock, wanted, until, reporter) => Ok(answer),
+            answer = acquire_with_slots(&zoolock, wanted, until, reporter) => Ok(answer),
             failure = outer::wait_for_conflict(&zoolock, wanted) => Err(failure),
             // With --try, the end of the input is ignored, because there is no wait.
             ended = async {
@@ -100,11 +103,11 @@ pub(crate) async fn acquire(
         let has_time = !wanted.try_once && until.is_none_or(|until| until > Instant::now() + PAUSE);
         let failure = match waited {
             Err(failure) => failure,
-            Ok(Ok(Some(holder))) if was_revoked_while_waiting(&holder, began.elapsed()).await => {
+            Ok(Ok(Some((holder, _)))) if was_revoked_while_waiting(&holder, began.elapsed()).await => {
                 release(holder, &wanted.name, reporter).await;
                 Failure::new(wanted.on_busy, format!("{}: revoked while waiting", wanted.name))
             }
-            Ok(Ok(Some(holder))) => {
+            Ok(Ok(Some((holder, slots)))) => {
                 if began.elapsed() > Duration::from_secs(1) {
                     reporter.note(format_args!(
                         "got {} after {}",
@@ -112,7 +115,7 @@ pub(crate) async fn acquire(
                         format_duration(began.elapsed())
                     ));
                 }
-                return Ok(Acquired { zoolock, holder });
+                return Ok(Acquired { zoolock, holder, slots });
             }
             Ok(Ok(None) | Err(zoolock::Error::Timeout { .. })) => {
                 busy_failure(&zoolock, wanted, answer_by).await
@@ -127,6 +130,9 @@ pub(crate) async fn acquire(
                     signal = signals.next_end_signal() => return Err(interruption_failure(signal, "waiting")),
                 }
             }
+            Ok(Err(error @ zoolock::Error::Conflict { .. })) if wanted.slot => {
+                Failure::new(wanted.on_busy, error.to_string())
+            }
             Ok(Err(error)) => error.into(),
         };
         // If a signal arrives, zoolock ends without waiting for the close. The session then expires
@@ -137,6 +143,32 @@ pub(crate) async fn acquire(
             _ = signals.next_end_signal() => {}
         }
         return Err(failure);
+    }
+}
+
+/// Acquires the lock, and the slots if they are wanted. Gives the lock back if there are no slots.
+async fn acquire_with_slots(
+    zoolock: &Zoolock,
+    wanted: &WantedLocks,
+    until: Option<Instant>,
+    reporter: &Arc<Reporter>,
+) -> Result<Option<(AnyGuard, Option<Slots>)>, zoolock::Error> {
+    let Some(holder) = acquire_wanted(zoolock, wanted, until, reporter).await? else { return Ok(None) };
+    let WantedKind::Permits { size, take } = wanted.kind else { return Ok(Some((holder, None))) };
+    if !wanted.slot {
+        return Ok(Some((holder, None)));
+    }
+    let patience = match until {
+        _ if wanted.try_once => Duration::ZERO,
+        Some(until) => until.saturating_duration_since(Instant::now()),
+        None => Duration::MAX,
+    };
+    match holder.take_slots(size, take, patience).await {
+        Ok(slots) => Ok(Some((holder, Some(slots)))),
+        Err(error) => {
+            release(holder, &wanted.name, reporter).await;
+            Err(error)
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct WantedLocks {
     pub(crate) names: Vec<String>,
     pub(crate) kind: WantedKind,
     pub(crate) crash_detection: bool,
+    /// Set if the holder of permits gets a number.
+    pub(crate) slot: bool,
     pub(crate) lock_delay: Duration,
     /// Set if the locks are acquired only if they are free. With --timeout 0s, it is set, too.
     pub(crate) try_once: bool,
@@ -70,6 +72,7 @@ impl WantedLocks {
             kind: wanted_kind,
             names,
             crash_detection: kind.crash_detection,
+            slot: false,
             lock_delay: kind.lock_delay.unwrap_or_default(),
             try_once: waiting.try_once || waiting.timeout == Some(Duration::ZERO),
             timeout,

@@ -67,7 +67,7 @@ async fn hold(
     let _keeper = ServerKeeper::start_for(service, reporter);
     // The input thread starts before the lock is acquired, because the system may refuse a thread.
     let mut input = InputEnd::watch(starter)?;
-    let Acquired { zoolock, holder } =
+    let Acquired { zoolock, holder, .. } =
         acquire(service, wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = wanted.name.as_str();
     // A reader that has closed the pipe does not need the token. The lock stays held.

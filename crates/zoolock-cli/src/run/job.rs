@@ -33,7 +33,8 @@ impl Job {
     pub(super) fn check(args: RunArgs, context: &Context) -> Result<Self, Failure> {
         context.refuse_json("run")?;
         let RunArgs { names, command, waiting, child, kind, monitoring } = args;
-        let (wanted, mut service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
+        let (mut wanted, mut service) = WantedLocks::check(context, names, &waiting, &kind, &monitoring)?;
+        wanted.slot = child.slot;
         let owner = match &context.global.environment.owner {
             Some(owner) => owner.clone(),
             None => new_owner()?,

@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
-use zoolock::{AnyGuard, LossReason, Zoolock};
+use zoolock::{AnyGuard, LossReason};
 
 use crate::base::reporter::Reporter;
+use crate::run::acquire::Acquired;
 use crate::service::connect::{close, close_quickly};
 
 /// Maximum time for the server to confirm a release.
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
 
 /// Releases the lock if it is still held, and closes the session.
-pub(crate) async fn release_and_close(zoolock: Zoolock, holder: AnyGuard, name: &str, reporter: &Reporter) {
+pub(crate) async fn release_and_close(acquired: Acquired, name: &str, reporter: &Reporter) {
+    let Acquired { zoolock, holder, slots } = acquired;
     if holder.is_valid() {
+        // The slots are free before the permits, so the next holder finds one.
+        if let Some(slots) = slots {
+            slots.free(&holder);
+        }
         release(holder, name, reporter).await;
         close(zoolock).await;
     } else {

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use zoolock::internals::Slots;
+
 use crate::base::clock;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
@@ -21,7 +23,7 @@ pub(crate) async fn run_once(
     reporter: &Reporter,
     signals: &mut Signals,
 ) -> Result<RunOutcome, Failure> {
-    let Acquired { zoolock, holder } = acquired;
+    let Acquired { zoolock, holder, slots } = acquired;
     let name = job.wanted.name.as_str();
     if !holder.is_valid() {
         return Err(Failure::new(Exit::LOST, format!("lost {name} before the command was started")));
@@ -33,6 +35,8 @@ pub(crate) async fn run_once(
         // Without a fencing token, an inherited token is removed, which belongs to another lock.
         ("ZOOLOCK_TOKEN", holder.token().map(|token| token.to_string())),
         ("ZOOLOCK_TICKET", Some(holder.ticket().to_string())),
+        // An inherited number belongs to another lock.
+        ("ZOOLOCK_SLOT", slots.as_ref().map(join_numbers)),
         ("ZOOLOCK_PREVIOUS", Some(holder.previous().to_string())),
         ("ZOOLOCK_OWNER", Some(job.owner.clone())),
         (HELD_VARIABLE, Some(held_variable(&ids, &job.service)?)),
@@ -62,6 +66,10 @@ pub(crate) async fn run_once(
     let child = RunningCommand::start(start).await?;
     let supervisor = Supervisor::new(job, acquired, grace, reporter, child, lease, terminal.as_ref());
     Ok(supervisor.supervise(signals).await)
+}
+
+fn join_numbers(slots: &Slots) -> String {
+    slots.numbers().iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the command's name, for messages.

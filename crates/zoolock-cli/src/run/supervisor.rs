@@ -115,7 +115,7 @@ impl<'a> Supervisor<'a> {
         lease: Duration,
         terminal: Option<&'a Terminal>,
     ) -> Self {
-        let Acquired { zoolock, holder } = acquired;
+        let Acquired { zoolock, holder, .. } = acquired;
         Self {
             name: &job.wanted.name,
             leader: &job.wanted.leader,

@@ -37,6 +37,8 @@ struct ShownLock<'a> {
     lock: &'a Snapshot,
     /// `None` if it cannot be read.
     history: Option<&'a [HistoryEvent]>,
+    /// The numbers that holders of permits have; `None` if they cannot be read.
+    slots: Option<&'a [u32]>,
 }
 
 impl LsArgs {
@@ -145,20 +147,23 @@ impl ShowArgs {
         let Context { global, reporter } = context;
         let name = self.name.as_str();
         let service = &context.connection_for(name)?;
-        let (lock, history, missing) = connect_and_request(service, reporter, async |zoolock| {
+        let (lock, history, slots, missing) = connect_and_request(service, reporter, async |zoolock| {
             let mut lock = zoolock.admin().snapshot(name).await?;
             // A client that may read the lock may be unable to read the history.
             let history = zoolock.admin().history(Some(name), SHOWN_EVENTS).await.ok();
+            let is_semaphore = lock.holders().any(|holder| holder.role == Role::Permit);
+            let slots = if is_semaphore { zoolock.admin().slots(name).await.ok() } else { Some(Vec::new()) };
             complete_previous(&mut lock, history.as_deref().unwrap_or_default());
             let missing = MissingLock::find(zoolock, name, &lock, service).await?;
             if missing.is_none() {
                 learn_server_clock(zoolock).await;
             }
-            Ok((lock, history, missing))
+            Ok((lock, history, slots, missing))
         })
         .await?;
         if global.json {
-            print(&format_json(&ShownLock { lock: &lock, history: history.as_deref() }))?;
+            let (history, slots) = (history.as_deref(), slots.as_deref());
+            print(&format_json(&ShownLock { lock: &lock, history, slots }))?;
         }
         if let Some(missing) = missing {
             return Err(missing.failure(name, service));
@@ -209,6 +214,10 @@ impl ShowArgs {
                 _ = writeln!(text, "  permits   {held} held; the total is not recorded");
             }
             None => {}
+        }
+        if let Some(slots) = slots.filter(|slots| !slots.is_empty()) {
+            let slots = slots.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "  slots     {slots}");
         }
         if let Some(end) = describe_previous(&lock) {
             let _ = writeln!(text, "  last end  {end}");

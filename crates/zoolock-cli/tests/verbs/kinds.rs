@@ -102,6 +102,38 @@ fn permits_are_counted_up_to_the_size() {
 }
 
 #[test]
+fn holders_of_permits_have_numbers() {
+    let sandbox = Sandbox::new();
+    let script = "trap '' TERM; echo $ZOOLOCK_SLOT > first; while ! [ -e end ]; do sleep 0.02; done";
+    let mut first = sandbox.start(&["run", "--permits", "3", "--slot", "gpus", "--", "sh", "-c", script]);
+    assert_eq!(sandbox.wait_for_file("first"), "0");
+    let number = "echo $ZOOLOCK_SLOT";
+    let done = sandbox.output(&["run", "--permits", "3", "--slot", "gpus", "--", "sh", "-c", number]);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "1\n"), "{done:?}");
+    let done = sandbox.output(&["run", "--permits", "2/3", "--slot", "gpus", "--", "sh", "-c", number]);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "1 2\n"), "{done:?}");
+    assert_eq!(sandbox.json(&["show", "gpus"])["slots"], serde_json::json!([0]));
+    assert!(sandbox.output(&["show", "gpus"]).stdout.contains("\n  slots     0\n"));
+    assert!(!sandbox.output(&["ls"]).stdout.contains(".slots"));
+    // The number of an outer command is not inherited.
+    let zoolock = env!("CARGO_BIN_EXE_zoolock");
+    let inner = format!("{zoolock} run --permits 3 gpus -- sh -c 'echo ${{ZOOLOCK_SLOT-none}}'");
+    let done = sandbox.output(&["run", "--permits", "3", "--slot", "gpus", "--", "sh", "-c", &inner]);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "none\n"), "{done:?}");
+    let broken = sandbox.json(&["show", "gpus"])["holder"]["token"].as_str().expect("a token").to_owned();
+    assert_eq!(sandbox.output(&["break", "gpus", "--token", &broken]).code, 0);
+    // The broken holder works until its command has ended, so its number is not free.
+    let all = ["run", "--try", "--on-busy-exit", "9", "--permits", "3/3", "--slot", "gpus", "--", "true"];
+    let done = sandbox.output(&all);
+    assert!(done.code == 9 && done.stderr.contains("has no free slot of 3"), "{done:?}");
+    std::fs::write(sandbox.path("end"), "").expect("written");
+    first.wait();
+    assert_eq!(sandbox.output(&all).code, 0);
+    let bad = sandbox.output(&["run", "--slot", "x", "--", "true"]);
+    assert!(bad.code == 64 && bad.stderr.contains("--permits"), "{bad:?}");
+}
+
+#[test]
 fn permits_with_foreign_naming_are_refused() {
     let sandbox = Sandbox::new();
     for naming in ["curator", "kazoo", "write-lock"] {

@@ -6,6 +6,7 @@ pub(crate) mod history;
 pub(crate) mod kinds;
 pub(crate) mod operate;
 pub(crate) mod server_clock;
+pub(crate) mod slots;
 pub(crate) mod snapshot;
 pub(crate) mod token_check;
 

@@ -17,7 +17,8 @@ pub(crate) async fn read_ahead_ms(context: &Context) -> Result<i64, Error> {
     // The name ends with letters, because a number at its end would make it a contender.
     let path = format!("{}/.{}-clock", context.root().trim_end_matches('/'), random_uuid());
     let before = unix_ms();
-    let requests = (zk.create_ephemeral(&path), zk.exists(&path), zk.commit(vec![Op::Delete(path.clone())]));
+    let requests =
+        (zk.create_ephemeral(&path, b""), zk.exists(&path), zk.commit(vec![Op::Delete(path.clone())]));
     let (created, stat, _) = join3(requests.0, requests.1, requests.2).await;
     let after = unix_ms();
     let error = |error: ZkError| request_error(context.endpoints(), "the server's clock".to_owned(), error);

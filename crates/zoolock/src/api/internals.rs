@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::admin::server_clock;
-use crate::admin::snapshot::Entry;
+pub use crate::admin::slots::Slots;
+use crate::admin::snapshot::{Entry, request_error};
+use crate::admin::{server_clock, slots};
 use crate::api::admin::Admin;
 use crate::api::builder::Builder;
 use crate::base::error::Error;
@@ -114,7 +115,23 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Takes the lowest numbers below `below` that no other holder has; see [`Slots`]. Waits for `patience` at most.
+    pub async fn take_slots(&self, below: u32, count: u32, patience: Duration) -> Result<Slots, Error> {
+        Slots::take(self, below, count, patience).await
+    }
+}
+
 impl Admin {
+    /// Returns the slots of a semaphore that are taken.
+    pub async fn slots(&self, name: &str) -> Result<Vec<u32>, Error> {
+        let path = self.context().path(name)?;
+        let zk = self.context().zk().await?;
+        let subject = || format!("slots of {}", self.context().without_chroot(path.as_str()));
+        let read = slots::read(&zk, path.as_str()).await;
+        read.map_err(|error| request_error(self.context().endpoints(), subject(), error))
+    }
+
     /// Returns how far the server's clock is ahead of this machine's clock, in milliseconds; negative if it is behind, and 0
     /// if the difference is shorter than the request took. Creates an ephemeral znode below the root, and deletes it.
     pub async fn server_clock_ahead_ms(&self) -> Result<i64, Error> {

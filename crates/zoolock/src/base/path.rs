@@ -11,6 +11,9 @@ pub const DEFAULT_ROOT: &str = "/locks";
 /// The directory of the audit log, which has one znode for each operator action on a lock.
 pub(crate) const AUDIT: &str = ".audit";
 
+/// The directory beside a semaphore that has the slots of its holders.
+pub(crate) const SLOTS: &str = ".slots";
+
 /// The longest path of a lock, in bytes. A request with such a path is far below the servers' limit
 /// of 1 MB, and watches and listings stay small.
 const MAX_PATH: usize = 1024;
@@ -24,7 +27,7 @@ impl LockPath {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty name, `//`, a slash at the end, `.` or `..` between slashes, control
-    /// characters, parts that are znode names of contenders (`lock-0000000000`), reserved names (`.audit`,
+    /// characters, parts that are znode names of contenders (`lock-0000000000`), reserved names (`.audit`, `.slots`,
     /// `/zookeeper`), and paths over 1024 bytes. Other parts that end in ten digits (`order-0000000042`) are accepted
     /// here, but a lock with such a name is refused when it is acquired.
     pub fn parse(name: &str, root: &str) -> Result<LockPath, Error> {
@@ -127,7 +130,7 @@ fn check_components(relative: &str) -> Result<(), String> {
                     "has the part `{component}`, which has the form of a contender; name the lock without it"
                 ));
             }
-            AUDIT => {
+            AUDIT | SLOTS => {
                 return Err(format!("contains `{component}`, which zoolock reserves; choose another name"));
             }
             _ => {}
@@ -280,6 +283,7 @@ mod tests {
             "a\0b",
             "a\nb",
             "x/.audit/y",
+            ".slots/x",
             "a/lock-0000000000",
             "/zookeeper/quota",
         ] {

@@ -32,6 +32,7 @@ mod sasl;
 mod secrets;
 mod shards;
 mod shared_hold;
+mod slots;
 mod spans;
 mod structure;
 mod telemetry;

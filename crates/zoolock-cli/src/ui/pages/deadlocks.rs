@@ -158,7 +158,7 @@ mod tests {
     use zoolock::admin::{Entry, OwnerKind, Snapshot, WaitGraph};
 
     use super::*;
-    use crate::base::test_snapshots::{entry, lock as lock_of};
+    use crate::base::test_snapshots::{entry, lock as lock_of, ticket};
     use crate::observe::LockList;
     use crate::plan::test_lines::local_service;
 
@@ -245,10 +245,11 @@ mod tests {
     #[test]
     fn holder_is_asked_before_its_lock_is_broken() {
         let text = page(deadlock());
-        let (revoke, broken) =
-            ("<code>zoolock revoke b --token 0.4.0</code>", "<code>zoolock break b --token 0.4.0</code>");
+        let (revoke, broken) = ["revoke", "break"]
+            .map(|action| format!("<code>zoolock {action} b --token {}</code>", ticket("0.4.0")))
+            .into();
         let at = |command: &str| text.find(command).unwrap_or_else(|| panic!("{command}: {text}"));
-        assert!(at(revoke) < at(broken), "{text}");
+        assert!(at(&revoke) < at(&broken), "{text}");
         let mut locks = deadlock();
         locks[1].holder.as_mut().expect("a holder").unrevocable = Some("its client library is not known");
         let text = page(locks);

@@ -323,7 +323,7 @@ fn facts(lock: &Snapshot, seen: &LockRead) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::test_snapshots::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock, ticket};
     use crate::observe::ReadFailure;
     use crate::plan::test_lines::local_service;
 
@@ -343,7 +343,8 @@ mod tests {
             vec![entry("lock-0000000001", "0.6.0"), entry("lock-0000000002", "0.7.0")],
         );
         let text = body(&seen(lock.clone()));
-        for command in ["revoke x --token 0.5.0", "break x --token 0.5.0"] {
+        let token = ticket("0.5.0");
+        for command in [format!("revoke x --token {token}"), format!("break x --token {token}")] {
             assert_eq!(
                 text.matches(&format!("<code>zoolock {command}</code>")).count(),
                 1,

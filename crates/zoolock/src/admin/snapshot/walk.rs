@@ -9,7 +9,7 @@ use zoolock_core::names::Family;
 
 use super::{Snapshot, SnapshotOptions, describe};
 use crate::base::error::Error;
-use crate::base::path::{AUDIT, LockPath};
+use crate::base::path::{AUDIT, LockPath, SLOTS};
 use crate::engine::gather::{LockDirectory, is_denied};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
@@ -102,7 +102,11 @@ async fn read_path(
     let others = std::mem::take(&mut here.others);
     // A child whose name ends in a number may be a directory with further locks.
     let unknown = here.contenders.iter().filter(|it| it.name.family() == Family::Unknown).map(|it| &it.node);
-    let below = others.iter().filter(|name| *name != AUDIT).chain(unknown).map(|name| path.child(name));
+    let below = others
+        .iter()
+        .filter(|name| ![AUDIT, SLOTS].contains(&name.as_str()))
+        .chain(unknown)
+        .map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
     let foreign_queue = here.foreign.as_ref().map(|foreign| foreign.queue_directory.clone());
     let lock = match here.is_lock() {

@@ -210,8 +210,8 @@ impl ZkSession {
         self.call(request, |_| Some(()))
     }
 
-    pub(crate) fn create_ephemeral(&self, path: &str) -> Answer<()> {
-        self.create(&self.create_request(op::CREATE2, path, b"", EPHEMERAL))
+    pub(crate) fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
+        self.create(&self.create_request(op::CREATE2, path, data, EPHEMERAL))
     }
 
     pub(crate) fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>> {
