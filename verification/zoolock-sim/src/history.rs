@@ -8,6 +8,7 @@ use zoolock::sim::enter;
 use zoolock::{AnyGuard, FencingToken, Held, LossReason, ReadGuard, UpgradableReadGuard, WriteGuard};
 use zoolock_tests::judge::{Share, conflicting};
 
+use crate::candidate::Terms;
 use crate::world::{World, directory, longest_latency};
 use crate::{Grants, Sim, lock};
 
@@ -105,6 +106,7 @@ pub(crate) struct RunHistory {
     /// The time of the last restore. Tokens from before the restore are not in `newest`.
     restored_at: Option<u64>,
     pub(crate) grants: Grants,
+    pub(crate) terms: Terms,
     /// The number of unfinished tasks of the simulation on each host.
     pub(crate) working: BTreeMap<usize, usize>,
     pub(crate) stage: RunStage,
@@ -129,6 +131,7 @@ impl RunHistory {
             newest: vec![None; locks],
             restored_at: None,
             grants: Grants::default(),
+            terms: Terms::default(),
             working: BTreeMap::new(),
             stage: RunStage::Working,
         }

@@ -49,6 +49,7 @@
 
 #![forbid(unsafe_code)]
 
+mod candidate;
 mod ensemble;
 mod executor;
 mod history;
@@ -104,6 +105,7 @@ pub struct Grants {
     pub permits: u64,
     pub multi: u64,
     pub shared_hold: u64,
+    pub terms: u64,
     /// The number of losses. The following fields count the losses for each reason.
     pub lost: u64,
     pub expired: u64,
@@ -114,8 +116,8 @@ pub struct Grants {
 impl Grants {
     /// Returns the number of all grants.
     pub fn all(&self) -> u64 {
-        let Grants { mutex, read, write, upgraded, permits, multi, shared_hold, .. } = self;
-        mutex + read + write + upgraded + permits + multi + shared_hold
+        let Grants { mutex, read, write, upgraded, permits, multi, shared_hold, terms, .. } = self;
+        mutex + read + write + upgraded + permits + multi + shared_hold + terms
     }
 }
 
@@ -188,8 +190,9 @@ impl Sim {
             sim.world(|world| world.hosts[host].dead = true);
             sim.executor.kill(host, sim.hosts());
         }
-        let remains = lock(&sim.history).take_all();
-        drop(remains);
+        let guards = lock(&sim.history).take_all();
+        let terms = lock(&sim.history).terms.take_all();
+        drop((guards, terms));
         let virtual_time = sim.start.elapsed();
         let grants = lock(&sim.history).grants;
         let violation = lock(&sim.violation).take();
@@ -235,6 +238,8 @@ impl Sim {
                 for (host, killed) in killed.iter_mut().enumerate() {
                     if !*killed && self.world(|world| world.hosts[host].dead) {
                         *killed = true;
+                        let gone = lock(&self.history).terms.forget_host(host);
+                        drop(gone);
                         lock(&self.history).forget_host(host);
                         self.executor.kill(host, self.hosts());
                     }

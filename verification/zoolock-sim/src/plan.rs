@@ -36,6 +36,8 @@ pub(crate) struct SimPlan {
     pub(crate) max_hold: u64,
     /// The maximum pause of a task before a round, in milliseconds.
     pub(crate) max_idle: u64,
+    /// Set if each host has a candidate in one election.
+    pub(crate) elects: bool,
     /// Set if tasks revoke and break locks, and operators end sessions and remove directories.
     pub(crate) operators: bool,
     pub(crate) faults: Vec<(u64, PlannedFault)>,
@@ -161,6 +163,8 @@ impl SimPlan {
             rounds,
             max_hold,
             max_idle,
+            // A generator of its own, so that the rest of the plan stays the same.
+            elects: Rng::with_seed(seed ^ 0x0e1e_c700_0000_0001).u8(..4) == 0,
             operators,
             faults,
             healed_at,
@@ -186,6 +190,7 @@ impl SimPlan {
             rounds: 1,
             max_hold: u64::try_from(wait.as_millis()).expect("wait fits in u64"),
             max_idle: 0,
+            elects: false,
             operators: false,
             faults: Vec::new(),
             healed_at: 0,
@@ -195,7 +200,8 @@ impl SimPlan {
     /// Returns the maximum duration of the work if all tasks run one after the other, in
     /// milliseconds. A task that upgrades or downgrades holds twice.
     pub(crate) fn max_work_time(&self) -> u64 {
-        (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.max_hold + self.max_idle)
+        let tasks = self.workers + usize::from(self.elects);
+        (self.drifts.len() * tasks * self.rounds) as u64 * (2 * self.max_hold + self.max_idle)
     }
 }
 

@@ -10,9 +10,10 @@ use zoolock::{
     SharedHold, Zoolock,
 };
 
+use crate::candidate::run_candidate;
 use crate::ensemble::TICK;
 use crate::history::{GuardOrigin, RunStage, SimGuard};
-use crate::plan::{PlannedKind, PlannedLock};
+use crate::plan::{PlannedKind, PlannedLock, SimPlan};
 use crate::world::{longest_latency, name};
 use crate::{Sim, lock};
 
@@ -100,13 +101,17 @@ async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     let plan = &sim.plan;
     let Some(zoolock) = connect(&sim, host).await else { return };
     if let Some(working) = lock(&sim.history).working.get_mut(&host) {
-        *working += plan.workers;
+        *working += plan.workers + usize::from(plan.elects);
     }
     let locks = plan.locks.iter().enumerate();
     let shared: Vec<SharedHold> = locks.map(|(index, kind)| shared_handle(&zoolock, index, *kind)).collect();
     for nth in 0..plan.workers {
         let worker = run_worker(sim.clone(), host, nth, zoolock.clone(), shared.clone(), rng.fork());
         sim.executor.spawn(host, false, Box::pin(worker));
+    }
+    if plan.elects {
+        let candidate = run_candidate(sim.clone(), host, zoolock.clone(), rng.fork());
+        sim.executor.spawn(host, false, Box::pin(candidate));
     }
     drop(shared);
     count_ended_task(&sim, host);
@@ -465,10 +470,8 @@ impl SimWorker {
         }
     }
 
-    /// Returns whether the run has faults, or a network on which replies may be late.
     fn is_slow_or_faulty(&self) -> bool {
-        let slowest = longest_latency(self.sim.plan.latency);
-        slowest > self.sim.plan.timeout / 8 || slowest > SLOW || !self.sim.plan.faults.is_empty()
+        is_slow_or_faulty(&self.sim.plan)
     }
 
     /// Returns whether the answers to an attempt that began at `asked` may have come after the client's limit.
@@ -507,9 +510,16 @@ impl SimWorker {
     }
 }
 
+/// Returns whether the run has faults, or a network on which replies may be late.
+pub(crate) fn is_slow_or_faulty(plan: &SimPlan) -> bool {
+    let slowest = longest_latency(plan.latency);
+    slowest > plan.timeout / 8 || slowest > SLOW || !plan.faults.is_empty()
+}
+
 /// Runs all checks, and begins the next stage of the run when it is due.
 pub(crate) fn check_and_advance_stage(sim: &Sim) {
     sim.check_holders();
+    sim.check_terms();
     let (stage, working) = {
         let history = &*lock(&sim.history);
         (history.stage, history.working.values().sum::<usize>())

@@ -121,7 +121,7 @@ fn same_seed_gives_the_same_run() {
 
 #[test]
 fn every_kind_of_lock_and_of_loss_appears() {
-    let mut all = [0; 11];
+    let mut all = [0; 12];
     for seed in 0..400 {
         let grants = run_without_violation(seed).unwrap_or_else(|| print_and_panic(seed)).grants;
         let each = [
@@ -132,6 +132,7 @@ fn every_kind_of_lock_and_of_loss_appears() {
             grants.permits,
             grants.multi,
             grants.shared_hold,
+            grants.terms,
             grants.lost,
             grants.expired,
             grants.unreachable,
@@ -141,7 +142,7 @@ fn every_kind_of_lock_and_of_loss_appears() {
     }
     assert!(all.iter().all(|count| *count > 0), "{all:?}");
     println!(
-        "mutex, read, write, upgraded, permits, multi, shared hold, lost, expired, unreachable, broken: {all:?}"
+        "mutex, read, write, upgraded, permits, multi, shared hold, terms, lost, expired, unreachable, broken: {all:?}"
     );
 }
 
