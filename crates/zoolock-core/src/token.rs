@@ -13,8 +13,12 @@ use crate::ids::Zxid;
 /// the ensemble is wiped, restored from a backup, or replaced by another ensemble, because the
 /// transaction ids then start again.
 ///
-/// The text form has a fixed width, so tokens compare as text exactly as they compare as values. This helps in SQL and in
-/// object names.
+/// A resource refuses a token that is lower than the highest one it has seen. An equal token is that of the same holder. Compare
+/// only tokens of holders that share a lock: of two different locks, the higher token may have been granted earlier. The token
+/// of several locks that were acquired together counts in each of them.
+///
+/// The text form has a fixed width, so tokens compare as text exactly as they compare as values: in SQL
+/// `UPDATE … SET …, token = :token WHERE id = :id AND token <= :token`, and no updated row means that the token is old.
 ///
 /// ```
 /// # use zoolock_core as zoolock;

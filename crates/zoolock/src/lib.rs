@@ -41,7 +41,7 @@
 //! let reader = config.write().await?.downgrade().await?;
 //! reader.release().await?;
 //! // An upgradable reader can become a writer, after the other readers have released.
-//! let writer = config.upgradable_read().await?.upgrade().await.map_err(|lost| lost.error)?;
+//! let writer = config.upgradable_read().await?.upgrade().await?;
 //! writer.release().await?;
 //!
 //! // At most five permits are held at a time. An acquisition gets all its permits or none.
@@ -87,8 +87,8 @@
 //! With [`Wait`], programs without async use the same API.
 //!
 //! # The promise of a guard
-//! While [`Held::is_valid`] returns `true`, no other client holds the lock. This assumes that the
-//! clock rates of the client and of the leader differ by less than a twelfth. It also assumes that
+//! While [`Held::is_valid`] returns `true`, no other client holds the lock; [`Held::valid_until`] tells how long that is certain.
+//! This assumes that the clocks of the client and of ZooKeeper's leader run equally fast, within a twelfth. It also assumes that
 //! the program is not stopped between the check and the work, and that no hypervisor pauses, moves
 //! or restores its virtual machine, whose clocks do not count that time. [`Guard::token`] protects a
 //! resource even from such a program: the resource refuses a token that is older than one that it
@@ -103,7 +103,13 @@
 //! # How to shut down
 //! Drop or release the guards, and await [`Zoolock::close`]. It waits for releases under way, and closes the sessions, so
 //! that the next holder need not wait for the session timeout. A client that is only dropped does the same in the
-//! background, and its last drop waits for at most a quarter of a second.
+//! background, and its last drop waits for at most a quarter of a second. For an election, call [`Election::resign`], and await
+//! the future of [`Election::run`] before the close.
+//!
+//! # Testing
+//! With the feature `embedded`, `TestServer` is a server for tests: it can expire the sessions of one holder or of all clients,
+//! cut connections, and advance its clock. On any server, [`Admin::break_lock`] takes the lock of one holder away. Without a
+//! server, [`LocalLocker`] replaces a [`Zoolock`] behind the trait [`Locker`], and its `expire` ends a hold; it has mutexes only.
 //!
 //! # Runtime
 //! The futures need no runtime: each works with tokio, with another executor, and with [`Wait`] without one. A client
@@ -133,6 +139,7 @@
 //! * Names of metrics and their labels, and the JSON of the command, change only with a major version.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Some functions are used only by `internals`. Builds of the whole workspace have that feature, and find dead code.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
 

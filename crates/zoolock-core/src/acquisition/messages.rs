@@ -362,7 +362,7 @@ pub enum Previous {
     /// incomplete. Without `crash_detection`, only a panic is detected.
     Crashed,
     /// It is not known how the last holder left. This is so after a crash without `crash_detection`, after the
-    /// directory was removed, and if there was no previous holder. It is also so if the predecessor gave up, or uses
+    /// directory was removed or an operator broke the lock, and if there was no previous holder. It is also so if the predecessor gave up, or uses
     /// another client library. Without `tell_previous`, another cause is possible: the record was not read before the
     /// grant.
     Unknown,

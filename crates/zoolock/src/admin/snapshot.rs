@@ -172,8 +172,8 @@ pub struct Entry {
     pub since: Option<SystemTime>,
     /// Time of the grant, by the server's clock, for a holder. With a lock delay, the time
     /// at which the delay began. `None` for a waiter, and if nothing on the server tells the time. The holder has then
-    /// held for at most the time since `since`. The server tells the time if the holder found no contender that it
-    /// had to wait for; if the holder directly before it released cleanly or was broken; if the holder uses crash
+    /// held for at most the time since `since`. The server tells the time, except for some holders of permits, if the
+    /// holder found no contender that it had to wait for; if the holder directly before it released cleanly or was broken; if the holder uses crash
     /// detection; and if it waited for permits.
     #[serde(rename = "held_since_ms", serialize_with = "unix_time::serialize_option")]
     pub held_since: Option<SystemTime>,

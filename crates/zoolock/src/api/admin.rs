@@ -146,7 +146,8 @@ impl Admin {
 
     /// Asks a holder to release the lock. Then [`revoked`](crate::Held::revoked) of its guard resolves. A waiter keeps its
     /// queue position, and gets the request after its grant. A revocable lock of Curator gets Curator's request. Contenders
-    /// of other libraries cannot be asked, and nothing is written for them.
+    /// of other libraries cannot be asked, and nothing is written for them. To wait until it has left, watch
+    /// the queue ([`observe::Queue`](crate::observe::Queue)).
     ///
     /// # Errors
     /// [`Error::NoSuchHolder`] if no contender in the queue has this ticket; [`Error::Denied`] if the ticket may belong to a
@@ -156,7 +157,8 @@ impl Admin {
         self.lock(name).revoke(ticket.into()).await
     }
 
-    /// Deletes the znode of the contender with this ticket. A holder's `lost()` resolves with
+    /// Deletes the znode of the contender with this ticket in this lock. Of several locks that were acquired together, the
+    /// others stay held until the holder notices: it has the same ticket in each. A holder's `lost()` resolves with
     /// [`LossReason::Broken`](crate::LossReason::Broken). The same transaction records this client in the directory `.audit`
     /// of the root. Returns the contender as it was last seen.
     ///

@@ -84,7 +84,8 @@ impl Builder {
 
     /// Sets the session timeout to request; 30 s unless set. If a client crashes or is
     /// disconnected, the server keeps its locks for this time. The server may grant another
-    /// timeout, and all deadlines follow the granted one. A lease lasts between half and three
+    /// timeout, and all deadlines follow the granted one. At least three [ticks](Builder::tick_time) of the servers, or
+    /// connecting fails. A lease lasts between half and three
     /// quarters of the granted timeout.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;

@@ -41,7 +41,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
 /// use std::time::Duration;
 /// let election = zl.election("reports").candidate("web1:8080").grace(Duration::from_secs(5));
-/// let health = election.clone(); // `health.is_leader()` sends no request
+/// let health = election.clone(); // `health.term()` has the token, and sends no request
 /// election
 ///     .run(|term| async move {
 ///         tokio::select! {
@@ -73,13 +73,13 @@ struct Candidacy {
     /// Set while `run` or `campaign` is under way.
     stands: bool,
     stage: ElectionState,
-    /// The lease of the last term.
-    lease: Option<Lease>,
+    /// The last term.
+    term: Option<Term>,
 }
 
 impl Candidacy {
     fn leads(&self) -> bool {
-        self.lease.as_ref().is_some_and(Lease::is_valid)
+        self.term.as_ref().is_some_and(Term::is_valid)
     }
 }
 
@@ -121,8 +121,8 @@ impl Election {
         self
     }
 
-    /// Sets the time that the work has between [`Term::stopping`] and its end; zero unless set. Then the work is dropped
-    /// without a warning. With the defaults at most 5 s, otherwise a sixth of the session timeout or more.
+    /// Sets the time that the work has between [`Term::stopping`] and its end; zero unless set. With zero, the work is dropped
+    /// at once. With the defaults at most 5 s, otherwise a sixth of the session timeout or more.
     #[must_use = "the option applies to the returned handle"]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -140,7 +140,8 @@ impl Election {
     /// Returns only if the work returned while its term was valid and without being asked to stop, after
     /// [`Election::resign`], or with an error that another attempt would not change. After an outage it stands again.
     ///
-    /// In a program without async, block in the closure: `election.run(|term| async move { work(term) }).wait()`. Such work
+    /// # Without async
+    /// Block in the closure: `election.run(|term| async move { work(term) }).wait()`. Such work
     /// cannot be dropped, and hears neither `resign` nor a request of an operator before it returns. It looks at
     /// [`Term::is_valid`].
     ///
@@ -164,7 +165,7 @@ impl Election {
                 _ = resigned.changed() => return Ok(Ended::Resigned),
                 guard = self.stand() => guard?,
             };
-            let term = Term::new(&guard);
+            let term = self.term_of(&guard);
             let mut count = TermCount::begin();
             let outcome = {
                 let mut end = pin!(self.until_end(&guard, &term, &mut resigned));
@@ -224,12 +225,20 @@ impl Election {
     }
 
     /// Ends the candidacy of this handle: a [`run`](Election::run) or [`campaign`](Election::campaign) that has begun
-    /// returns, after the [grace](Election::grace) if it leads. Then the next candidate leads after one round trip.
+    /// returns, after the [grace](Election::grace) if it leads. Then the next candidate leads after one round trip. A call
+    /// before `run` was polled has no effect, so a program that may be asked to stop at any time looks at its own flag, too.
     pub fn resign(&self) {
         self.shared.resigned.send_modify(|calls| *calls += 1);
     }
 
-    /// Returns whether this candidate leads now. Reads the clock and sends nothing.
+    /// Returns the term of this candidate, if it leads now. Reads the clock and sends nothing. The work may have been asked
+    /// to stop already.
+    pub fn term(&self) -> Option<Term> {
+        lock(&self.shared.state).term.clone().filter(Term::is_valid)
+    }
+
+    /// Returns whether this candidate leads now. Reads the clock and sends nothing. A leader that was asked to stop leads
+    /// until it has released the lock.
     pub fn is_leader(&self) -> bool {
         lock(&self.shared.state).leads()
     }
@@ -297,6 +306,11 @@ impl Election {
         Ok(EndsOnDrop(&self.shared))
     }
 
+    /// Returns the term of a guard that [`stand`](Self::stand) has returned.
+    fn term_of(&self, guard: &Guard) -> Term {
+        lock(&self.shared.state).term.clone().unwrap_or_else(|| Term::new(guard))
+    }
+
     /// Acquires the lock. Tries again after an error that may pass.
     async fn stand(&self) -> Result<Guard, Error> {
         let mut pause = PAUSES.0;
@@ -306,7 +320,7 @@ impl Election {
             match self.mutex.lock().await {
                 Ok(guard) => {
                     let mut state = lock(&self.shared.state);
-                    (state.stage, state.lease) = (ElectionState::Leading, Some(guard.lease()));
+                    (state.stage, state.term) = (ElectionState::Leading, Some(Term::new(&guard)));
                     return Ok(guard);
                 }
                 Err(error) if error.is_retryable() => self.shared.set(ElectionState::Retrying(error)),

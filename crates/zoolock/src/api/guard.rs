@@ -52,7 +52,8 @@ macro_rules! guard {
                 $name::new(held.expect("a wait without a deadline ends with the lock or an error"))
             }
 
-            /// Releases the lock and waits until the server has confirmed the release.
+            /// Releases the lock and waits until the server has confirmed the release. In an outage, waits until the lease or
+            /// the session ends, at most.
             ///
             /// # Errors
             /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before; [`Error::Denied`](crate::Error::Denied) if

@@ -152,8 +152,9 @@ macro_rules! crash_options {
     ($name:ident) => {
         /// Options for the case that an exclusive holder crashes.
         impl $name {
-            /// Makes each holder record the beginning of its hold in the lock directory. If the holder does
-            /// not release the lock, the next holder gets [`Previous::Crashed`](crate::Previous::Crashed).
+            /// Makes each holder record the beginning of its hold in the lock directory. If the holder ends without a release,
+            /// the next holder gets [`Previous::Crashed`](crate::Previous::Crashed). If an operator breaks the lock, it gets
+            /// [`Previous::Unknown`](crate::Previous::Unknown), because the broken holder may still work.
             /// This costs one more round trip per acquisition. The lock directory is then created as a
             /// persistent znode. A directory that existed before may be a container: when the server
             /// removes the container, the record is lost.

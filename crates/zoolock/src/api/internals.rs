@@ -22,6 +22,7 @@ pub fn diff(event: Change, contender: Option<Entry>) -> Diff {
     Diff::sample(event, contender)
 }
 
+#[doc(hidden)]
 impl Builder {
     /// Declares how long before [`Held::valid_until`] the caller stops
     /// its work; zero unless set. The library only checks this value. Connecting fails if the grace
@@ -70,7 +71,13 @@ impl Builder {
     }
 }
 
+#[doc(hidden)]
 impl Held {
+    /// Takes the lowest numbers below `below` that no other holder has; see [`Slots`]. Waits for `patience` at most.
+    pub async fn take_slots(&self, below: u32, count: u32, patience: Duration) -> Result<Slots, Error> {
+        Slots::take(self, below, count, patience).await
+    }
+
     /// Returns the unique identifier of the acquisition, which observers see as `Entry::id`.
     pub fn acquisition_id(&self) -> String {
         self.acquisition().id().to_string()
@@ -115,13 +122,7 @@ impl Held {
     }
 }
 
-impl Held {
-    /// Takes the lowest numbers below `below` that no other holder has; see [`Slots`]. Waits for `patience` at most.
-    pub async fn take_slots(&self, below: u32, count: u32, patience: Duration) -> Result<Slots, Error> {
-        Slots::take(self, below, count, patience).await
-    }
-}
-
+#[doc(hidden)]
 impl Admin {
     /// Returns the slots of a semaphore that are taken.
     pub async fn slots(&self, name: &str) -> Result<Vec<u32>, Error> {

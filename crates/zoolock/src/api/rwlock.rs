@@ -130,7 +130,8 @@ impl RwLock {
     }
 }
 
-/// The error of a failed upgrade, with the guard of the reader.
+/// The error of a failed upgrade, with the guard of the reader. The lock stays held for reading as long as this value lives,
+/// also inside an `anyhow::Error`. Converting it into an [`Error`] with `?` releases the lock.
 #[derive(Debug, thiserror::Error)]
 #[error("not upgraded: {error}")]
 pub struct NotUpgraded {

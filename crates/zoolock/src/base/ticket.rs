@@ -10,8 +10,7 @@ use zoolock_core::{FencingToken, Zxid};
 /// [`break_lock`](crate::Admin::break_lock).
 ///
 /// A ticket is no fencing token. Readers and permit holders may hold at the same time as others, so nothing orders
-/// their writes. They have a ticket, but no [`FencingToken`]. The token of an exclusive holder is also its ticket. The
-/// exception is a writer that became a reader: it keeps its token, but has the ticket of its new znode.
+/// their writes. They have a ticket, but no [`FencingToken`]. The token of an exclusive holder is also its ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(FencingToken);
 

@@ -73,6 +73,8 @@ on_both_servers!(resign_hands_over, |place| async move {
     let running = stand(&first, sender.clone());
     let term = next(&mut terms).await;
     assert!(first.is_leader() && term.is_valid() && !second.is_leader());
+    assert_eq!(first.term().map(|term| term.token()), Some(term.token()));
+    assert!(second.term().is_none());
     assert!(matches!(first.state(), ElectionState::Leading));
     let waiting = stand(&second, sender);
     until_queued(&two, "lead", 2).await;
@@ -86,7 +88,12 @@ on_both_servers!(resign_hands_over, |place| async move {
     );
     first.resign();
     assert_eq!(finish_in_time(running).await.expect("no panic").expect("run succeeds"), Ended::Resigned);
-    assert!(!first.is_leader() && !term.is_valid() && matches!(first.state(), ElectionState::Stopped));
+    assert!(
+        !first.is_leader()
+            && first.term().is_none()
+            && !term.is_valid()
+            && matches!(first.state(), ElectionState::Stopped)
+    );
     finish_in_time(term.stopping()).await;
     let next_term = next(&mut terms).await;
     assert!(next_term.token() > term.token());

@@ -139,7 +139,7 @@ on_both_servers!(upgradable_reader_is_unique_and_has_priority, |place| async mov
     let NotUpgraded { guard: upgradable, error, .. } =
         upgradable.try_upgrade().await.expect_err("a reader holds the lock");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let writing = tokio::spawn(async move { upgradable.upgrade().await.map_err(|lost| lost.error) });
+    let writing = tokio::spawn(async move { upgradable.upgrade().await.map_err(Error::from) });
     until_queued(&zl, "up", 3).await;
     assert!(other.rwlock("up").try_read().await.expect("attempt succeeds").is_none(), "a writer waits");
     reader.release().await.expect("release succeeds");
