@@ -13,7 +13,7 @@ use zoolock::Lease;
 /// Longest time between two rounds of the main loop of a process that `/live` calls live.
 const LIVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What `/leader` says: whether this process holds its lock, and its command may work.
+/// The page `/leader`: whether this process holds its lock, and its command may work.
 #[derive(Debug)]
 pub(crate) struct LeaderPage {
     name: String,

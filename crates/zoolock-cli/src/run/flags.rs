@@ -30,7 +30,7 @@ pub(crate) struct WantedLocks {
     /// Ids of the acquisitions of the outer commands. An outer command is a `zoolock run` that
     /// holds a lock and runs this command.
     pub(crate) outer: Vec<String>,
-    /// What `/leader` says.
+    /// The page `/leader`.
     pub(crate) leader: Arc<LeaderPage>,
 }
 

@@ -44,7 +44,7 @@ impl From<names::Family> for Family {
 }
 
 text_enum! {
-    /// What a contender asks for.
+    /// The share of a lock that a contender asks for.
     #[derive(Default)]
     Role {
         /// The lock alone.
@@ -101,7 +101,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// How a former holder left.
+    /// The way in which a former holder left.
     #[derive(Default)]
     PreviousEnd {
         /// It released the lock.

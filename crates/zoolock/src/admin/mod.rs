@@ -1,4 +1,4 @@
-//! What operators see of locks, and change: snapshots, the wait graph, the history, requests to release, and breaks. The methods
+//! The facts and actions for operators: snapshots, the wait graph, the history, requests to release, and breaks. The methods
 //! are those of [`Admin`](crate::Admin).
 
 pub(crate) mod graph;

@@ -152,7 +152,7 @@ pub struct Entry {
     pub node: String,
     /// Naming scheme of the znode.
     pub family: Family,
-    /// What the contender asks for.
+    /// The share that the contender asks for.
     pub role: Role,
     /// Number of permits that the contender asks for; 1 if the lock is no semaphore.
     pub weight: u32,

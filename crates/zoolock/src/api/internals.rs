@@ -1,4 +1,4 @@
-//! What only the `zoolock` command and the tests of this project need. It may change in any release.
+//! Functions that only the `zoolock` command and the tests of this project need. It may change in any release.
 
 use std::time::Duration;
 

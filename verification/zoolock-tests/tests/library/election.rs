@@ -341,6 +341,40 @@ on_both_servers!(observer_in_an_outage_does_not_know, |place| async move {
     assert_eq!(next_change(&mut changes).await, LeaderChange::NoLeader);
 });
 
+// Watches that are set again after each reconnect must not pile up, and tell a change several times.
+on_both_servers!(each_change_is_told_once_after_many_reconnects, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, observer) = (connect(&place).await, connect_through(&place, &proxy).await);
+    let guard =
+        finish_in_time(zl.election("seen").campaign()).await.expect("succeeds").expect("not resigned");
+    let mut changes = observer.election("seen").changes();
+    let LeaderChange::Leader(leader) = next_change(&mut changes).await else { panic!("there is a leader") };
+    for _ in 0..if zoolock_tests::skip::is_long() { 100 } else { 20 } {
+        proxy.close_connections().await;
+        let connected = async {
+            while observer.admin().snapshot("seen").await.is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        finish_in_time(connected).await;
+    }
+    guard.release().await.expect("release succeeds");
+    let mut told = Vec::new();
+    while told.last() != Some(&LeaderChange::NoLeader) {
+        told.push(next_change(&mut changes).await);
+    }
+    // A reconnect is no outage unless it takes long.
+    let unknown = LeaderChange::Unknown { last: Some(leader.clone()) };
+    told.retain(|change| *change != unknown);
+    told.dedup();
+    assert!(told.len() <= 2, "{told:?}");
+    let next = finish_in_time(zl.election("seen").campaign()).await.expect("succeeds").expect("not resigned");
+    let LeaderChange::Leader(leader) = next_change(&mut changes).await else { panic!("there is a leader") };
+    assert_eq!(leader.token, Some(next.token()));
+    let none = tokio::time::timeout(Duration::from_millis(300), changes.next()).await;
+    assert!(none.is_err(), "{none:?}");
+});
+
 #[tokio::test(flavor = "multi_thread")]
 async fn candidate_survives_a_restart_of_all_servers() {
     let server = zoolock::TestServer::start().await.expect("server starts");

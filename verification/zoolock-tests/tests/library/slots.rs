@@ -12,7 +12,7 @@ use zoolock_tests::{Place, Proxy, on_both_servers};
 
 const NAME: &str = "team/encoders";
 
-/// What all clients of the test share.
+/// The state that all clients of the test share.
 struct Fleet {
     /// Set while a client works in the slot.
     works: Vec<AtomicBool>,
