@@ -128,14 +128,14 @@ pub(crate) async fn shown(place: &Place, name: &str) -> Value {
 }
 
 /// Removes the parts that differ between `show` and `ls`. Each command invents its own name for an
-/// owner that is a session. `ls` has only the first waiter, and no history.
+/// owner that is a session. `ls` has only the first waiter, no history and no slots.
 fn comparable(lock: &Value) -> Value {
     let mut lock = lock.clone();
     let waiters = lock["waiters"].as_array().expect("waiters are a list");
     assert!(lock["waiting"].as_u64() >= Some(waiters.len() as u64), "{lock}");
     let waiters = waiters.iter().take(1).cloned().collect();
     lock["waiters"] = waiters;
-    for field in ["schema", "history"] {
+    for field in ["schema", "history", "slots"] {
         lock.as_object_mut().expect("a lock is an object").remove(field);
     }
     for part in ["holder", "beside", "waiters"] {
