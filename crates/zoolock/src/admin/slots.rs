@@ -55,7 +55,8 @@ impl Slots {
     /// timeout at most.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if no slot became free in time; [`Error::Lost`] if the permits were lost; [`Error::Denied`].
+    /// [`Error::Conflict`] if no slot became free in time; [`Error::Lost`] if the permits were lost; [`Error::Unavailable`];
+    /// [`Error::Denied`].
     pub(crate) async fn take(
         held: &Held,
         below: u32,
@@ -86,13 +87,16 @@ impl Slots {
             };
             match outcome {
                 Ok(true) => return Ok(slots),
-                Err(error) if matches!(error.failure, RequestFailure::Refused(_)) => {
+                Ok(false) if monotonic() < limit => {}
+                // The outcome is not known.
+                Err(error) if monotonic() < limit && !matches!(error.failure, RequestFailure::Refused(_)) => {
+                }
+                // An outage is no busy lock.
+                Err(error) => {
                     let subject = format!("slots of {}", held.path());
                     return Err(request_error(held.context().endpoints(), subject, error));
                 }
-                // The outcome is not known, or all slots are taken.
-                Ok(false) | Err(_) if monotonic() < limit => {}
-                Ok(false) | Err(_) => {
+                Ok(false) => {
                     let message = format!(
                         "has no free slot of {below}: a holder whose permits were broken or lost still works; stop it"
                     );
