@@ -8,7 +8,7 @@ use zoolock::sim::enter;
 use zoolock::{AnyGuard, FencingToken, Held, LossReason, ReadGuard, UpgradableReadGuard, WriteGuard};
 use zoolock_tests::judge::{Share, conflicting};
 
-use crate::candidate::Terms;
+use crate::terms::Terms;
 use crate::world::{World, directory, longest_latency};
 use crate::{Grants, Sim, lock};
 
@@ -332,6 +332,13 @@ impl Sim {
         let exists = |world: &mut World| world.restored_at.is_none() && world.znode_exists(path, created);
         if self.world(exists) {
             self.record_violation(format!("{path} was released, and is still there"));
+        }
+    }
+
+    /// Records that a task of the simulation has ended.
+    pub(crate) fn count_ended_task(&self, host: usize) {
+        if let Some(working) = lock(&self.history).working.get_mut(&host) {
+            *working -= 1;
         }
     }
 

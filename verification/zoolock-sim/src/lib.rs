@@ -56,6 +56,7 @@ mod history;
 mod host;
 mod plan;
 mod queue;
+mod terms;
 mod trace;
 mod work;
 mod world;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::work::{connect, count_ended_task, until_closing};
+use crate::work::{connect, until_closing};
 use crate::{Sim, lock};
 
 pub(crate) const HOSTS: usize = 5;
@@ -58,7 +58,7 @@ async fn run_host(queue: Arc<Queue>, sim: Arc<Sim>, host: usize) {
         Err(error) => sim.record_violation(format!("host {host} did not get the lock: {error}")),
     }
     drop(mutex);
-    count_ended_task(&sim, host);
+    sim.count_ended_task(host);
     until_closing(&sim).await;
     zoolock.close().await;
 }

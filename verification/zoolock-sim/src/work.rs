@@ -13,8 +13,8 @@ use zoolock::{
 use crate::candidate::run_candidate;
 use crate::ensemble::TICK;
 use crate::history::{GuardOrigin, RunStage, SimGuard};
-use crate::plan::{PlannedKind, PlannedLock, SimPlan};
-use crate::world::{longest_latency, name};
+use crate::plan::{PlannedKind, PlannedLock};
+use crate::world::{is_slow_or_faulty, longest_latency, name};
 use crate::{Sim, lock};
 
 /// The maximum duration from the end of the last fault until all tasks have finished, in
@@ -27,10 +27,6 @@ const MAX_SETTLE_TIME: u64 = 120_000;
 /// The maximum duration of all requests of a call that does not wait for the lock. A client waits
 /// at most 1 s for the replies to one attempt.
 const ANSWERS: Duration = Duration::from_secs(8);
-
-/// The duration of a message above which a reply may take 1 s, in milliseconds. A request and its
-/// reply take four messages: from the client to a follower, to the leader, and back.
-const SLOW: u64 = 250;
 
 /// The maximum duration of a message above which the answers to one attempt may together take longer than the client's
 /// limit, in milliseconds. An attempt makes up to seven requests one after the other if the directory does not exist yet.
@@ -114,18 +110,12 @@ async fn run_host(sim: Arc<Sim>, host: usize, mut rng: Rng) {
         sim.executor.spawn(host, false, Box::pin(candidate));
     }
     drop(shared);
-    count_ended_task(&sim, host);
+    sim.count_ended_task(host);
     until_closing(&sim).await;
     if rng.bool() {
         zoolock.close().await;
     }
     drop(zoolock);
-}
-
-pub(crate) fn count_ended_task(sim: &Sim, host: usize) {
-    if let Some(working) = lock(&sim.history).working.get_mut(&host) {
-        *working -= 1;
-    }
 }
 
 async fn run_worker(
@@ -160,7 +150,7 @@ async fn run_worker(
         }
         worker.forgotten
     };
-    count_ended_task(&sim, host);
+    sim.count_ended_task(host);
     // Keeps the futures until all other tasks have been served.
     until_closing(&sim).await;
     drop(forgotten);
@@ -508,12 +498,6 @@ impl SimWorker {
             self.sim.record_violation(format!("host {}: {error}", self.host));
         }
     }
-}
-
-/// Returns whether the run has faults, or a network on which replies may be late.
-pub(crate) fn is_slow_or_faulty(plan: &SimPlan) -> bool {
-    let slowest = longest_latency(plan.latency);
-    slowest > plan.timeout / 8 || slowest > SLOW || !plan.faults.is_empty()
 }
 
 /// Runs all checks, and begins the next stage of the run when it is due.

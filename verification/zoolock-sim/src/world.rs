@@ -482,6 +482,16 @@ impl SimConnection {
     }
 }
 
+/// The duration of a message above which a reply may take 1 s, in milliseconds. A request and its
+/// reply take four messages: from the client to a follower, to the leader, and back.
+const SLOW: u64 = 250;
+
+/// Returns whether the run has faults, or a network on which replies may be late.
+pub(crate) fn is_slow_or_faulty(plan: &SimPlan) -> bool {
+    let slowest = longest_latency(plan.latency);
+    slowest > plan.timeout / 8 || slowest > SLOW || !plan.faults.is_empty()
+}
+
 /// Returns the longest time that any message takes, if most messages take at most `usual`.
 pub(crate) fn longest_latency(usual: u64) -> u64 {
     usual * 8 + 40

@@ -50,7 +50,8 @@ pub(crate) async fn run_with_restarts(
         unreached = Backoff::default();
         reporter.note(format_args!("acquired {name}; starting {}", command_name(job)));
         let result = restart_until_lock_ends(job, &acquired, reporter, signals).await;
-        release_and_close(acquired, name, reporter).await;
+        let Acquired { zoolock, holder, slots } = acquired;
+        release_and_close(zoolock, holder, slots, name, reporter).await;
         if let Some(exit) = result {
             return Ok(exit);
         }

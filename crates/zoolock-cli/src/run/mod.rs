@@ -22,7 +22,7 @@ use crate::local::ServerKeeper;
 use crate::metrics::export_while;
 use crate::plan::Context;
 use crate::reaper::ending::Ending;
-use crate::run::acquire::acquire;
+use crate::run::acquire::{Acquired, acquire};
 use crate::run::job::Job;
 use crate::run::keep::run_with_restarts;
 use release::release_and_close;
@@ -56,7 +56,8 @@ async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let name = job.wanted.name.as_str();
     reporter.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
     let result = run_once(job, &acquired, reporter, &mut signals).await;
-    release_and_close(acquired, name, reporter).await;
+    let Acquired { zoolock, holder, slots } = acquired;
+    release_and_close(zoolock, holder, slots, name, reporter).await;
     let outcome = result?;
     if let Some(loss) = outcome.loss {
         let what = format!("{loss} while {} ran; it ended with {}", command_name(job), outcome.ending);

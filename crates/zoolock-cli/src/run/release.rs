@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use zoolock::{AnyGuard, LossReason};
+use zoolock::internals::Slots;
+use zoolock::{AnyGuard, LossReason, Zoolock};
 
 use crate::base::reporter::Reporter;
-use crate::run::acquire::Acquired;
 use crate::service::connect::{close, close_quickly};
 
 /// Maximum time for the server to confirm a release.
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
 
 /// Releases the lock if it is still held, and closes the session.
-pub(crate) async fn release_and_close(acquired: Acquired, name: &str, reporter: &Reporter) {
-    let Acquired { zoolock, holder, slots } = acquired;
+pub(crate) async fn release_and_close(
+    zoolock: Zoolock,
+    holder: AnyGuard,
+    slots: Option<Slots>,
+    name: &str,
+    reporter: &Reporter,
+) {
     if holder.is_valid() {
         // The slots are free before the permits, so the next holder finds one.
         if let Some(slots) = slots {
