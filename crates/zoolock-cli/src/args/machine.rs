@@ -6,7 +6,7 @@ use super::values::name_flag;
 use super::{Args, Environment, environment};
 
 /// Variables that zoolock reads or sets, beside those of the connection flags. Each begins with `ZOOLOCK_`.
-const OTHER_VARIABLES: [&str; 11] = [
+const OTHER_VARIABLES: [&str; 12] = [
     "CONFIG",
     "HELD",
     "LOCAL_IDLE",
@@ -15,6 +15,7 @@ const OTHER_VARIABLES: [&str; 11] = [
     "OWNER",
     "PATH",
     "PREVIOUS",
+    "SLOT",
     "STATE_DIR",
     "TICKET",
     "TOKEN",

@@ -120,6 +120,7 @@ fn holders_of_permits_have_numbers() {
     let inner = format!("{zoolock} run --permits 3 gpus -- sh -c 'echo ${{ZOOLOCK_SLOT-none}}'");
     let done = sandbox.output(&["run", "--permits", "3", "--slot", "gpus", "--", "sh", "-c", &inner]);
     assert_eq!((done.code, done.stdout.as_str()), (0, "none\n"), "{done:?}");
+    assert!(!done.stderr.contains("not a setting"), "{done:?}");
     let broken = sandbox.json(&["show", "gpus"])["holder"]["token"].as_str().expect("a token").to_owned();
     assert_eq!(sandbox.output(&["break", "gpus", "--token", &broken]).code, 0);
     // The broken holder works until its command has ended, so its number is not free.
