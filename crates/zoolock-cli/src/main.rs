@@ -10,6 +10,7 @@ mod plan;
 mod reaper;
 mod render;
 mod run;
+mod secrets;
 mod service;
 mod top;
 #[cfg(feature = "ui")]

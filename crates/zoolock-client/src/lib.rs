@@ -23,6 +23,7 @@
 compile_error!("zoolock runs on Linux only, because its leases need timers on a clock that counts suspend");
 
 mod driver;
+mod end_session;
 mod host;
 mod hosts;
 mod platform;
@@ -44,6 +45,7 @@ mod sync {
 mod tls;
 
 pub use driver::{Client, Handler, RequestBatch, Servers, Work};
+pub use end_session::end_session;
 pub use host::{DialFailure, Endpoint, Host};
 pub use hosts::DialError;
 pub use platform::{
@@ -54,7 +56,7 @@ pub use regular_file::open_regular_file;
 pub use request_session::{Notice, Notices, OpenError, RequestSession};
 pub use session::{
     ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, Session,
-    SessionConfig, SessionState,
+    SessionConfig, SessionKey, SessionState,
 };
 pub use socket_path::SocketPath;
 pub use threads::{add_limit_advice, limit_advice, resolve, run_on_thread, start_thread};

@@ -39,7 +39,7 @@ pub(crate) use look::{
 };
 pub(crate) use manuals::{CompletionsArgs, ManArgs};
 pub(crate) use operate::{BreakArgs, CheckArgs, ResizeArgs, RevokeArgs};
-pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, ReapArgs, RunArgs};
+pub(crate) use run::{BecomeArgs, ChildArgs, HoldArgs, IfKilled, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, RecoverArg, ServeArgs, TlsArgs, TlsClients};
 #[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;

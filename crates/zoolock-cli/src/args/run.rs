@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 
 use super::values::time;
 use super::waiting::{KindArgs, MonitoringArgs, WaitingArgs};
@@ -102,6 +102,15 @@ pub(crate) struct RunArgs {
     pub(crate) monitoring: MonitoringArgs,
 }
 
+/// The fate of a lock whose zoolock is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IfKilled {
+    /// The lock is free once CMD and all its descendants are dead
+    Free,
+    /// The lock is free when the session has expired: for a CMD that leaves work to another program, such as a database
+    Wait,
+}
+
 /// Reactions of `run` to events, and the end of CMD.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Child")]
@@ -117,6 +126,10 @@ pub(crate) struct ChildArgs {
     /// All holders give --slot. A number is free again when CMD has ended, or when the session of a crashed holder expires.
     #[arg(long, requires = "permits")]
     pub(crate) slot: bool,
+
+    /// What happens to the lock if zoolock is killed (KILL)
+    #[arg(long, value_name = "WHEN", default_value = "free")]
+    pub(crate) if_killed: IfKilled,
 
     /// Restart CMD when it ends, and wait for the lock again if it is lost: keeps CMD running on one host at a time
     #[arg(long, conflicts_with_all = ["try_once", "timeout", "on_busy_exit"])]

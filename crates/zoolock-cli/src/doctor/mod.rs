@@ -41,6 +41,7 @@ use crate::local;
 use crate::plan::{ConnectionSettings, Context, Endpoint};
 use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interruption_failure;
+use crate::secrets::TlsFiles;
 use crate::service::connect::{self, chroot_of, connect_for_requests};
 
 /// Maximum time for all checks.
@@ -175,7 +176,9 @@ async fn servers_of(service: &ConnectionSettings) -> Result<(Vec<String>, Option
             let server = local::find_or_start_server(service.connect_timeout).await?;
             Ok((vec![server.address()?], None))
         }
-        Endpoint::Remote { hosts, tls, .. } => Ok((ConnectString::parse(hosts)?.servers(), tls.clone())),
+        Endpoint::Remote { hosts, tls, .. } => {
+            Ok((ConnectString::parse(hosts)?.servers(), tls.as_ref().map(TlsFiles::load)))
+        }
     }
 }
 

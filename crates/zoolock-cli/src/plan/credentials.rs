@@ -18,7 +18,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
-use zoolock::Tls;
 use zoolock_client::open_regular_file;
 use zoolock_server::mode_of_others;
 
@@ -26,8 +25,8 @@ use crate::args::Global;
 use crate::base::duration::format_duration;
 use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::terminal::Terminal;
-use crate::plan::kerberos::{Kerberos, parse_kerberos};
 use crate::reaper::zombies::SpawnedChild;
+use crate::secrets::{Credentials, TlsFiles, parse_kerberos, split_user_and_password};
 
 /// Maximum size of credentials in bytes.
 const LIMIT: u64 = 4096;
@@ -43,14 +42,19 @@ pub(crate) enum Auth {
     Digest(Secret),
     /// SASL DIGEST-MD5: does not send the password.
     Sasl(Secret),
-    /// The Kerberos ticket that libkrb5 finds.
-    Kerberos(Arc<Kerberos>),
+    /// The Kerberos ticket that libkrb5 finds, for this service.
+    Kerberos(Option<String>),
 }
 
-/// Splits USER:PASSWORD at the first colon.
-pub(crate) fn split_user_and_password(secret: &[u8]) -> Result<(&str, &str), Failure> {
-    let parts = str::from_utf8(secret).ok().and_then(|text| text.split_once(':'));
-    parts.ok_or_else(|| Failure::usage("--auth sasl: user and password must be UTF-8 text"))
+impl Auth {
+    /// Returns the credentials. Runs the command that prints them, if it has not run yet; see [`Secret::read`].
+    pub(crate) async fn credentials(&self, bound: Duration) -> Result<Credentials, Failure> {
+        Ok(match self {
+            Self::Digest(secret) => Credentials::Digest(secret.read(bound).await?.clone()),
+            Self::Sasl(secret) => Credentials::Sasl(secret.read(bound).await?.clone()),
+            Self::Kerberos(principal) => Credentials::Kerberos(principal.clone()),
+        })
+    }
 }
 
 impl fmt::Debug for Auth {
@@ -70,7 +74,9 @@ pub(crate) fn read_credentials(text: &str) -> Result<Auth, Failure> {
     if let Some(service) =
         text.strip_prefix("kerberos").filter(|rest| rest.is_empty() || rest.starts_with(':'))
     {
-        return Ok(Auth::Kerberos(Arc::new(parse_kerberos(service.strip_prefix(':'))?)));
+        let service = service.strip_prefix(':');
+        parse_kerberos(service)?;
+        return Ok(Auth::Kerberos(service.map(str::to_owned)));
     }
     let Some((scheme, source)) = text.split_once(':') else {
         return Err(Failure::usage(format!("--auth: {hint}")));
@@ -132,12 +138,12 @@ impl Secret {
 
     /// Returns the content. Runs the command once, and kills it if it does not end within `bound`. The run time is not
     /// limited if the command can ask on the terminal.
-    pub(crate) async fn read(&self, bound: Duration) -> Result<&[u8], Failure> {
+    async fn read(&self, bound: Duration) -> Result<&Zeroizing<Vec<u8>>, Failure> {
         let run = async || {
             let can_ask = Terminal::open().is_some_and(|terminal| terminal.is_foreground());
             run_command(&self.command, (!can_ask).then_some(bound)).await
         };
-        self.content.get_or_try_init(run).await.map(|content| content.as_slice())
+        self.content.get_or_try_init(run).await
     }
 }
 
@@ -227,7 +233,7 @@ fn trim_newlines(content: Vec<u8>) -> Zeroizing<Vec<u8>> {
 }
 
 /// Checks `--cacert`, `--cert` and `--key`. The library checks the certificates before it connects.
-pub(crate) fn check_tls_flags(global: &Global) -> Result<Option<Tls>, Failure> {
+pub(crate) fn check_tls_flags(global: &Global) -> Result<Option<TlsFiles>, Failure> {
     // An empty environment variable counts as unset.
     let file = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
     let (authorities, certificate, key) = (file(&global.cacert), file(&global.cert), file(&global.key));
@@ -239,16 +245,16 @@ pub(crate) fn check_tls_flags(global: &Global) -> Result<Option<Tls>, Failure> {
         }
         return Ok(None);
     };
-    let tls = Tls::with_ca_file(authorities);
-    match (certificate, key) {
-        (None, None) => Ok(Some(tls)),
+    let identity = match (certificate, key) {
+        (None, None) => None,
         (Some(certificate), Some(key)) => {
             check_key_mode("--key", &key)?;
-            Ok(Some(tls.identity_files(certificate, key)))
+            Some((certificate, key))
         }
-        (Some(_), None) => Err(Failure::usage("--cert needs --key, the file of its private key")),
-        (None, Some(_)) => Err(Failure::usage("--key needs --cert, the file of its certificate")),
-    }
+        (Some(_), None) => return Err(Failure::usage("--cert needs --key, the file of its private key")),
+        (None, Some(_)) => return Err(Failure::usage("--key needs --cert, the file of its certificate")),
+    };
+    Ok(Some(TlsFiles { authorities, identity }))
 }
 
 /// Refuses a private key that everyone may read. Group access is allowed, because Debian keeps keys in a group.

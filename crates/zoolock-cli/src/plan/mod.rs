@@ -2,15 +2,10 @@
 //!
 //! * `context.rs`: the input of each command beside its own arguments.
 //! * `service.rs`: server, identity, and access to created znodes.
-//! * `credentials.rs`, `kerberos.rs`, `no_kerberos.rs`: credentials.
+//! * `credentials.rs`: the sources of credentials.
 
 mod context;
 pub(crate) mod credentials;
-#[cfg(feature = "gssapi")]
-pub(crate) mod kerberos;
-#[cfg(not(feature = "gssapi"))]
-#[path = "no_kerberos.rs"]
-pub(crate) mod kerberos;
 mod service;
 #[cfg(test)]
 pub(crate) mod test_lines;

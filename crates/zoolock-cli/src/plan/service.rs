@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use zoolock::internals::{ConnectString, LockPath};
-use zoolock::{Builder, Tls, Zoolock};
+use zoolock::{Builder, Zoolock};
 
 use crate::args::{CopiedFlags, Global};
 use crate::base::exit::Failure;
 use crate::base::shell::quote_for_shell;
 use crate::plan::credentials::{Auth, check_tls_flags, read_credentials};
+use crate::secrets::TlsFiles;
 
 /// Connection settings, and the defaults for the locks of the session.
 #[derive(Debug, Clone)]
@@ -69,7 +70,7 @@ fn builder(global: &Global, endpoint: &Endpoint) -> Builder {
         .token_epoch(global.environment.token_epoch)
         .metrics_by_lock();
     let Endpoint::Remote { tls, .. } = endpoint else { return builder };
-    let mut builder = tls.iter().cloned().fold(builder, Builder::tls);
+    let mut builder = tls.iter().map(TlsFiles::load).fold(builder, Builder::tls);
     for (scheme, id) in &global.reader {
         builder = builder.allow_read(scheme, id);
     }
@@ -108,7 +109,7 @@ pub(crate) enum Endpoint {
         hosts: String,
         /// Credentials, if any.
         auth: Option<Auth>,
-        tls: Option<Tls>,
+        tls: Option<TlsFiles>,
     },
 }
 
@@ -180,7 +181,9 @@ impl Endpoint {
     pub(crate) fn has_credentials(&self) -> bool {
         match self {
             Self::Local => true,
-            Self::Remote { auth, tls, .. } => auth.is_some() || tls.as_ref().is_some_and(Tls::has_identity),
+            Self::Remote { auth, tls, .. } => {
+                auth.is_some() || tls.as_ref().is_some_and(|tls| tls.identity.is_some())
+            }
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::base::exit::{Exit, Failure, cannot_start};
 use crate::base::proc::{OWN_PROGRAM, ignored_at_start};
 use crate::reaper::ending::Ending;
 use crate::reaper::orders::{ReaperOrder, ReaperReport};
+use crate::reaper::session::ReaperSession;
 use crate::reaper::table::ProcessTable;
 use crate::reaper::zombies::{self, SpawnedChild};
 
@@ -55,7 +56,6 @@ pub(crate) enum CommandEvent {
 }
 
 /// A command to start, with the settings for its start.
-#[derive(Debug)]
 pub(crate) struct CommandStart<'a> {
     pub(crate) command: &'a [OsString],
     /// Environment variables for the command. `None` removes a variable.
@@ -63,6 +63,8 @@ pub(crate) struct CommandStart<'a> {
     pub(crate) foreground: bool,
     pub(crate) grace: Duration,
     pub(crate) lease: Duration,
+    /// The session that the reaper ends after zoolock's death.
+    pub(crate) session: Option<ReaperSession>,
     /// A file that stays open until all processes of the command have ended.
     pub(crate) held: Option<BorrowedFd<'a>>,
 }
@@ -73,6 +75,7 @@ pub(crate) struct RunningCommand {
     pid: Pid,
     socket: Arc<OwnedFd>,
     reaper: Option<OwnedFd>,
+    /// Set once no descendant of the command is to be killed any more.
     dismissed: Arc<AtomicBool>,
     events: mpsc::Receiver<CommandEvent>,
     /// Orders for which the socket had no room, at most one of each kind.
@@ -127,7 +130,9 @@ impl RunningCommand {
         // releases the lock. The reaper and the command must have ended before that.
         let stdin = io::stdin();
         let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
-        if let Err(error) = ReaperOrder::Start(start.lease).send_with(&socket, &files) {
+        let sent = ReaperSession::send(start.session.as_ref(), &socket)
+            .and_then(|()| ReaperOrder::Start(start.lease).send_with(&socket, &files));
+        if let Err(error) = sent {
             stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
             return Err(if is_closed(&error) { start_failure() } else { unable(error) });
         }
@@ -216,10 +221,15 @@ impl RunningCommand {
         kill_reaper_process(self.reaper.as_ref());
     }
 
-    /// Dismisses the reaper of a command that has ended. Leaves the remaining descendants of the
-    /// command alone.
-    pub(crate) async fn dismiss(mut self) {
+    /// Tells the reaper of a command that has ended that the lock is being released. From now on, the remaining descendants of
+    /// the command are left alone.
+    pub(crate) fn begin_release(&mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
+        self.send_order(ReaperOrder::Release);
+    }
+
+    /// Dismisses the reaper after [`RunningCommand::begin_release`].
+    pub(crate) async fn dismiss(mut self) {
         self.send_order(ReaperOrder::Dismiss);
         if tokio::time::timeout(REAPER_END_BOUND, self.wait_for_reaper_end()).await.is_err() {
             self.kill_reaper();
@@ -440,7 +450,8 @@ mod tests {
         }
         reached('S');
         let late = [lease(7), ReaperOrder::Terminate, ReaperOrder::Grace(Duration::ZERO)];
-        let late = late.into_iter().chain([ReaperOrder::Finish(Scope::Group), ReaperOrder::Dismiss]);
+        let end = [ReaperOrder::Finish(Scope::Group), ReaperOrder::Release, ReaperOrder::Dismiss];
+        let late = late.into_iter().chain(end);
         for order in late.clone() {
             command.send_order(order);
         }

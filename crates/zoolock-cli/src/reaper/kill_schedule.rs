@@ -107,6 +107,11 @@ impl KillSchedule {
         }
     }
 
+    /// Returns the end of the lease.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// Returns the scope of the kill, if it has begun.
     pub(crate) fn killed_scope(&self) -> Option<Scope> {
         match self.phase {

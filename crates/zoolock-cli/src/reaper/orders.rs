@@ -41,7 +41,9 @@ pub(crate) enum ReaperOrder {
     Finish(Scope),
     /// Kill the group and all descendants.
     Kill,
-    /// Exit: the reaper is not needed any more.
+    /// The command has ended, and zoolock releases the lock: kill nobody any more.
+    Release,
+    /// Exit: the lock is released, or the reaper is not needed any more.
     Dismiss,
 }
 
@@ -153,6 +155,7 @@ mod tests {
             ReaperOrder::Finish(Scope::Group),
             ReaperOrder::Finish(Scope::All),
             ReaperOrder::Kill,
+            ReaperOrder::Release,
             ReaperOrder::Dismiss,
         ] {
             let text = serde_json::to_vec(&order).expect("encoded");

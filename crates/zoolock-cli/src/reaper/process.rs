@@ -15,11 +15,13 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid as wait_for_any};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_child_subreaper, waitid,
+    DumpableBehavior, Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
+    set_child_subreaper, set_dumpable_behavior, waitid,
 };
 
 use super::kill_schedule::{KillAction, KillSchedule};
 use super::orders::{ReaperOrder, ReaperReport, Scope};
+use super::session::{Parent, ReaperSession};
 use super::table::{self, ProcessEntry, ProcessTable};
 use crate::args::ReapArgs;
 use crate::base::clock::{Timer, now};
@@ -40,6 +42,8 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: usize = 64;
 /// Time after a backlog in which zoolock sends the orders for which its socket had no room.
 const BACKLOG_BOUND: Duration = Duration::from_secs(1);
+/// Time after zoolock's death in which a reaper of an inner zoolock ends its own session. Then it is killed, too.
+const INNER_REAPER_BOUND: Duration = Duration::from_secs(2);
 /// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
@@ -52,7 +56,9 @@ pub(crate) fn run_reaper(args: &ReapArgs) -> Exit {
         zoolock_client::stop_session_clock_in_suspend();
     }
     // `killall zoolock` must not find the reaper.
-    let _ = rustix::thread::set_name(c"lock-reaper");
+    let _ = rustix::thread::set_name(table::REAPER_NAME);
+    // No other process can read this process's memory, which will contain secrets.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK) else { return Exit::UNAVAILABLE };
     match Reaper::start(args, files, &mask) {
         Ok(Some(mut reaper)) => reaper.run(),
@@ -73,8 +79,13 @@ struct Reaper {
     stopped: bool,
     /// The wait for the end of the processes that are left, if it has begun.
     leftover_wait: Option<LeftoverWait>,
-    /// Set once zoolock has ended.
-    zoolock_ended: bool,
+    parent: Parent,
+    /// The session to end after zoolock's death. `None` if zoolock has sent none, and after the attempt.
+    session: Option<ReaperSession>,
+    /// Set once zoolock releases the lock.
+    releases: bool,
+    /// The time at which zoolock ended.
+    zoolock_ended: Option<Duration>,
     /// The reports that could not be sent yet.
     pending_reports: Vec<ReaperReport>,
     /// A file that stays open until the last process of the command has ended.
@@ -109,7 +120,13 @@ impl Reaper {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let children = SignalFd::with_flags(&only_children, flags)?;
         let timer = Timer::new()?;
+        let parent = Parent::open();
+        let session = ReaperSession::receive(io::stdin())?;
         let Some((ReaperOrder::Start(lease), received)) = ReaperOrder::receive(io::stdin())? else {
+            // zoolock has died, and no command was started.
+            if let Some(session) = session {
+                session.end(now(), &parent, true);
+            }
             return Ok(None);
         };
         let mut received = received.into_iter();
@@ -161,7 +178,10 @@ impl Reaper {
             ending: None,
             stopped: false,
             leftover_wait: None,
-            zoolock_ended: false,
+            parent,
+            session,
+            releases: false,
+            zoolock_ended: None,
             pending_reports: Vec::new(),
             _held: held,
             timer,
@@ -176,7 +196,7 @@ impl Reaper {
         loop {
             // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
             let (mut read, mut patience, mut wait_end) = (0, Duration::ZERO, None);
-            while !self.zoolock_ended && has_message_or_eof(patience) {
+            while self.zoolock_ended.is_none() && has_message_or_eof(patience) {
                 read += 1;
                 if read >= BACKLOG {
                     patience = wait_end.get_or_insert_with(|| now() + BACKLOG_BOUND).saturating_sub(now());
@@ -188,12 +208,17 @@ impl Reaper {
                     return Exit::OK;
                 }
             }
-            while let Some(action) = self.schedule.take_due(now()) {
-                self.perform(action);
-            }
-            if self.check_leftovers() && self.zoolock_ended {
-                zombies::reap_all();
-                return Exit::LOST;
+            if self.releases {
+                if self.zoolock_ended.is_some() {
+                    return self.finish_after_death();
+                }
+            } else {
+                while let Some(action) = self.schedule.take_due(now()) {
+                    self.perform(action);
+                }
+                if self.check_leftovers() && self.zoolock_ended.is_some() {
+                    return self.finish_after_death();
+                }
             }
             self.send_pending_reports();
             self.wait();
@@ -208,7 +233,7 @@ impl Reaper {
             None if self.pending_reports.is_empty() => None,
             None => Some(MAX_PAUSE),
         };
-        self.timer.set(self.schedule.next_time());
+        self.timer.set(self.schedule.next_time().filter(|_| !self.releases));
         let pause = pause.map(|pause| Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() });
         let stdin = io::stdin();
         let mut files = [
@@ -217,7 +242,7 @@ impl Reaper {
             PollFd::new(&stdin, PollFlags::IN),
         ];
         // Does not poll a closed socket, which is always readable.
-        let count = if self.zoolock_ended { 2 } else { 3 };
+        let count = if self.zoolock_ended.is_some() { 2 } else { 3 };
         let _ = poll(&mut files[..count], pause.as_ref());
     }
 
@@ -236,19 +261,38 @@ impl Reaper {
                 let action = self.schedule.begin_kill();
                 self.perform(action);
             }
+            Ok(Some((ReaperOrder::Release, _))) => (self.releases, self.leftover_wait) = (true, None),
             Ok(Some((ReaperOrder::Dismiss, _))) => return true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(None) | Err(_) => {
                 // Kills at once: from now on, no process would notice that the lock is broken or revoked.
-                self.zoolock_ended = true;
-                let action = self.schedule.begin_kill();
-                self.perform(action);
-                // The kill comes before the message, because printing can take time.
-                self.check_leftovers();
-                Reporter::plain().error("zoolock has died; KILL sent to the command");
+                self.zoolock_ended = Some(now());
+                if !self.releases {
+                    let action = self.schedule.begin_kill();
+                    self.perform(action);
+                }
             }
         }
         false
+    }
+
+    /// Ends the session after zoolock's death and the end of all processes that zoolock can kill, and reaps the children.
+    /// Returns the exit code of this process.
+    fn finish_after_death(&mut self) -> Exit {
+        let ended = self.session.take().zip(self.zoolock_ended);
+        let outcome = ended.map(|(session, died)| session.end(died, &self.parent, !self.releases));
+        // The messages come last, because printing can take time.
+        let reporter = Reporter::plain();
+        reporter.error(if self.releases {
+            "zoolock has died before the release"
+        } else {
+            "zoolock has died; KILL sent to the command"
+        });
+        if let Some(outcome) = outcome {
+            reporter.error(outcome);
+        }
+        zombies::reap_all();
+        Exit::LOST
     }
 
     fn perform(&mut self, action: KillAction) {
@@ -329,8 +373,12 @@ impl Reaper {
         let all_ended = left.is_empty() && self.ending.is_some();
         // Sends TERM to processes that the previous check missed.
         self.terminate(&left);
+        // The reaper of an inner zoolock ends its session, if the lease of this one allows.
+        let spares_reapers = self
+            .zoolock_ended
+            .is_some_and(|died| now() < self.schedule.lease().min(died + INNER_REAPER_BOUND));
         if self.schedule.killed_scope().is_some() {
-            for process in &left {
+            for process in left.iter().filter(|process| !(spares_reapers && process.is_reaper())) {
                 process.signal(Signal::KILL);
             }
         }
@@ -392,7 +440,7 @@ impl Reaper {
     }
 
     fn send_pending_reports(&mut self) {
-        while !self.zoolock_ended
+        while self.zoolock_ended.is_none()
             && let Some(report) = self.pending_reports.first()
         {
             match report.send(io::stdin()) {

@@ -1,11 +1,15 @@
 //! Lists the processes of this machine and their descendants.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal, test_kill_process,
 };
+
+/// The name of a reaper in the list of processes.
+pub(crate) const REAPER_NAME: &CStr = c"lock-reaper";
 
 /// A process, as `/proc` showed it at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +21,7 @@ pub(crate) struct ProcessEntry {
     /// because pids are reused.
     start_time: u64,
     alive: bool,
+    is_reaper: bool,
 }
 
 impl ProcessEntry {
@@ -38,6 +43,11 @@ impl ProcessEntry {
             // Linux before 5.3 and some sandboxes have no pidfd.
             Err(_) => kill_process(pid, signal),
         };
+    }
+
+    /// Returns whether this process has the name of a reaper of zoolock.
+    pub(crate) fn is_reaper(&self) -> bool {
+        self.is_reaper
     }
 
     /// Returns whether the system allows zoolock to signal this process. The system refuses signals
@@ -168,6 +178,7 @@ fn parse(stat: &[u8]) -> Option<ProcessEntry> {
         group: field(5)?.parse().ok()?,
         start_time: field(22)?.parse().ok()?,
         alive,
+        is_reaper: stat.get(name + 1..end) == Some(REAPER_NAME.to_bytes()),
     })
 }
 
@@ -182,7 +193,17 @@ mod tests {
         for name in names {
             let stat = [b"12 (", name, b") ", tail.as_bytes()].concat();
             let process = parse(&stat).expect("the line is well formed");
-            assert_eq!(process, ProcessEntry { pid: 12, parent: 7, group: 9, start_time: 4711, alive: true });
+            assert_eq!(
+                process,
+                ProcessEntry {
+                    pid: 12,
+                    parent: 7,
+                    group: 9,
+                    start_time: 4711,
+                    alive: true,
+                    is_reaper: false
+                }
+            );
         }
         assert_eq!(parse(b"12 (sh"), None);
         assert_eq!(parse(b""), None);
@@ -198,7 +219,14 @@ mod tests {
 
     #[test]
     fn descendants_exclude_other_subtrees() {
-        let process = |pid, parent| ProcessEntry { pid, parent, group: pid, start_time: 1, alive: true };
+        let process = |pid, parent| ProcessEntry {
+            pid,
+            parent,
+            group: pid,
+            start_time: 1,
+            alive: true,
+            is_reaper: false,
+        };
         // 3 and 4 are a circle, which a read during a change can see.
         let all = [(2, 1), (5, 2), (6, 5), (7, 2), (8, 7), (9, 1), (3, 4), (4, 3)];
         let table = ProcessTable(all.iter().map(|(pid, parent)| (*pid, process(*pid, *parent))).collect());

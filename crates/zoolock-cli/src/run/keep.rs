@@ -12,6 +12,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, signal_name};
+use crate::reaper::child::RunningCommand;
 use crate::run::acquire::{Acquired, LOOK_TIMEOUT, acquire};
 use crate::run::job::Job;
 use crate::run::release::{describe_loss, release_and_close};
@@ -49,9 +50,13 @@ pub(crate) async fn run_with_restarts(
         };
         unreached = Backoff::default();
         reporter.note(format_args!("acquired {name}; starting {}", command_name(job)));
-        let result = restart_until_lock_ends(job, &acquired, reporter, signals).await;
+        let mut reaper = None;
+        let result = restart_until_lock_ends(job, &acquired, reporter, signals, &mut reaper).await;
         let Acquired { zoolock, holder, slots } = acquired;
         release_and_close(zoolock, holder, slots, name, reporter).await;
+        if let Some(reaper) = reaper {
+            reaper.dismiss().await;
+        }
         if let Some(exit) = result {
             return Ok(exit);
         }
@@ -72,17 +77,23 @@ async fn others_wait(acquired: &Acquired, names: &[String]) -> bool {
 
 /// Runs the command again and again under the lock. Returns the exit code if a signal has asked
 /// zoolock to end. Returns `None` after the lock was lost or revoked, or if the command always ends soon and others
-/// wait for the lock, because the command may work on another host.
+/// wait for the lock, because the command may work on another host. Leaves the last command in `reaper`; dismiss it after the
+/// release.
 async fn restart_until_lock_ends(
     job: &Job,
     acquired: &Acquired,
     reporter: &Reporter,
     signals: &mut Signals,
+    reaper: &mut Option<RunningCommand>,
 ) -> Option<Exit> {
     let holder = &acquired.holder;
     let name = job.wanted.name.as_str();
     let mut backoff = Backoff::default();
     loop {
+        // The reaper of the last command has ended before the next one learns of the session.
+        if let Some(reaper) = reaper.take() {
+            reaper.dismiss().await;
+        }
         let begun = Instant::now();
         let what = match run_once(job, acquired, reporter, signals).await {
             Err(failure) if failure.exit == Exit::LOST => {
@@ -93,6 +104,7 @@ async fn restart_until_lock_ends(
             Err(failure) => failure.to_string(),
             Ok(outcome) => {
                 let what = format!("{} ended with {}", command_name(job), outcome.ending);
+                *reaper = Some(outcome.reaper);
                 if outcome.by_user {
                     reporter.note(what);
                     return Some(if outcome.loss.is_some() { Exit::LOST } else { outcome.exit });

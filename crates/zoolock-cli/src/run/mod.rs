@@ -59,6 +59,7 @@ async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let Acquired { zoolock, holder, slots } = acquired;
     release_and_close(zoolock, holder, slots, name, reporter).await;
     let outcome = result?;
+    outcome.reaper.dismiss().await;
     if let Some(loss) = outcome.loss {
         let what = format!("{loss} while {} ran; it ended with {}", command_name(job), outcome.ending);
         return Err(Failure::new(Exit::LOST, what));

@@ -2,18 +2,23 @@
 
 use std::ffi::OsString;
 
+use zoolock::Held;
 use zoolock::internals::Slots;
 
+use crate::args::IfKilled;
 use crate::base::clock;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, escape_unprintable};
 use crate::base::signals::Signals;
 use crate::base::terminal::{self, Terminal};
 use crate::local::HolderFile;
+use crate::plan::Endpoint;
 use crate::reaper::child::{CommandStart, HELD_VARIABLE, RunningCommand};
+use crate::reaper::session::ReaperSession;
 use crate::run::acquire::Acquired;
 use crate::run::job::Job;
 use crate::run::supervisor::{RunOutcome, Supervisor};
+use crate::secrets::TlsFiles;
 use crate::service::outer::held_variable;
 
 /// Starts the command under the acquired lock, and supervises it until it has ended.
@@ -55,17 +60,35 @@ pub(crate) async fn run_once(
     let lease = clock::lease_time_of(holder.valid_until());
     let grace = job.grace_of(zoolock.session_timeout().unwrap_or(job.service.session_timeout));
     let file = HolderFile::create_for(&job.service, holder.session_id());
+    let session =
+        if job.child.if_killed == IfKilled::Free { session_to_end(job, holder).await? } else { None };
     let start = CommandStart {
         command: &job.command,
         variables: &variables,
         foreground,
         grace,
         lease,
+        session,
         held: file.as_ref().map(HolderFile::file),
     };
     let child = RunningCommand::start(start).await?;
     let supervisor = Supervisor::new(job, acquired, grace, reporter, child, lease, terminal.as_ref());
     Ok(supervisor.supervise(signals).await)
+}
+
+/// Returns the session of the holder, for the reaper.
+async fn session_to_end(job: &Job, holder: &Held) -> Result<Option<ReaperSession>, Failure> {
+    let (credentials, tls) = match &job.service.endpoint {
+        Endpoint::Local => (None, None),
+        Endpoint::Remote { auth, tls, .. } => {
+            let auth = match auth {
+                Some(auth) => Some(auth.credentials(job.service.connect_timeout).await?),
+                None => None,
+            };
+            (auth, tls.as_ref().map(TlsFiles::to_absolute))
+        }
+    };
+    Ok(ReaperSession::of(holder, &job.wanted.name, credentials, tls))
 }
 
 fn join_numbers(slots: &Slots) -> String {

@@ -50,6 +50,8 @@ pub(crate) struct RunOutcome {
     pub(crate) by_user: bool,
     /// Set if the lock was revoked.
     pub(crate) revoked: bool,
+    /// The command that has ended, with its reaper. Dismiss it after the release.
+    pub(crate) reaper: RunningCommand,
 }
 
 fn format_process_count(count: i32) -> String {
@@ -165,7 +167,7 @@ impl<'a> Supervisor<'a> {
                 event = self.child.next_event() => match event {
                     CommandEvent::Reported(ReaperReport::Stopped(signal)) => self.handle_stop(signal, signals).await,
                     CommandEvent::Reported(report) => if let Some(ending) = self.handle_report(report) {
-                        break self.finish(ending).await;
+                        break self.finish(ending);
                     },
                     CommandEvent::ReaperDied => {
                         self.leader.end();
@@ -244,15 +246,15 @@ impl<'a> Supervisor<'a> {
         self.phase != CommandPhase::Running || !self.guard.is_valid()
     }
 
-    async fn finish(self, ending: Ending) -> RunOutcome {
+    fn finish(mut self, ending: Ending) -> RunOutcome {
         let loss = self.is_lost().then(|| match self.guard.is_valid() {
             true => format!("{} could not be renewed in time", self.name),
             false => format!("lost {}", self.name),
         });
         let exit = self.exit(ending);
         let by_user = matches!(exit, Exit::TerminalSignal(_)) || self.end_request().is_some();
-        self.child.dismiss().await;
-        RunOutcome { ending, exit, loss, by_user, revoked: self.revoked }
+        self.child.begin_release();
+        RunOutcome { ending, exit, loss, by_user, revoked: self.revoked, reaper: self.child }
     }
 
     /// Returns the signal that asked zoolock to end. Without a terminal, HUP is the usual request to read the configuration

@@ -9,7 +9,6 @@ use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 use crate::base::server_clock;
 use crate::local::{self, LocalState, StateDir};
-use crate::plan::credentials::{Auth, split_user_and_password};
 use crate::plan::{ConnectionSettings, Endpoint};
 use crate::service::outer::check_server;
 
@@ -141,14 +140,7 @@ async fn builder(service: &ConnectionSettings) -> Result<Builder, Failure> {
     let (limit, began) = (service.connect_timeout, Instant::now());
     let builder = service.builder.clone().connect_timeout(limit);
     let Endpoint::Remote { auth: Some(auth), .. } = &service.endpoint else { return Ok(builder) };
-    let builder = match auth {
-        Auth::Digest(secret) => builder.auth("digest", secret.read(limit).await?.to_vec()),
-        Auth::Sasl(secret) => {
-            let (user, password) = split_user_and_password(secret.read(limit).await?)?;
-            builder.sasl_digest_md5(user, password)
-        }
-        Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
-    };
+    let builder = auth.credentials(limit).await?.apply(builder)?;
     Ok(builder.connect_timeout(limit.checked_sub(began.elapsed()).unwrap_or(limit)))
 }
 

@@ -9,6 +9,7 @@ mod guide;
 mod history;
 mod json;
 mod keep;
+mod killed;
 mod kinds;
 mod leader;
 mod limits;

@@ -247,6 +247,8 @@ fn reaper_waits_for_orders_that_had_no_room() {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    // There is no session to end.
+    send("null").expect("the reaper reads");
     sendmsg(&socket, &[IoSlice::new(until("Start").as_bytes())], &mut control, SendFlags::empty())
         .expect("the reaper reads");
     let report = || {

@@ -34,8 +34,12 @@ use connection::{ConnectionStage, LostRequests, SessionConnection};
 use pace::SessionPace;
 pub use types::{
     ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, SessionConfig,
-    SessionState,
+    SessionKey, SessionState,
 };
+
+/// The timeout that [`Session::to_end`] requests. The server grants its shortest timeout instead, so the session ends soon
+/// even if the close is lost.
+const TIMEOUT_TO_END: Duration = Duration::from_millis(1);
 
 /// The minimum timeout from which the time limits of the first handshake are computed. A shorter
 /// requested timeout counts as this one.
@@ -145,6 +149,29 @@ impl Session {
         };
         session.start_dial(now);
         session
+    }
+
+    /// Starts to end the existing session `key`: attaches, and sends nothing but a close. The first output is a dial.
+    ///
+    /// The server ends the session whichever connection sends the close, and refuses later requests of the session
+    /// (`PrepRequestProcessor` of ZooKeeper). The caller must know that the session is not needed any more, and must limit
+    /// the time: the session timeout begins again with the attach.
+    pub fn to_end(config: SessionConfig, key: SessionKey, now: Instant) -> Session {
+        let mut session = Session::new(SessionConfig { timeout: key.timeout, ..config }, now);
+        session.id = key.id;
+        session.password = key.password;
+        session.created_with = Some(TIMEOUT_TO_END);
+        session.longest = key.timeout;
+        session.closing = Some(now);
+        // The session is no local one, and does not wait long for one server if there are others.
+        session.has_ephemeral = true;
+        session
+    }
+
+    /// Returns the identity of the session, for [`Session::to_end`] in another process. `None` before the session exists.
+    pub fn key(&self) -> Option<SessionKey> {
+        let key = || SessionKey { id: self.id, password: self.password.clone(), timeout: self.pace.timeout };
+        (self.id != 0).then(key)
     }
 
     /// Returns the next output.
@@ -435,7 +462,8 @@ impl Session {
             return;
         }
         // A close also succeeds if the session ends in another way, such as by expiry.
-        let end = if self.closing.is_some() && end != End::AuthFailed { End::Closed } else { end };
+        let keeps_reason = matches!(end, End::AuthFailed | End::Replaced);
+        let end = if self.closing.is_some() && !keeps_reason { End::Closed } else { end };
         self.end = Some(end);
         if let Dial::Dialing { id, .. } = self.dial {
             self.outputs.push_back(Output::AbortDial { id, is_late: false });

@@ -78,7 +78,10 @@ impl Session {
         }
         // Uses the shortest granted timeout, because the current leader expires the session by the timeout of the last attach,
         // and a new leader by that of the creation of the session.
-        self.pace.timeout = self.pace.timeout.min(granted);
+        // A session that is being closed keeps its time limits.
+        if self.closing.is_none() {
+            self.pace.timeout = self.pace.timeout.min(granted);
+        }
         self.longest = self.longest.max(granted);
         self.password = response.password;
         if let Some(connection) = &self.connection {

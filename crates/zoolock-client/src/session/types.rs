@@ -32,6 +32,17 @@ impl SessionConfig {
     }
 }
 
+/// The identity of an existing session. A program that has it can attach to the session, and can end it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionKey {
+    /// The session id. Servers may give negative ids.
+    pub id: i64,
+    /// The password that the server gave to the session.
+    pub password: Hidden,
+    /// The shortest timeout that was granted since the creation of the session.
+    pub timeout: Duration,
+}
+
 /// The number of a dial, and of the connection that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(super) u64);

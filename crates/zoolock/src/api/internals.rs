@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use zoolock_client::SessionKey;
+
 pub use crate::admin::slots::Slots;
 use crate::admin::snapshot::{Entry, request_error};
 use crate::admin::{server_clock, slots};
@@ -15,7 +17,7 @@ use crate::observe::{Change, Diff};
 use crate::session::Connection;
 pub use crate::session::ConnectionChanges;
 use crate::zk::connect::connect_error;
-use crate::zk::session::{SessionParameters, ZnodeAccess, open_requests};
+use crate::zk::session::{SessionParameters, ZnodeAccess, end_session, open_requests};
 
 /// Returns a change of a queue, for tests.
 pub fn diff(event: Change, contender: Option<Entry>) -> Diff {
@@ -53,21 +55,32 @@ impl Builder {
     /// # Errors
     /// As [`Builder::connect`].
     pub async fn requests(self, address: &str) -> Result<zoolock_client::RequestSession, Error> {
-        let connect = ConnectString::parse(address)?;
-        let transport = self.build_transport(&connect)?;
-        let parameters = SessionParameters {
+        let (connect, limit) = (ConnectString::parse(address)?, self.connect_timeout);
+        let parameters = self.request_parameters(&connect)?;
+        match open_requests(&parameters, tokio::time::Instant::now() + limit).await {
+            Ok(requests) => Ok(requests),
+            Err(error) => Err(connect_error(&connect, &parameters, limit, true, error).await),
+        }
+    }
+
+    /// Ends the session of a process that has died, from [`Held::session_key`], and returns the reason of its end. The caller
+    /// must limit the time; see [`zoolock_client::end_session`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an address or settings that are wrong.
+    pub async fn end_session(self, address: &str, key: SessionKey) -> Result<zoolock_client::End, Error> {
+        Ok(end_session(&self.request_parameters(&ConnectString::parse(address)?)?, key).await)
+    }
+
+    fn request_parameters(self, connect: &ConnectString) -> Result<SessionParameters, Error> {
+        Ok(SessionParameters {
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
+            transport: self.build_transport(connect)?,
             auth: self.auth,
             access: ZnodeAccess::Anyone,
-            transport,
             tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
-        };
-        let deadline = tokio::time::Instant::now() + self.connect_timeout;
-        match open_requests(&parameters, deadline).await {
-            Ok(requests) => Ok(requests),
-            Err(error) => Err(connect_error(&connect, &parameters, self.connect_timeout, true, error).await),
-        }
+        })
     }
 }
 
@@ -92,6 +105,16 @@ impl Held {
     /// Returns the id of the session that created the holder's znode.
     pub fn session_id(&self) -> i64 {
         self.acquisition().session().id().0
+    }
+
+    /// Returns what another process needs to end the session of this holder. `None` if the session has ended.
+    pub fn session_key(&self) -> Option<SessionKey> {
+        if self.is_forked() { None } else { self.acquisition().session().zk()?.key() }
+    }
+
+    /// Returns the servers of the session, as a connect string.
+    pub fn servers(&self) -> &str {
+        self.context().endpoints()
     }
 
     /// Returns the state of the session's connection: for messages to the user, not for decisions.

@@ -55,13 +55,7 @@ impl ProcessTree {
 
     /// Returns the process ids of all live processes of the command.
     pub(crate) fn live_pids(&self) -> Vec<String> {
-        let processes = std::fs::read_dir("/proc").expect("/proc is readable").flatten();
-        let pids = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let is_ours = |pid: &String| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()) && is_alive(pid)
-        };
-        let mut live_pids: Vec<_> = pids.filter(is_ours).collect();
+        let mut live_pids = live_pids_with(&self.mark);
         // The leader started before it set the variable, so its own environment has no mark.
         live_pids.extend([&self.leader].into_iter().filter(|pid| is_alive(pid)).cloned());
         live_pids
@@ -100,6 +94,17 @@ impl Drop for ProcessTree {
             }
         }
     }
+}
+
+/// Returns the process ids of all live processes that started with this variable and value in their environment.
+pub(crate) fn live_pids_with(variable: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").expect("/proc is readable").flatten();
+    let pids = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_ours = |pid: &String| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|word| word == variable.as_bytes()) && is_alive(pid)
+    };
+    pids.filter(is_ours).collect()
 }
 
 /// Returns the process id of the child of `parent` with this name.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use zoolock_client::{Client, RequestSession, SessionConfig};
+use zoolock_client::{Client, End, RequestSession, SessionConfig, SessionKey};
 use zoolock_core::SessionId;
 use zoolock_core::acquisition::SessionEnd;
 use zoolock_wire::{Code, Hidden, Reply, Request};
@@ -79,6 +79,12 @@ pub(crate) async fn open_requests(
         check_sasl_identity(reply)?;
     }
     Ok(requests)
+}
+
+/// Ends the session of another process. Tries the servers without end, so the caller must limit the time.
+pub(crate) async fn end_session(parameters: &SessionParameters, key: SessionKey) -> End {
+    let servers = parameters.transport.servers(&parameters.hosts);
+    zoolock_client::end_session(key, config(parameters), servers, parameters.tasks.platform()).await
 }
 
 /// Fetches the credentials. They may have been renewed since the last session was opened.

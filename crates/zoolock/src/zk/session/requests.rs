@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use zoolock_client::{Endpoint, Instant, RequestError, RequestNumber, Session};
+use zoolock_client::{Endpoint, Instant, RequestError, RequestNumber, Session, SessionKey};
 use zoolock_core::acquisition::{RequestFailure, RequestId};
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
@@ -42,6 +42,11 @@ impl ZkSession {
     /// Returns the shortest session timeout that was granted so far.
     pub(crate) fn timeout(&self) -> Duration {
         self.client.with(|session, _, _| session.timeout())
+    }
+
+    /// Returns what another process needs to end this session.
+    pub(crate) fn key(&self) -> Option<SessionKey> {
+        self.client.with(|session, _, _| session.key())
     }
 
     /// Sets the receiver of the messages to acquisitions and of attaches, from now on. Tells it of the last attach.

@@ -1,6 +1,6 @@
 //! Kerberos, in builds with the feature `gssapi`. `no_kerberos.rs` replaces this file in other builds.
 
-pub(crate) use zoolock_gssapi::Kerberos;
+use zoolock_gssapi::Kerberos;
 
 use crate::base::exit::Failure;
 
@@ -25,30 +25,19 @@ pub(crate) fn parse_kerberos(principal: Option<&str>) -> Result<Kerberos, Failur
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::plan::credentials::{Auth, read_credentials};
 
     #[test]
     fn service_and_host_are_parsed() {
         for (text, kerberos) in [
-            ("kerberos", Kerberos::new()),
-            ("kerberos:zk", Kerberos::new().service("zk")),
-            ("kerberos:zk/elsewhere", Kerberos::new().service("zk").host("elsewhere")),
+            (None, Kerberos::new()),
+            (Some("zk"), Kerberos::new().service("zk")),
+            (Some("zk/elsewhere"), Kerberos::new().service("zk").host("elsewhere")),
         ] {
-            assert_eq!(read_credentials(text).expect(text), Auth::Kerberos(Arc::new(kerberos)));
+            assert_eq!(parse_kerberos(text).expect("a service"), kerberos);
         }
-        for wrong in [
-            "kerberos:",
-            "kerberos:zk/",
-            "kerberos:zk/elsewhere@REALM",
-            "kerberos:zk ",
-            "kerberos:me:hunter2",
-            "kerberos:me@REALM:hunter2",
-            "Kerberos",
-        ] {
-            let message = read_credentials(wrong).expect_err(wrong).to_string();
+        for wrong in ["", "zk/", "zk/elsewhere@REALM", "zk ", "me:hunter2", "me@REALM:hunter2"] {
+            let message = parse_kerberos(Some(wrong)).expect_err(wrong).to_string();
             assert!(message.contains("SERVICE/HOST") && !message.contains("hunter2"), "{message}");
         }
     }
