@@ -10,7 +10,7 @@ use crate::driver::{Client, Handler, Servers};
 use crate::platform::Platform;
 use crate::session::{End, RequestError, RequestNumber, SessionConfig, SessionKey, SessionState};
 
-/// Ends an existing session, and returns the reason of its end; see [`Session::to_end`](crate::Session::to_end). Tries the
+/// Ends an existing session, and returns the reason of its end; see [`SessionConfig::to_end`]. Tries the
 /// servers until one has answered or the session timeout has passed. The caller must limit the time to less, because after
 /// the session timeout this function returns [`End::Closed`] without an answer.
 ///
@@ -21,12 +21,13 @@ use crate::session::{End, RequestError, RequestNumber, SessionConfig, SessionKey
 /// There is no server in `servers`.
 pub async fn end_session(
     key: SessionKey,
-    config: SessionConfig,
+    mut config: SessionConfig,
     servers: impl Into<Servers>,
     platform: Arc<dyn Platform>,
 ) -> End {
     let (sender, end) = oneshot::channel();
-    let _client = Client::end(key, config, servers, EndListener(Some(sender)), platform);
+    config.to_end = Some(key);
+    let _client = Client::start(config, servers, EndListener(Some(sender)), platform);
     end.await.unwrap_or(End::Abandoned)
 }
 

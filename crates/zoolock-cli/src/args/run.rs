@@ -65,12 +65,12 @@ ends, they get TERM and, after the time of --grace, KILL. Processes that have le
 running without the lock. But with --keep, or if the lock is lost, zoolock ends these processes, too.
 
 zoolock has a second process, lock-reaper. If zoolock is killed, or stopped (STOP) for so long that the lock is about \
-to be lost, lock-reaper kills CMD and all its descendants, daemons included. If lock-reaper is killed, zoolock does \
+to be lost, lock-reaper kills CMD and all its descendants, daemons included. If zoolock was killed, lock-reaper then ends the \
+session, so that the lock is free at once, but not while a descendant lives. If lock-reaper is killed, zoolock does \
 the same. Neither can kill processes that it has no permission to signal (sudo, set-user-ID programs), or processes \
 that another program started for CMD. If both are killed at once, the kernel kills CMD, but not its descendants.
 
-With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. If zoolock is killed, another host takes over \
-when its session has expired (--session-timeout). If no server can be reached at the start, zoolock exits with 69. The pause before a restart grows from half a \
+With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. If no server can be reached at the start, zoolock exits with 69. The pause before a restart grows from half a \
 second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
 lost or revoked, or if CMD keeps ending soon and others wait for the lock, zoolock waits for it again, at the end of \
 the queue. If zoolock passes INT, QUIT or TERM (or HUP, if there is a terminal) on to CMD, and CMD ends, zoolock does not \
@@ -127,7 +127,7 @@ pub(crate) struct ChildArgs {
     #[arg(long, requires = "permits")]
     pub(crate) slot: bool,
 
-    /// What happens to the lock if zoolock is killed (KILL)
+    /// Fate of the lock if zoolock is killed (KILL)
     #[arg(long, value_name = "WHEN", default_value = "free")]
     pub(crate) if_killed: IfKilled,
 

@@ -75,7 +75,7 @@ pub(crate) fn read_credentials(text: &str) -> Result<Auth, Failure> {
         text.strip_prefix("kerberos").filter(|rest| rest.is_empty() || rest.starts_with(':'))
     {
         let service = service.strip_prefix(':');
-        parse_kerberos(service)?;
+        let _ = parse_kerberos(service)?;
         return Ok(Auth::Kerberos(service.map(str::to_owned)));
     }
     let Some((scheme, source)) = text.split_once(':') else {

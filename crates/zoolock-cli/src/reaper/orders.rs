@@ -41,7 +41,7 @@ pub(crate) enum ReaperOrder {
     Finish(Scope),
     /// Kill the group and all descendants.
     Kill,
-    /// The command has ended, and zoolock releases the lock: kill nobody any more.
+    /// The command has ended, and zoolock releases the lock: do not kill any more.
     Release,
     /// Exit: the lock is released, or the reaper is not needed any more.
     Dismiss,

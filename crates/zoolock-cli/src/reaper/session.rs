@@ -155,7 +155,7 @@ fn wait_for_proof(until: Duration, parent: &Parent, command_may_live: bool) -> R
     }
 }
 
-/// What the reaper knows at one time after the socket to zoolock has ended.
+/// The knowledge of the reaper at one time after the socket to zoolock has ended.
 #[derive(Debug, Clone, Copy)]
 struct Evidence {
     /// `None` if the system does not tell.
@@ -214,7 +214,7 @@ impl Parent {
     }
 }
 
-/// Reaps the children that have ended, in whatever way they were started. Returns whether no child is left.
+/// Reaps the children that have ended, also those that were started without SIGCHLD. Returns whether no child is left.
 fn reap_to_the_last() -> bool {
     // __WALL, because a process can be started without SIGCHLD (clone), and is a child, too.
     let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;

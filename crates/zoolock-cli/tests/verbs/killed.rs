@@ -163,7 +163,6 @@ enum Doubt {
     Stopped,
     BothKilled,
     CutOff,
-    OtherUser,
 }
 
 #[test]
@@ -335,7 +334,7 @@ fn inner_lock_is_freed_with_the_outer_one() {
         let mut pair = Pair::start(&sandbox, ends, LONG.0, &outer, &[], &script);
         let waiting = ["run", "--connect", &address, &inner, "--", "true"];
         let mut next = sandbox.start(&waiting);
-        wait_until("both contend", || sandbox.contenders_with(&ends[0], &inner) == 2);
+        wait_until("both contend", || sandbox.contenders_with(ends[0], &inner) == 2);
         let begun = kill(&mut pair.holder);
         assert!(pair.time_to_next(begun) < LONG.1 / 3);
         assert_eq!(next.code(), 0);

@@ -23,7 +23,7 @@ use crate::host::Host;
 use crate::hosts::{self, DialError, Dialed, Hosts, Security};
 use crate::platform::Platform;
 use crate::sasl::{SaslClient, SaslExchange};
-use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, SessionKey, SessionState};
+use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, SessionState};
 use crate::{Instant, RequestError, RequestNumber};
 pub use handler::{Handler, Work};
 use handoff::{Driven, Handoff};
@@ -119,37 +119,16 @@ impl<H: Handler> Client<H> {
     /// # Panics
     /// There is no server in `servers`.
     pub fn start(
-        config: SessionConfig,
-        servers: impl Into<Servers>,
-        handler: H,
-        platform: Arc<dyn Platform>,
-    ) -> Client<H> {
-        Client::drive(Session::new, config, servers.into(), handler, platform)
-    }
-
-    /// Ends an existing session; see [`Session::to_end`].
-    pub(crate) fn end(
-        key: SessionKey,
-        config: SessionConfig,
-        servers: impl Into<Servers>,
-        handler: H,
-        platform: Arc<dyn Platform>,
-    ) -> Client<H> {
-        let start = |config, now| Session::to_end(config, key, now);
-        Client::drive(start, config, servers.into(), handler, platform)
-    }
-
-    fn drive(
-        start: impl FnOnce(SessionConfig, Instant) -> Session,
         mut config: SessionConfig,
-        servers: Servers,
+        servers: impl Into<Servers>,
         handler: H,
         platform: Arc<dyn Platform>,
     ) -> Client<H> {
+        let servers = servers.into();
         assert!(!servers.hosts.is_empty(), "a session needs at least one server");
         config.sasl = servers.sasl.is_some();
         let hosts = Arc::new(Mutex::new(Hosts::new(servers.hosts, platform.clone())));
-        let session = start(config, platform.now());
+        let session = Session::new(config, platform.now());
         let core = DriverCore {
             session,
             handler,

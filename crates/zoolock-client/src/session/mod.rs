@@ -37,7 +37,7 @@ pub use types::{
     SessionKey, SessionState,
 };
 
-/// The timeout that [`Session::to_end`] requests. The server grants its shortest timeout instead, so the session ends soon
+/// The timeout that a session requests to close an existing one. The server grants its shortest timeout instead, so the session ends soon
 /// even if the close is lost.
 const TIMEOUT_TO_END: Duration = Duration::from_millis(1);
 
@@ -147,28 +147,26 @@ impl Session {
             end: None,
             outputs: VecDeque::new(),
         };
+        if let Some(key) = session.config.to_end.take() {
+            session.become_closing(key, now);
+        }
         session.start_dial(now);
         session
     }
 
-    /// Starts to end the existing session `key`: attaches, and sends nothing but a close. The first output is a dial.
-    ///
-    /// The server ends the session whichever connection sends the close, and refuses later requests of the session
-    /// (`PrepRequestProcessor` of ZooKeeper). The caller must know that the session is not needed any more, and must limit
-    /// the time: the session timeout begins again with the attach.
-    pub fn to_end(config: SessionConfig, key: SessionKey, now: Instant) -> Session {
-        let mut session = Session::new(SessionConfig { timeout: key.timeout, ..config }, now);
-        session.id = key.id;
-        session.password = key.password;
-        session.created_with = Some(TIMEOUT_TO_END);
-        session.longest = key.timeout;
-        session.closing = Some(now);
-        // The session is no local one, and does not wait long for one server if there are others.
-        session.has_ephemeral = true;
-        session
+    /// Makes this session the existing session `key`, only to close it.
+    fn become_closing(&mut self, key: SessionKey, now: Instant) {
+        self.id = key.id;
+        self.password = key.password;
+        self.created_with = Some(TIMEOUT_TO_END);
+        self.pace = SessionPace::new(key.timeout.max(MIN_HANDSHAKE_TIMEOUT));
+        self.longest = key.timeout;
+        self.closing = Some(now);
+        // The session does not wait long for one server if there are others.
+        self.has_ephemeral = true;
     }
 
-    /// Returns the identity of the session, for [`Session::to_end`] in another process. `None` before the session exists.
+    /// Returns the identity of the session, for [`SessionConfig::to_end`] in another process. `None` before the session exists.
     pub fn key(&self) -> Option<SessionKey> {
         let key = || SessionKey { id: self.id, password: self.password.clone(), timeout: self.pace.timeout };
         (self.id != 0).then(key)

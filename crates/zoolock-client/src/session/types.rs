@@ -23,12 +23,25 @@ pub struct SessionConfig {
     /// The number of servers. Each known address of a name counts as a server.
     /// [`Session::set_servers`](crate::Session::set_servers) changes it.
     pub servers: u32,
+    /// An existing session to end, in place of a new one: the session attaches, and sends nothing but a close.
+    ///
+    /// The server ends the session whichever connection sends the close, and refuses later requests of the session
+    /// (`PrepRequestProcessor` of ZooKeeper). The caller must know that the session is not needed any more. It must limit
+    /// the time, because the session timeout begins anew with the attach.
+    pub to_end: Option<SessionKey>,
 }
 
 impl SessionConfig {
     /// Returns settings with this session timeout, and defaults for the rest.
     pub fn new(timeout: Duration) -> SessionConfig {
-        SessionConfig { timeout, credentials: Vec::new(), sasl: false, max_in_flight: 800, servers: 1 }
+        SessionConfig {
+            timeout,
+            credentials: Vec::new(),
+            sasl: false,
+            max_in_flight: 800,
+            servers: 1,
+            to_end: None,
+        }
     }
 }
 

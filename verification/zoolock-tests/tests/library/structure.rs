@@ -32,7 +32,7 @@ const LAYERED: [Layers; 2] = [
         layers: &[
             &["args"],
             &["base"],
-            &["observe"],
+            &["observe", "secrets"],
             &["metrics", "reaper"],
             &["plan"],
             &["local"],

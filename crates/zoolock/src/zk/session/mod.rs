@@ -27,7 +27,9 @@ pub(crate) use inbox::{
     Arrival, Receiver, ReplyAddress, ReplyOutcome, TransactionPart, WatchKey, WatchNumber,
 };
 pub(crate) use join::{NewZnode, PendingJoin, czxid_of_new_znode, reply_or_error};
-pub(crate) use open::{end_session, open, open_requests};
+#[cfg(feature = "internals")]
+pub(crate) use open::end_session;
+pub(crate) use open::{open, open_requests};
 pub(crate) use requests::{
     delete_request, ephemerals_request, exists_request, into_children, into_data, into_paths, list_request,
     read_request, write_request,
