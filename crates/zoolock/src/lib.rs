@@ -242,6 +242,7 @@ pub use api::local::{LocalGuard, LocalLocker};
 pub use api::locker::{ExclusiveGuard, Locker};
 pub use api::multi::{MultiGuard, MultiLock, MultiReadGuard};
 pub use api::mutex::{Guard, Mutex};
+pub use api::once::{Once, OnceOutcome};
 pub use api::owner::{Owner, ReentrantGuard};
 pub use api::rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
 pub use api::semaphore::{PermitGuard, Semaphore};

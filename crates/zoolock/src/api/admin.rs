@@ -2,6 +2,7 @@
 
 use crate::admin::graph::{self, Deadlock, WaitChain};
 use crate::admin::history;
+use crate::admin::once::{self, Run};
 use crate::admin::snapshot::{self, Entry, LockPoller, Snapshot};
 use crate::admin::token_check::TokenCheck;
 use crate::base::error::Error;
@@ -103,6 +104,14 @@ impl Admin {
     /// As [`Admin::snapshot`].
     pub async fn deadlocks_among(&self, locks: &[Snapshot]) -> Result<Vec<Deadlock>, Error> {
         graph::find_deadlocks(&self.context, locks).await
+    }
+
+    /// Returns the last attempts to do work once under this lock, newest first. See [`Once`](crate::Once).
+    ///
+    /// # Errors
+    /// As [`Admin::snapshot`]; [`Error::Protocol`] for a record of a newer version.
+    pub async fn runs(&self, name: &str) -> Result<Vec<Run>, Error> {
+        once::runs(&self.context, self.context.path(name)?.as_str()).await
     }
 
     /// Returns why a lock is not free: its holder, the lock under the root for which the holder waits, the holder of that

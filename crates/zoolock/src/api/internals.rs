@@ -4,9 +4,10 @@ use std::time::Duration;
 
 pub use zoolock_client::SessionKey;
 
+pub use crate::admin::once::{OnceAttempt, OncePlan, OnceStart};
 pub use crate::admin::slots::Slots;
 use crate::admin::snapshot::{Entry, request_error};
-use crate::admin::{server_clock, slots};
+use crate::admin::{once, server_clock, slots};
 use crate::api::admin::Admin;
 use crate::api::builder::Builder;
 use crate::base::error::Error;
@@ -89,6 +90,14 @@ impl Held {
     /// Takes the lowest numbers below `below` that no other holder has; see [`Slots`]. Waits for `patience` at most.
     pub async fn take_slots(&self, below: u32, count: u32, patience: Duration) -> Result<Slots, Error> {
         Slots::take(self, below, count, patience).await
+    }
+
+    /// Begins an attempt to do work once. If nothing is to be done, the caller releases the lock.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is lost; [`Error::Denied`] if the server refuses.
+    pub async fn begin_once(&self, plan: &OncePlan) -> Result<OnceStart, Error> {
+        once::begin(self, plan).await
     }
 
     /// Returns the unique identifier of the acquisition, which observers see as `Entry::id`.

@@ -14,6 +14,7 @@ pub(crate) mod local;
 pub(crate) mod locker;
 pub(crate) mod multi;
 pub(crate) mod mutex;
+pub(crate) mod once;
 pub(crate) mod owner;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;

@@ -14,6 +14,9 @@ pub(crate) const AUDIT: &str = ".audit";
 /// The directory beside a semaphore that has the slots of its holders.
 pub(crate) const SLOTS: &str = ".slots";
 
+/// The directory beside a lock that has the record of work that is done once for each key.
+pub(crate) const ONCE: &str = ".once";
+
 /// The longest path of a lock, in bytes. A request with such a path is far below the servers' limit
 /// of 1 MB, and watches and listings stay small.
 const MAX_PATH: usize = 1024;
@@ -130,7 +133,7 @@ fn check_components(relative: &str) -> Result<(), String> {
                     "has the part `{component}`, which has the form of a contender; name the lock without it"
                 ));
             }
-            AUDIT | SLOTS => {
+            AUDIT | SLOTS | ONCE => {
                 return Err(format!("contains `{component}`, which zoolock reserves; choose another name"));
             }
             _ => {}

@@ -229,11 +229,16 @@ impl Held {
     /// Returns a check that makes the caller's own ZooKeeper transaction fail if the lock is lost. It checks the
     /// holder's znode. For an upgraded reader, this is the znode of the writer.
     pub fn check(&self) -> Check {
-        let acquisition = self.hold.upgrade.as_ref().unwrap_or(&self.hold.acquisition);
-        let node = self.node_of(acquisition);
         // The path includes the chroot, because the caller's own ZooKeeper client may not use this
         // client's chroot.
-        Check::of(acquisition.directories()[0].child(&node.name()))
+        Check::of(self.holding_path())
+    }
+
+    /// Returns the path of the znode that shows whether the lock is held, with the chroot. For an upgraded reader, this is the
+    /// znode of the writer.
+    pub(crate) fn holding_path(&self) -> String {
+        let acquisition = self.hold.upgrade.as_ref().unwrap_or(&self.hold.acquisition);
+        acquisition.directories()[0].child(&self.node_of(acquisition).name())
     }
 
     /// Releases the lock as a holder that panics does. The caller then drops the guard.

@@ -22,6 +22,7 @@ mod metrics_by_lock;
 mod mutex;
 mod names;
 mod old_server;
+mod once;
 mod outages;
 mod polled_snapshots;
 mod queue;

@@ -9,7 +9,7 @@ use zoolock_core::names::Family;
 
 use super::{Snapshot, SnapshotOptions, describe};
 use crate::base::error::Error;
-use crate::base::path::{AUDIT, LockPath, SLOTS};
+use crate::base::path::{AUDIT, LockPath, ONCE, SLOTS};
 use crate::engine::gather::{LockDirectory, is_denied};
 use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
@@ -104,7 +104,7 @@ async fn read_path(
     let unknown = here.contenders.iter().filter(|it| it.name.family() == Family::Unknown).map(|it| &it.node);
     let below = others
         .iter()
-        .filter(|name| ![AUDIT, SLOTS].contains(&name.as_str()))
+        .filter(|name| ![AUDIT, ONCE, SLOTS].contains(&name.as_str()))
         .chain(unknown)
         .map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();

@@ -142,6 +142,11 @@ pub(crate) enum Op {
         path: String,
         data: Vec<u8>,
     },
+    /// Creates a persistent znode.
+    CreatePersistent {
+        path: String,
+        data: Vec<u8>,
+    },
     Delete(String),
     DeleteVersion(String, i32),
     Write {

@@ -117,6 +117,7 @@ impl ZkSession {
         match op {
             Op::Join { prefix, data } => self.create_contender(&prefix, &data),
             Op::Create { path, data } => self.create_request(op::CREATE2, &path, &data, EPHEMERAL),
+            Op::CreatePersistent { path, data } => self.create_request(op::CREATE2, &path, &data, 0),
             Op::Delete(path) => delete_request(&path),
             Op::DeleteVersion(path, version) => Request::Delete { path, version },
             Op::Write { path, data, version } => write_request(&path, &data, version),
