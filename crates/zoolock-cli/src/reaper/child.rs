@@ -77,6 +77,8 @@ pub(crate) struct RunningCommand {
     reaper: Option<OwnedFd>,
     /// Set once no descendant of the command is to be killed any more.
     dismissed: Arc<AtomicBool>,
+    /// Set if the reaper has ended, and had no child then.
+    is_last_dead: Arc<AtomicBool>,
     events: mpsc::Receiver<CommandEvent>,
     /// Orders for which the socket had no room, at most one of each kind.
     unsent: Vec<ReaperOrder>,
@@ -117,12 +119,14 @@ impl RunningCommand {
         let pidfd = pidfd_open(Pid::from_child(&reaper.0), PidfdFlags::empty()).ok();
         let socket = Arc::new(socket);
         let dismissed = Arc::new(AtomicBool::new(false));
+        let is_last_dead = Arc::new(AtomicBool::new(false));
         let (sender, mut events) = mpsc::channel(8);
         let listener = ReportListener {
             socket: Arc::clone(&socket),
             reaper,
             earlier_descendants,
             dismissed: Arc::clone(&dismissed),
+            is_last_dead: Arc::clone(&is_last_dead),
             sender,
         };
         let _ = to_thread.send(listener);
@@ -166,7 +170,7 @@ impl RunningCommand {
             }
             return Err(start_failure());
         };
-        Ok(Self { pid, socket, reaper: pidfd, dismissed, events, unsent: Vec::new() })
+        Ok(Self { pid, socket, reaper: pidfd, dismissed, is_last_dead, events, unsent: Vec::new() })
     }
 
     /// Returns the pid of the command, which is also its process group.
@@ -228,8 +232,10 @@ impl RunningCommand {
         self.send_order(ReaperOrder::Release);
     }
 
-    /// Dismisses the reaper after [`RunningCommand::begin_release`].
-    pub(crate) async fn dismiss(mut self) {
+    /// Dismisses the reaper of a command that has ended. Returns whether the reaper says that no process of the command is
+    /// left, also none that it could not kill.
+    pub(crate) async fn dismiss(mut self) -> bool {
+        self.dismissed.store(true, Ordering::SeqCst);
         self.send_order(ReaperOrder::Dismiss);
         if tokio::time::timeout(REAPER_END_BOUND, self.wait_for_reaper_end()).await.is_err() {
             self.kill_reaper();
@@ -237,6 +243,7 @@ impl RunningCommand {
         }
         // This comes last, because this process must inherit the command if the reaper was killed.
         let _ = set_child_subreaper(None);
+        self.is_last_dead.load(Ordering::SeqCst)
     }
 
     async fn wait_for_reaper_end(&mut self) {
@@ -333,6 +340,7 @@ struct ReportListener {
     reaper: SpawnedChild,
     earlier_descendants: HashSet<(i32, u64)>,
     dismissed: Arc<AtomicBool>,
+    is_last_dead: Arc<AtomicBool>,
     sender: mpsc::Sender<CommandEvent>,
 }
 
@@ -351,7 +359,8 @@ impl ReportListener {
             // more.
             let _ = self.sender.blocking_send(CommandEvent::Reported(report));
         }
-        let _ = self.reaper.0.wait();
+        let is_last_dead = self.reaper.0.wait().is_ok_and(|status| status.success());
+        self.is_last_dead.store(is_last_dead, Ordering::SeqCst);
         if !self.dismissed.load(Ordering::SeqCst) {
             self.kill_after_reaper_death(leader, ended);
         }
@@ -433,7 +442,8 @@ mod tests {
         let reaper = Some(pidfd_open(pid, PidfdFlags::empty()).expect("the process exists"));
         let dismissed = Arc::new(AtomicBool::new(false));
         let (socket, unsent) = (Arc::new(socket), Vec::new());
-        let mut command = RunningCommand { pid, socket, reaper, dismissed, events, unsent };
+        let is_last_dead = Arc::new(AtomicBool::new(false));
+        let mut command = RunningCommand { pid, socket, reaper, dismissed, is_last_dead, events, unsent };
         rustix::process::kill_process(pid, Signal::STOP).expect("the process exists");
         let reached = |wanted: char| {
             while state_of(stopped.id()) != Some(wanted) {

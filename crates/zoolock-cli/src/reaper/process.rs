@@ -21,7 +21,7 @@ use rustix::process::{
 
 use super::kill_schedule::{KillAction, KillSchedule};
 use super::orders::{ReaperOrder, ReaperReport, Scope};
-use super::session::{Parent, ReaperSession};
+use super::session::{self, Parent, ReaperSession};
 use super::table::{self, ProcessEntry, ProcessTable};
 use crate::args::ReapArgs;
 use crate::base::clock::{Timer, now};
@@ -144,8 +144,9 @@ impl Reaper {
             return Ok(None);
         }
         // Makes this process inherit orphans of the command. So processes that leave the group stay
-        // descendants of the reaper.
-        let _ = set_child_subreaper(Some(getpid()));
+        // descendants of the reaper. Otherwise their end could not be proved.
+        let is_subreaper = set_child_subreaper(Some(getpid())).is_ok();
+        let session = session.filter(|_| is_subreaper);
         let command = read_command_line(line)?;
         let mut process = Command::new(OWN_PROGRAM);
         process.arg0("zoolock").args(["become", "--parent"]).arg(getpid().to_string());
@@ -204,8 +205,7 @@ impl Reaper {
                 if self.handle_order() {
                     // Reaps the command's process and orphans. Otherwise they could stay zombies,
                     // because pid 1 of a container may not reap its children.
-                    zombies::reap_all();
-                    return Exit::OK;
+                    return if session::reap_to_the_last() { Exit::OK } else { Exit::LOST };
                 }
             }
             if self.releases {
@@ -270,6 +270,9 @@ impl Reaper {
                 if !self.releases {
                     let action = self.schedule.begin_kill();
                     self.perform(action);
+                    // The kill comes before the message, because printing can take time.
+                    self.check_leftovers();
+                    Reporter::plain().error("zoolock has died; KILL sent to the command");
                 }
             }
         }
@@ -280,16 +283,9 @@ impl Reaper {
     /// Returns the exit code of this process.
     fn finish_after_death(&mut self) -> Exit {
         let ended = self.session.take().zip(self.zoolock_ended);
-        let outcome = ended.map(|(session, died)| session.end(died, &self.parent, !self.releases));
-        // The messages come last, because printing can take time.
-        let reporter = Reporter::plain();
-        reporter.error(if self.releases {
-            "zoolock has died before the release"
-        } else {
-            "zoolock has died; KILL sent to the command"
-        });
-        if let Some(outcome) = outcome {
-            reporter.error(outcome);
+        if let Some((session, died)) = ended {
+            let outcome = session.end(died, &self.parent, !self.releases);
+            Reporter::plain().error(outcome);
         }
         zombies::reap_all();
         Exit::LOST

@@ -7,7 +7,8 @@
 //!    socket has ended for another reason.
 //! 3. No descendant is left: `waitid` returns `ECHILD`. The reaper is the child subreaper of the command, so every
 //!    descendant is below it until it dies. A search of `/proc` proves less, because a process can fork during the
-//!    search, and [`super::table`] leaves out processes that zoolock may not signal.
+//!    search, and [`super::table`] leaves out processes that zoolock may not signal. Not needed after the order to
+//!    release, when the descendants that are left are daemons.
 //! 4. zoolock died less than a third of the session timeout ago. An attach starts the session timeout anew, so a late
 //!    one would only prolong the hold.
 //!
@@ -16,8 +17,8 @@
 //! The local server of this user is a descendant of the reaper if a command in the command has started it. Then condition 3
 //! fails, because a list of children from `/proc` is no proof that no other child is left.
 //!
-//! The session's password and the credentials exist only in the memory of zoolock and of the reaper, which no process of the
-//! same user can read (`PR_SET_DUMPABLE`), and in one packet of their socket.
+//! The session's password and the credentials exist only in the memory of zoolock and of the reaper, and in one packet of their
+//! socket. No other process of the user can read the memory of the reaper (`PR_SET_DUMPABLE`).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -80,10 +81,13 @@ impl ReaperSession {
 
     /// Sends a session, or says that there is none.
     pub(crate) fn send(session: Option<&Self>, socket: impl AsFd) -> io::Result<()> {
-        let text = Zeroizing::new(serde_json::to_vec(&session)?);
-        // Without the session, the lock of a killed zoolock is freed at the session timeout.
-        let text: &[u8] = if text.len() > PACKET { b"null" } else { &text };
-        send(socket, text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // Fails for a path that is not UTF-8.
+        let text = Zeroizing::new(serde_json::to_vec(&session).unwrap_or_default());
+        // Without the session, the server frees the lock of a killed zoolock at the session timeout.
+        if !(1..=PACKET).contains(&text.len()) || send(&socket, &text, flags).is_err() {
+            send(&socket, b"null", flags)?;
+        }
         Ok(())
     }
 
@@ -102,7 +106,8 @@ impl ReaperSession {
             .map_err(str::to_owned)
             .and_then(|()| self.attach_and_close(until));
         match ended {
-            Ok(()) => format!("the last process has ended; {lock} is released"),
+            Ok(()) if command_may_live => format!("the last process has ended; {lock} is released"),
+            Ok(()) => format!("zoolock has died; {lock} is released"),
             Err(reason) => format!("{reason}; the server frees {lock} when the session ends"),
         }
     }
@@ -132,7 +137,7 @@ impl ReaperSession {
     }
 }
 
-/// Waits until the session may end. Kills descendants that appear meanwhile.
+/// Waits until the session may end. Kills descendants of the command that appear meanwhile.
 fn wait_for_proof(until: Duration, parent: &Parent, command_may_live: bool) -> Result<(), &'static str> {
     let mut pause = MIN_PAUSE;
     loop {
@@ -147,8 +152,11 @@ fn wait_for_proof(until: Duration, parent: &Parent, command_may_live: bool) -> R
             Decision::Keep(reason) => return Err(reason),
             Decision::Wait => {}
         }
-        for process in ProcessTable::read().living_descendants(getpid(), &Default::default()) {
-            process.signal(Signal::KILL);
+        // After the order to release, the descendants that are left are daemons.
+        if command_may_live {
+            for process in ProcessTable::read().living_descendants(getpid(), &Default::default()) {
+                process.signal(Signal::KILL);
+            }
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(MAX_PAUSE);
@@ -215,7 +223,7 @@ impl Parent {
 }
 
 /// Reaps the children that have ended, also those that were started without SIGCHLD. Returns whether no child is left.
-fn reap_to_the_last() -> bool {
+pub(super) fn reap_to_the_last() -> bool {
     // __WALL, because a process can be started without SIGCHLD (clone), and is a child, too.
     let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
     loop {

@@ -18,6 +18,24 @@ use crate::run::job::Job;
 use crate::run::release::{describe_loss, release_and_close};
 use crate::run::run_once::{command_name, run_once};
 
+/// The commands that have ended.
+#[derive(Default)]
+struct EarlierCommands {
+    /// The last command, with its reaper.
+    last: Option<RunningCommand>,
+    /// Set if processes of a command may live.
+    has_leftovers: bool,
+}
+
+impl EarlierCommands {
+    /// Dismisses the reaper of the last command.
+    async fn dismiss(&mut self) {
+        if let Some(last) = self.last.take() {
+            self.has_leftovers |= !last.dismiss().await;
+        }
+    }
+}
+
 /// Acquires the lock and runs the command, again and again, until a signal ends zoolock. Returns
 /// the exit code of the command that was running, or the code of the signal if none was running.
 /// Returns [`Exit::LOST`] if the lock was lost, too.
@@ -30,6 +48,7 @@ pub(crate) async fn run_with_restarts(
     signals.stay_at_hup_without_terminal(reporter);
     let mut reached = false;
     let mut unreached = Backoff::default();
+    let mut earlier = EarlierCommands::default();
     loop {
         job.wanted.leader.wait();
         let input = &mut InputEnd::never();
@@ -50,13 +69,13 @@ pub(crate) async fn run_with_restarts(
         };
         unreached = Backoff::default();
         reporter.note(format_args!("acquired {name}; starting {}", command_name(job)));
-        let mut reaper = None;
-        let result = restart_until_lock_ends(job, &acquired, reporter, signals, &mut reaper).await;
+        let result = restart_until_lock_ends(job, &acquired, reporter, signals, &mut earlier).await;
+        if let Some(last) = &mut earlier.last {
+            last.begin_release();
+        }
         let Acquired { zoolock, holder, slots } = acquired;
         release_and_close(zoolock, holder, slots, name, reporter).await;
-        if let Some(reaper) = reaper {
-            reaper.dismiss().await;
-        }
+        earlier.dismiss().await;
         if let Some(exit) = result {
             return Ok(exit);
         }
@@ -77,34 +96,35 @@ async fn others_wait(acquired: &Acquired, names: &[String]) -> bool {
 
 /// Runs the command again and again under the lock. Returns the exit code if a signal has asked
 /// zoolock to end. Returns `None` after the lock was lost or revoked, or if the command always ends soon and others
-/// wait for the lock, because the command may work on another host. Leaves the last command in `reaper`; dismiss it after the
+/// wait for the lock, because the command may work on another host. Leaves the last command in `earlier`; dismiss it after the
 /// release.
 async fn restart_until_lock_ends(
     job: &Job,
     acquired: &Acquired,
     reporter: &Reporter,
     signals: &mut Signals,
-    reaper: &mut Option<RunningCommand>,
+    earlier: &mut EarlierCommands,
 ) -> Option<Exit> {
     let holder = &acquired.holder;
     let name = job.wanted.name.as_str();
     let mut backoff = Backoff::default();
     loop {
         // The reaper of the last command has ended before the next one learns of the session.
-        if let Some(reaper) = reaper.take() {
-            reaper.dismiss().await;
-        }
+        earlier.dismiss().await;
         let begun = Instant::now();
-        let what = match run_once(job, acquired, reporter, signals).await {
+        let what = match run_once(job, acquired, reporter, signals, earlier.has_leftovers).await {
             Err(failure) if failure.exit == Exit::LOST => {
                 reporter.error(format_args!("{failure}; waiting for it again"));
                 return None;
             }
             // The system refused a process or a file, or the reaper was killed. Another start may succeed.
-            Err(failure) => failure.to_string(),
+            Err(failure) => {
+                earlier.has_leftovers = true;
+                failure.to_string()
+            }
             Ok(outcome) => {
                 let what = format!("{} ended with {}", command_name(job), outcome.ending);
-                *reaper = Some(outcome.reaper);
+                earlier.last = Some(outcome.reaper);
                 if outcome.by_user {
                     reporter.note(what);
                     return Some(if outcome.loss.is_some() { Exit::LOST } else { outcome.exit });

@@ -55,7 +55,10 @@ async fn run(job: &Job, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let acquired = acquire(&job.service, &job.wanted, reporter, &mut signals, input, &mut false).await?;
     let name = job.wanted.name.as_str();
     reporter.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
-    let result = run_once(job, &acquired, reporter, &mut signals).await;
+    let mut result = run_once(job, &acquired, reporter, &mut signals, false).await;
+    if let Ok(outcome) = &mut result {
+        outcome.reaper.begin_release();
+    }
     let Acquired { zoolock, holder, slots } = acquired;
     release_and_close(zoolock, holder, slots, name, reporter).await;
     let outcome = result?;

@@ -21,12 +21,14 @@ use crate::run::supervisor::{RunOutcome, Supervisor};
 use crate::secrets::TlsFiles;
 use crate::service::outer::held_variable;
 
-/// Starts the command under the acquired lock, and supervises it until it has ended.
+/// Starts the command under the acquired lock, and supervises it until it has ended. `has_leftovers`: set if processes of an
+/// earlier command may live. The reaper of this command does not see them, so it does not free the lock.
 pub(crate) async fn run_once(
     job: &Job,
     acquired: &Acquired,
     reporter: &Reporter,
     signals: &mut Signals,
+    has_leftovers: bool,
 ) -> Result<RunOutcome, Failure> {
     let Acquired { zoolock, holder, slots } = acquired;
     let name = job.wanted.name.as_str();
@@ -60,8 +62,10 @@ pub(crate) async fn run_once(
     let lease = clock::lease_time_of(holder.valid_until());
     let grace = job.grace_of(zoolock.session_timeout().unwrap_or(job.service.session_timeout));
     let file = HolderFile::create_for(&job.service, holder.session_id());
-    let session =
-        if job.child.if_killed == IfKilled::Free { session_to_end(job, holder).await? } else { None };
+    let session = match job.child.if_killed {
+        IfKilled::Free if !has_leftovers => session_to_end(job, holder).await?,
+        IfKilled::Free | IfKilled::Wait => None,
+    };
     let start = CommandStart {
         command: &job.command,
         variables: &variables,

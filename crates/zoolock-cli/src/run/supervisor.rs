@@ -50,7 +50,7 @@ pub(crate) struct RunOutcome {
     pub(crate) by_user: bool,
     /// Set if the lock was revoked.
     pub(crate) revoked: bool,
-    /// The command that has ended, with its reaper. Dismiss it after the release.
+    /// The command that has ended, with its reaper. Call `begin_release` before the release, and `dismiss` after it.
     pub(crate) reaper: RunningCommand,
 }
 
@@ -246,14 +246,13 @@ impl<'a> Supervisor<'a> {
         self.phase != CommandPhase::Running || !self.guard.is_valid()
     }
 
-    fn finish(mut self, ending: Ending) -> RunOutcome {
+    fn finish(self, ending: Ending) -> RunOutcome {
         let loss = self.is_lost().then(|| match self.guard.is_valid() {
             true => format!("{} could not be renewed in time", self.name),
             false => format!("lost {}", self.name),
         });
         let exit = self.exit(ending);
         let by_user = matches!(exit, Exit::TerminalSignal(_)) || self.end_request().is_some();
-        self.child.begin_release();
         RunOutcome { ending, exit, loss, by_user, revoked: self.revoked, reaper: self.child }
     }
 

@@ -44,7 +44,7 @@ const SCENES: [Scene; 8] = [
         flags: &["--grace", "5s"],
         script: "sh -c 'trap \"\" TERM; echo > $READY; while :; do sleep 0.01; done' & while ! [ -s $READY ]; do sleep 0.01; done",
     },
-    Scene { flags: &[], script: "echo > $READY; kill -STOP $$" },
+    Scene { flags: &[], script: "sh -c 'echo > $READY; kill -STOP $$'; true" },
     Scene { flags: &["--keep"], script: "echo > $READY; exec sleep 1000" },
     // The pause before the next start.
     Scene { flags: &["--keep"], script: "echo > $READY; sleep 0.2" },
@@ -223,7 +223,7 @@ fn lock_is_kept_while_a_process_of_another_user_lives() {
     std::fs::copy(found.expect("setpriv is installed"), &setpriv).expect("program copied");
     set_mode(&setpriv, 0o4755);
     chown(sandbox.path("."), Some(NOBODY), Some(NOBODY)).expect("directory given away");
-    for (seconds, is_early) in [("1", true), ("5", false)] {
+    for (seconds, timeout, is_early) in [("1", LONG, true), ("5", SHORT, false)] {
         let name = format!("x{seconds}");
         // The process is root's. It ends by itself, early or late.
         let script = format!(
@@ -232,7 +232,7 @@ fn lock_is_kept_while_a_process_of_another_user_lives() {
         );
         let mut command = sandbox.command("setpriv");
         command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"]);
-        command.arg(&zoolock).args(["run", "--quiet", "--connect", &address, "--session-timeout", SHORT.0]);
+        command.arg(&zoolock).args(["run", "--quiet", "--connect", &address, "--session-timeout", timeout.0]);
         command.args([&name, "--", "sh", "-c", &script]).stdin(std::process::Stdio::null());
         let mut holder = Running(command.spawn().expect("setpriv starts"));
         sandbox.wait_for_file(&format!("{name}.ready"));
@@ -242,7 +242,7 @@ fn lock_is_kept_while_a_process_of_another_user_lives() {
         assert_eq!(done.code, 0, "{done:?}");
         let took = began.elapsed();
         // The process lives for a second, or longer than a third of the session timeout.
-        assert!(if is_early { took > Duration::from_millis(900) } else { took > SHORT.1 / 2 }, "{took:?}");
+        assert_eq!(took < timeout.1 / 3, is_early, "{took:?}");
     }
 }
 
@@ -265,8 +265,9 @@ fn lost_close_is_repeated() {
     proxy.drop_next_request(CLOSE_SESSION);
     let begun = kill(&mut pair.holder);
     let took = pair.time_to_next(begun);
-    assert!(took < LONG.1 * 2 / 3, "{took:?}");
-    assert_eq!(proxy.stats().dropped_requests, 1);
+    assert!(took < LONG.1 / 3, "{took:?}");
+    // One close was lost, and one has arrived.
+    assert_eq!((proxy.stats().dropped_requests, proxy.counts().requests(CLOSE_SESSION)), (1, 1));
 }
 
 /// Kills a holder with these flags of its connection, and asserts that the reaper frees its lock.
@@ -308,12 +309,18 @@ fn secure() -> ServerOptions {
 
 /// Asserts that the reaper shows the password in no file of `/proc`, and has no file open that contains it.
 fn assert_no_secret(reaper: &str) {
-    let files = std::fs::read_dir(format!("/proc/{reaper}/fd")).expect("readable").flatten();
+    // Only root may look into the reaper.
+    let Ok(files) = std::fs::read_dir(format!("/proc/{reaper}/fd")) else {
+        return assert!(!rustix::process::geteuid().is_root());
+    };
+    let files = files.flatten();
     let shown = ["environ", "cmdline", "comm"].map(|file| format!("/proc/{reaper}/{file}").into());
     for file in files.map(|file| file.path()).chain(shown) {
         // Sockets and timers cannot be opened.
         let text = std::fs::read(&file).unwrap_or_default();
-        assert!(!text.windows(5).any(|bytes| bytes == b"me:pw"), "{}", file.display());
+        let text = String::from_utf8_lossy(&text);
+        // The packet has the bytes as numbers.
+        assert!(!text.contains("me:pw") && !text.contains("109,101,58,112,119"), "{}", file.display());
     }
 }
 

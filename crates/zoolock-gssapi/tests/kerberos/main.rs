@@ -85,6 +85,31 @@ fn locks_belong_to_the_principal() {
     });
 }
 
+#[test]
+fn lock_of_a_killed_command_is_freed() {
+    in_realm("lock_of_a_killed_command_is_freed", async |realm: &mut Realm| {
+        realm.add("jobs").expect("principal added");
+        realm.kinit("jobs", &realm.cache(), &[]).expect("ticket fetched");
+        let apache = start(realm, ServerOptions::default()).await;
+        let zoolock = ZoolockBinary::find().expect("command built");
+        let ready = zoolock.home().join("ready");
+        let script = format!("echo > {}; exec sleep 1000", ready.display());
+        let mut holder = zoolock.command(["run", "--session-timeout", "30s", "x", "--", "sh", "-c", &script]);
+        holder.env("ZOOLOCK_CONNECT", apache.addr()).env("ZOOLOCK_AUTH", "kerberos:zookeeper/localhost");
+        let mut holder = holder.kill_on_drop(true).spawn().expect("command started");
+        while !ready.exists() {
+            assert_eq!(holder.try_wait().expect("our child"), None);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        holder.kill().await.expect("our child");
+        // The reaper ends the session within a third of the session timeout. The server would need two thirds or more.
+        let killed = Instant::now();
+        let (code, stderr) = command(&apache, &["run", "x", "--", "true"], &[]).await;
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+    });
+}
+
 /// Opens a session, which must fail. Returns the error, and the time until it was reported.
 async fn refused(address: &str, kerberos: Kerberos) -> (Error, Duration) {
     let began = Instant::now();

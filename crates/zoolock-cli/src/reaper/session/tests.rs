@@ -148,10 +148,9 @@ impl World {
                 add(World { session: Session::Ended, ..ended });
             }
         }
-        // The old reaper has no child, and its socket has ended.
-        if self.old_reaper == Reaper::Watches {
-            let evidence =
-                Evidence { has_child: false, is_zoolock_dead: Some(true), ..self.evidence(fault, true) };
+        // The old reaper has no child.
+        if self.old_reaper == Reaper::Watches && killed {
+            let evidence = Evidence { has_child: false, ..self.evidence(fault, true) };
             if evidence.decide() == Decision::End {
                 add(World { old_reaper: Reaper::Closes, ..self });
             }

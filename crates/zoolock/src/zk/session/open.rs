@@ -83,6 +83,9 @@ pub(crate) async fn open_requests(
 
 /// Ends the session of another process. Tries the servers without end, so the caller must limit the time.
 pub(crate) async fn end_session(parameters: &SessionParameters, key: SessionKey) -> End {
+    if !parameters.transport.fetch_credentials().await {
+        return End::AuthFailed;
+    }
     let servers = parameters.transport.servers(&parameters.hosts);
     zoolock_client::end_session(key, config(parameters), servers, parameters.tasks.platform()).await
 }
