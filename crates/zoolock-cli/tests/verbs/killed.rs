@@ -223,16 +223,21 @@ fn lock_is_kept_while_a_process_of_another_user_lives() {
     std::fs::copy(found.expect("setpriv is installed"), &setpriv).expect("program copied");
     set_mode(&setpriv, 0o4755);
     chown(sandbox.path("."), Some(NOBODY), Some(NOBODY)).expect("directory given away");
-    for (seconds, timeout, is_early) in [("1", LONG, true), ("5", SHORT, false)] {
+    for (seconds, timeout, keep, is_early) in
+        [("1", LONG, false, true), ("5", SHORT, false, false), ("8", SHORT, true, false)]
+    {
         let name = format!("x{seconds}");
-        // The process is root's. It ends by itself, early or late.
+        // The process is root's. It ends by itself, early or late. With --keep, the first command leaves it behind.
+        let then = if keep { "exit" } else { "echo > $READY; sleep 1000" };
         let script = format!(
-            "./setpriv --reuid=0 --regid=0 --clear-groups sh -c 'echo > {name}.ready; exec sleep {seconds}' & \
-             sleep 1000"
+            "READY={name}.ready; [ -e {name}.left ] && {{ echo > $READY; exec sleep 1000; }}
+             ./setpriv --reuid=0 --regid=0 --clear-groups sh -c 'echo > {name}.left; exec sleep {seconds}' &
+             while ! [ -e {name}.left ]; do sleep 0.01; done; {then}"
         );
         let mut command = sandbox.command("setpriv");
         command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"]);
         command.arg(&zoolock).args(["run", "--quiet", "--connect", &address, "--session-timeout", timeout.0]);
+        command.args(keep.then_some("--keep"));
         command.args([&name, "--", "sh", "-c", &script]).stdin(std::process::Stdio::null());
         let mut holder = Running(command.spawn().expect("setpriv starts"));
         sandbox.wait_for_file(&format!("{name}.ready"));

@@ -7,6 +7,7 @@
 //! | `dialing.rs` | how a session finds, changes and loses its connection, with the time spans of moves |
 //! | `connection.rs` | one connection: its handshake, the requests in flight, bytes in and out |
 //! | `replies.rs` | handling of connect responses, replies and watch events |
+//! | `to_end.rs` | the end of an existing session of another process |
 //! | `pace.rs` | the time spans of dials, attaches, pauses and silence |
 //!
 //! A dial is an attempt to connect to a server. A session has at most one connection on which it is
@@ -21,6 +22,7 @@ mod pace;
 mod replies;
 #[cfg(test)]
 mod tests;
+mod to_end;
 mod types;
 
 use std::collections::VecDeque;
@@ -32,14 +34,11 @@ use zoolock_wire::{Hidden, Request};
 use crate::Instant;
 use connection::{ConnectionStage, LostRequests, SessionConnection};
 use pace::SessionPace;
+pub use to_end::SessionKey;
 pub use types::{
     ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, SessionConfig,
-    SessionKey, SessionState,
+    SessionState,
 };
-
-/// The timeout that a session requests to close an existing one. The server grants its shortest timeout instead, so the session ends soon
-/// even if the close is lost.
-const TIMEOUT_TO_END: Duration = Duration::from_millis(1);
 
 /// The minimum timeout from which the time limits of the first handshake are computed. A shorter
 /// requested timeout counts as this one.
@@ -152,24 +151,6 @@ impl Session {
         }
         session.start_dial(now);
         session
-    }
-
-    /// Makes this session the existing session `key`, only to close it.
-    fn become_closing(&mut self, key: SessionKey, now: Instant) {
-        self.id = key.id;
-        self.password = key.password;
-        self.created_with = Some(TIMEOUT_TO_END);
-        self.pace = SessionPace::new(key.timeout.max(MIN_HANDSHAKE_TIMEOUT));
-        self.longest = key.timeout;
-        self.closing = Some(now);
-        // The session does not wait long for one server if there are others.
-        self.has_ephemeral = true;
-    }
-
-    /// Returns the identity of the session, for [`SessionConfig::to_end`] in another process. `None` before the session exists.
-    pub fn key(&self) -> Option<SessionKey> {
-        let key = || SessionKey { id: self.id, password: self.password.clone(), timeout: self.pace.timeout };
-        (self.id != 0).then(key)
     }
 
     /// Returns the next output.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use zoolock_wire::{Code, Hidden, Reply, WatchEvent};
 
+use super::to_end::SessionKey;
 use crate::Instant;
 
 /// The settings of a session.
@@ -43,17 +44,6 @@ impl SessionConfig {
             to_end: None,
         }
     }
-}
-
-/// The identity of an existing session. A program that has it can attach to the session, and can end it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionKey {
-    /// The session id. Servers may give negative ids.
-    pub id: i64,
-    /// The password that the server gave to the session.
-    pub password: Hidden,
-    /// The shortest timeout that was granted since the creation of the session.
-    pub timeout: Duration,
 }
 
 /// The number of a dial, and of the connection that it leads to.
