@@ -15,7 +15,9 @@ use zoolock_tests::skip::Availability;
 use zoolock_tests::{Authority, ServerOptions, on_both_servers};
 
 use crate::common::process_tree::{child_of, live_pids_with, rounds_with_cases, signal};
-use crate::common::{Running, Sandbox, is_alive, server_with, set_mode, start_server, wait_until};
+use crate::common::{
+    Running, Sandbox, is_alive, read_until, server_with, set_mode, start_server, wait_until,
+};
 
 /// The session timeout of locks that the reaper frees: the longest that both servers grant.
 const LONG: (&str, Duration) = ("30s", Duration::from_secs(30));
@@ -273,6 +275,32 @@ fn lost_close_is_repeated() {
     assert!(took < LONG.1 / 3, "{took:?}");
     // One close was lost, and one has arrived.
     assert_eq!((proxy.stats().dropped_requests, proxy.counts().requests(CLOSE_SESSION)), (1, 1));
+}
+
+/// A daemon may live on after the release, so it lives on if zoolock is killed during the release.
+#[test]
+fn daemon_outlives_zoolock_that_is_killed_in_the_release() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = start_server(&sandbox);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("runtime built");
+    let proxy = runtime.block_on(Proxy::start(&address)).expect("proxy started");
+    let script = "setsid sh -c 'echo $$ > daemon; exec sleep 1000' & while ! [ -e go ]; do sleep 0.01; done";
+    let flags = ["run", "--session-timeout", LONG.0, "--connect", &proxy.addr()];
+    let mut holder = sandbox.start_piped(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let daemon = sandbox.wait_for_file("daemon");
+    let reaper = child_of(&holder.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper");
+    proxy.blackhole(true);
+    std::fs::write(sandbox.path("go"), "").expect("written");
+    // zoolock then waits for the close of its session.
+    read_until(&mut holder.take_stderr(), &mut String::new(), "cannot release x");
+    kill(&mut holder);
+    proxy.blackhole(false);
+    wait_until("the reaper has ended", || !is_alive(&reaper));
+    assert!(is_alive(&daemon));
+    signal(&daemon, Signal::KILL);
+    let done = sandbox.output(&["run", "--try", "--connect", &address, "x", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
 }
 
 /// Kills a holder with these flags of its connection, and asserts that the reaper frees its lock.
